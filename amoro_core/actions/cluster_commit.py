@@ -21,7 +21,7 @@ from amoro_core.model.processes import CommitOutcome, Figure, OptimizingProcess,
 from amoro_core.model.sorting import Sorting
 from amoro_core.planning.clustering.depth import depth, ranges_of
 from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_cluster_output
-from amoro_core.validating.rules import ambiguous_deletes, validate
+from amoro_core.validating.rules import validate
 
 #: Keys of the summary of a snapshot that clustering has committed.
 LAYOUT_KEY = "amoro.cluster-layout"
@@ -82,7 +82,7 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
     ready = [_done(one) for one in case.results if one.number not in _committed(case)]
     record = _record(case.process, ready)
     head = table.head(record.snapshot_id, record.sequence_number)
-    validation = validate(record, head, known.named(table, ambiguous_deletes(record, head)))
+    validation = validate(record, head, known.read(table, record, head))
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:

@@ -174,7 +174,10 @@ class Action(Protocol):
         """The files that its tasks read, which must not be removed while it is active."""
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """The files that these tasks have written, which are left over unless a commit references them."""
+        """The files that these tasks have written, which are left over unless a commit references them.
+
+        Also those of any task that no commit ever references.
+        """
 
     def removals(self, case: Case) -> tuple[str, ...]:
         """The files that the process removes once its work is done and, where it commits, the commit has landed.

@@ -133,6 +133,8 @@ def rewrite_work(
         output_count=task.output_count,
         marks_converted=task.marks,
         copy=copy,
+        tells_left_out=config.rebase,
+        max_hidden_ratio=config.max_hidden_ratio,
     )
 
 

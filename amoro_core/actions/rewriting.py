@@ -1,12 +1,13 @@
 """Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces their inputs."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation
 from amoro_core.actions.rewrite_planning import plan_rewriting
-from amoro_core.errors import CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
+from amoro_core.errors import AmoroError, CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import Rewritable
@@ -31,8 +32,12 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.validating.check import check
 from amoro_core.validating.matching import match
-from amoro_core.validating.rules import ambiguous_deletes, validate
+from amoro_core.validating.rebasing import CarriedRows
+from amoro_core.validating.rules import carried_over, validate
 
+#: Keys of the summary of a snapshot that carries deletes of others over to its outputs: how many tasks, and rows.
+REBASED_GROUPS = "amoro.rebased-groups"
+REBASED_DELETES = "amoro.rebased-deletes"
 _AGAIN = "The next round plans it anew."
 
 
@@ -72,8 +77,9 @@ class Rewriting:
         """None: every process of it commits."""
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """The data and delete files that these tasks have written."""
-        return _outputs([group for group in _groups(case) if group.number in groups])
+        """The data and delete files that these tasks have written, and of all tasks which rows they left out."""
+        every = _groups(case)
+        return (*_outputs([group for group in every if group.number in groups]), *_maps(every))
 
 
 def record_of(case: Case) -> PlanRecord:
@@ -103,7 +109,8 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     """Validate, check, stage."""
     record = record_of(case)
     head = table.head(record.snapshot_id, record.sequence_number)
-    validation = validate(record, head, known.named(table, ambiguous_deletes(record, head)))
+    read = known.read(table, record, head)
+    validation = validate(record, head, read)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:
@@ -112,19 +119,52 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     inputs = inputs_of(record, content, head)
     check_content(record, content, inputs, table, known)
     failpoint("commit.before_intent")
-    staged = table.stage(head, content, _summary(case.process))
+    carried = carried_over(record, head, content, read)
+    content, staged = _staged(table, head, content, carried, case.process)
     failpoint("commit.after_stage")
-    files = (*(file.path for file in content.added_data), *(file.path for file in content.added_deletes))
+    deletes = (*content.added_deletes, *content.carried_deletes)
+    files = (*(file.path for file in content.added_data), *(file.path for file in deletes))
     receipt = receipt_of(case.process, record, content, head, staged, now)
+    more = (*receipt.more, *_carried_figures(carried))
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
-        receipt=replace(receipt, disputed_deletes=len(table.disputed_deletes(inputs))),
+        receipt=replace(receipt, disputed_deletes=len(table.disputed_deletes(inputs)), more=more),
         groups=content.groups,
         files=files,
-        metadata_files=staged.metadata_files,
+        metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
         dropped=validation.dropped,
     )
+
+
+def _staged(
+    table: Rewritable, head: Head, content: CommitContent, carried: Sequence[CarriedRows], process: OptimizingProcess
+) -> tuple[CommitContent, StagedCommit]:
+    """The content with the deletes of rows that are carried over, and its staged commit. Nothing stays on failure."""
+    deletes = table.write_carried(carried, process.process_id)
+    failpoint("commit.after_carried")
+    whole = replace(content, carried_deletes=deletes)
+    try:
+        return whole, table.stage(head, whole, {**_summary(process), **_carried_summary(carried)})
+    except BaseException:
+        for file in deletes:
+            with suppress(AmoroError):
+                table.access().delete(file.path)
+        raise
+
+
+def _carried_summary(carried: Sequence[CarriedRows]) -> dict[str, str]:
+    """The entries of the snapshot's summary about rows that others deleted meanwhile."""
+    if not carried:
+        return {}
+    groups, rows = {one.group for one in carried}, sum(len(one.positions) for one in carried)
+    return {REBASED_GROUPS: str(len(groups)), REBASED_DELETES: str(rows)}
+
+
+def _carried_figures(carried: Sequence[CarriedRows]) -> tuple[Figure, ...]:
+    """How many rows of the outputs others deleted meanwhile; nothing where none was."""
+    rows = sum(len(one.positions) for one in carried)
+    return (Figure("rows_carried_over", rows, "rows"),) if rows else ()
 
 
 def check_content(
@@ -157,6 +197,12 @@ def inputs_of(record: PlanRecord, content: CommitContent, head: Head) -> list[Sc
 def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
     data = [file.path for group in groups for file in group.output.data_files]
     return (*data, *(file.path for group in groups for file in group.output.delete_files))
+
+
+def _maps(groups: Sequence[Group]) -> tuple[str, ...]:
+    """The files that tell which rows the tasks left out."""
+    found = (group.output.position_map for group in groups)
+    return tuple(one.path for one in found if one is not None and one.path)
 
 
 def _key(group: Group) -> PartitionKey:

@@ -56,14 +56,16 @@ class KeyTable:
         return sum(int(column.nbytes) for column in self.columns)
 
 
-def read_positions(access: FileAccess, delete: DeleteFile, checkpoint: Callable[[], None]) -> Mapping[str, Positions]:
+def read_positions(
+    access: FileAccess, delete: DeleteFile, checkpoint: Callable[[], None], wanted: Collection[str] | None = None
+) -> Mapping[str, Positions]:
     """The positions in a position delete file, ascending and distinct, by normalised data file path.
 
-    `checkpoint` is called for each batch and may raise.
+    `wanted`: the paths of interest; None: all. `checkpoint` is called for each batch and may raise.
     Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
     """
     found: dict[str, list[Positions]] = {}
-    for path, positions in _positions(access, delete, None, checkpoint):
+    for path, positions in _positions(access, delete, wanted, checkpoint):
         found.setdefault(path, []).append(positions)
     return {path: _ascending(parts) for path, parts in found.items()}
 

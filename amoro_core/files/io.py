@@ -3,7 +3,7 @@
 import errno
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -92,6 +92,17 @@ class FileAccess:
         place = self._io.require(path, "write")
         with translated(path):
             return self._io.new_output(place).create(overwrite=False)
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """A new file with that content. Raises StorageFull; what was written of it is then deleted, if that works."""
+        output = self.create_output(path)
+        try:
+            with output as stream, translated(path):
+                stream.write(content)
+        except BaseException:
+            with suppress(AmoroError):
+                self.delete(path)
+            raise
 
     def delete(self, path: str) -> None:
         """Delete the file; does nothing if it is gone already."""

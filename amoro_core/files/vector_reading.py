@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
-from amoro_core.files.vectors import PositionSet, positions_in
+from amoro_core.files.vectors import positions_in
 from amoro_core.model.files import DeleteFile, DeleteIdentity
 from amoro_core.model.paths import normalise
+from amoro_core.positions import PositionSet
 
 #: The most bytes between two vectors that are read along, so that both need one request.
 _GAP_BYTES = 64 << 10

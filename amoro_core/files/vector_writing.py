@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 
 from amoro_core.errors import AmoroError
 from amoro_core.files.io import FileAccess, translated
-from amoro_core.files.vectors import PositionSet, vectors_file
+from amoro_core.files.vectors import vectors_file
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
+from amoro_core.positions import PositionSet
 
 #: Written at once; between two pieces the attempt may be abandoned.
 _PIECE_BYTES = 1 << 20
@@ -25,11 +25,10 @@ def write_vectors(
     `sequence_number`: the data sequence number of the vectors. `checkpoint` is called for each piece that is written,
     and may raise. Raises StorageFull. On any error the file is removed.
     """
-    content, parts = vectors_file(
-        [(data.path, positions) for data, positions in vectors], f"Amoro in Python {version('amoro')}"
-    )
+    content, parts = vectors_file([(data.path, positions) for data, positions in vectors])
+    output = access.create_output(path)
     try:
-        with access.create_output(path) as stream, translated(path):
+        with output as stream, translated(path):
             for start in range(0, len(content), _PIECE_BYTES):
                 if checkpoint is not None:
                     checkpoint()

@@ -11,7 +11,10 @@ from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess
-from amoro_core.files.options import FORMAT_KEY
+from amoro_core.files.options import FORMAT_KEY, writer_options
+from amoro_core.files.position_maps import read_left_out
+from amoro_core.files.vector_reading import read_vectors
+from amoro_core.formats.carrying import write_carried
 from amoro_core.formats.iceberg_upkeep import UpkeptIcebergTable
 from amoro_core.formats.port import Role
 from amoro_core.iceberg import (
@@ -42,14 +45,20 @@ from amoro_core.iceberg.metadata import (
 )
 from amoro_core.iceberg.metadata_locations import locations
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
-from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
+from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
+from amoro_core.positions import PositionSet
+from amoro_core.validating.rebasing import CarriedRows
+
+#: The last format version in which rows are deleted by position delete files.
+_WITHOUT_VECTORS = 2
 
 
 class IcebergFormat:
@@ -272,6 +281,27 @@ class IcebergTable(UpkeptIcebergTable):
         """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
         return read_facts(self._access(self._newest), path)
 
+    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
+        """What a position delete deletes of the data files at these normalised paths, each with its number of rows."""
+        access = self._access(self._newest)
+        if delete.is_vector:
+            return {normalise(delete.named_file or ""): read_vectors(access, [delete], rows, _nothing)[delete.identity]}
+        found = read_positions(access, delete, _nothing, rows)
+        return {path: PositionSet.of(positions) for path, positions in found.items()}
+
+    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+        """The rows that a task left out, by the number of the input."""
+        if group.output.position_map is None:
+            raise ValueError(f"task {group.number} does not tell which rows it left out")
+        rows = [given.data.record_count for given in group.work.rewritten]
+        return read_left_out(self._access(self._newest), group.output.position_map, rows)
+
+    def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
+        """Write the deletes of these rows beside the outputs, for one attempt of a commit; nothing is visible yet."""
+        metadata = self._newest.metadata
+        options = writer_options(metadata.properties) if metadata.format_version <= _WITHOUT_VECTORS else None
+        return write_carried(self._access(self._newest), rows, process_id, options)
+
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         """The data files that a position delete file names, by path."""
         return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
@@ -304,6 +334,10 @@ class IcebergTable(UpkeptIcebergTable):
     ) -> TableScan | None:
         grant = self._grant()
         return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, known)
+
+
+def _nothing() -> None:
+    """No checkpoint."""
 
 
 def _is_head(table: Table, head: Head) -> bool:

@@ -11,12 +11,14 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.opening import OpenTable, Role
 from amoro_core.formats.upkeep import Upkept
-from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableIdentifier, TableSchema
+from amoro_core.positions import PositionSet
+from amoro_core.validating.rebasing import CarriedRows
 
 __all__ = [
     "AnyTable",
@@ -99,6 +101,21 @@ class Rewritable(Readable, Protocol):
 
     def file_facts(self, path: str) -> FileFacts:
         """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
+
+    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
+        """What a position delete deletes of the data files at these normalised paths, each with its number of rows.
+
+        Raises DataFileMissing, UnreadableFile or TableRefused("format").
+        """
+
+    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+        """The rows that a task left out, by the number of the input. Raises DataFileMissing or UnreadableFile."""
+
+    def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
+        """Write the deletes of these rows, for one attempt of a commit; nothing is visible yet.
+
+        Raises StorageFull; nothing is left of them then.
+        """
 
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         """The data files that a position delete file names, by path.

@@ -34,6 +34,7 @@ from amoro_core.iceberg.sort_orders import keys_of, order_id_of
 from amoro_core.iceberg.staging import stage
 from amoro_core.iceberg.tracing import manifests_of, trace
 from amoro_core.model.paths import is_within, normalise
+from amoro_core.model.rewrite import MAP_ENDING
 
 __all__ = ["delete_unreferenced", "send", "stage", "trace"]
 
@@ -228,7 +229,8 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) 
     ours = [path for path in dict.fromkeys(paths) if _is_below(path, access.write_locations)]
     if not ours:
         return ()
-    named = {normalise(path) for path in _named(table)}
+    # Maps of positions are in no commit: a large table is not read for them.
+    named = {normalise(path) for path in _named(table)} if any(not one.endswith(MAP_ENDING) for one in ours) else set()
     return tuple(path for path in ours if normalise(path) not in named and _is_deleted(access, path))
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
@@ -60,7 +61,7 @@ def _require_head(metadata: TableMetadata, head: Head) -> None:
 
 def _require_older(content: CommitContent, metadata: TableMetadata, sequence_number: int) -> None:
     """Raise for a new file whose sequence number is its snapshot's: equality deletes that it needs would not apply."""
-    if metadata.format_version == 1 and (content.added_deletes or content.removed_deletes):
+    if metadata.format_version == 1 and (*content.added_deletes, *content.removed_deletes, *content.carried_deletes):
         raise ValueError("format 1 has no delete files")
     for file in _both(content.added_data, content.added_deletes):
         if not 0 <= file.sequence_number < max(sequence_number, 1):
@@ -73,11 +74,12 @@ def _stage(
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()
     added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
-    added += _added(draft, ManifestContent.DELETES, content.added_deletes, metrics)
+    own = (replace(one, sequence_number=draft.sequence_number) for one in content.carried_deletes)
+    added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
     _require_new(content, head)
     require_one_vector(content, head)
-    carried = _carried(draft, parent, content, metrics, head)
-    manifests = _merged(draft, [*added, *carried], settings)
+    kept = _kept(draft, parent, content, metrics, head)
+    manifests = _merged(draft, [*added, *kept], settings)
     counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
     every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
     return draft.finish(parent, manifests, content.operation, every)
@@ -109,7 +111,7 @@ def _home_of(manifest: ManifestFile) -> Home:
     return manifest.content == ManifestContent.DATA, manifest.partition_spec_id
 
 
-def _carried(
+def _kept(
     draft: Draft, parent: Snapshot, content: CommitContent, metrics: ChangeCounts, head: Head
 ) -> list[ManifestFile]:
     """The parent's manifests without the removed files: reused if unchanged, else rewritten.
@@ -158,7 +160,7 @@ def _require_new(content: CommitContent, head: Head) -> None:
     A vector that comes back may lie in a file of which other vectors are live.
     """
     live = LiveFiles.of(head.scan.files)
-    new = {_spot(file): file.path for file in _both(content.added_data, content.added_deletes)}
+    new = {_spot(file): file.path for file in _both(content.added_data, _added_deletes(content))}
     there = {(normalise(live.columns.paths[at].as_py()), 0) for at in live.ids_of(path for path, _ in new).tolist()}
     there |= {_spot(one) for one in (*live.applied, *head.scan.dangling)}
     parts, paths = {path for path, offset in there if offset}, {path for path, offset in there if not offset}
@@ -181,7 +183,7 @@ def require_one_vector(content: CommitContent, head: Head) -> None:
     going = {delete.identity for delete in content.removed_deletes}
     deletes = (*LiveFiles.of(head.scan.files).applied, *head.scan.dangling)
     staying = (delete for delete in deletes if delete.is_vector and delete.identity not in going)
-    new = (delete for delete in content.added_deletes if delete.is_vector)
+    new = (delete for delete in _added_deletes(content) if delete.is_vector)
     seen: dict[str, DeleteFile] = {}
     for vector in (*staying, *new):
         named = normalise(vector.named_file or "")
@@ -246,6 +248,10 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
 def is_writable(header: ManifestHeader) -> bool:
     """Whether the type of every partition field is known; it is not for a column that no schema has any more."""
     return not any(isinstance(one.field_type, UnknownType) for one in header.partition_type.fields)
+
+
+def _added_deletes(content: CommitContent) -> tuple[DeleteFile, ...]:
+    return (*content.added_deletes, *content.carried_deletes)
 
 
 def _both(data: Iterable[DataFile], deletes: Iterable[DeleteFile]) -> list[DataFile | DeleteFile]:

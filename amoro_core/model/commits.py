@@ -58,7 +58,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitContent:
-    """The change of a snapshot. Added files carry their data sequence number explicitly."""
+    """The change of a snapshot. Added files carry their data sequence number explicitly, but for carried deletes."""
 
     groups: tuple[int, ...]
     removed_data: tuple[DataFile, ...]
@@ -66,6 +66,7 @@ class CommitContent:
     added_data: tuple[DataFile, ...]
     added_deletes: tuple[DeleteFile, ...]
     operation: Operation = Operation.REPLACE
+    carried_deletes: tuple[DeleteFile, ...] = ()  # added with the snapshot's own sequence number
 
 
 @dataclass(frozen=True, slots=True)

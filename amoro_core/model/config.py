@@ -72,6 +72,9 @@ class OptimizingConfig:
     refresh_increase_step: timedelta = declared(
         "self-optimizing.refresh-table.adaptive.increase-step-ms", "30000", milliseconds(1)
     )
+    rebase: bool = declared("self-optimizing.rebase.enabled", "true", boolean)
+    max_hidden_ratio: float = declared("self-optimizing.rebase.max-hidden-ratio", "0.2", fraction(0.0, 1.0))
+    commit_timeout: timedelta = declared("self-optimizing.commit.timeout", "600000", milliseconds(1))
     #: None: minor copies, major and full encode what has small row groups.
     row_group_merge: bool | None = declared(
         "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "", _boolean_if_set

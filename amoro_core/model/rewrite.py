@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from amoro_core.model.files import DataFile, DeleteFile
 
+#: What the names of files end with that tell which rows a task left out: no commit ever has such a file.
+MAP_ENDING = "-applied.puffin"
+
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
@@ -64,6 +67,7 @@ class RewriteInput:
     marks_converted: bool = False  # a converted file gets its position delete even without positions, as a mark
     copy: CopyRule | None = None  # None: nothing is copied
     tells_left_out: bool = False  # the result tells which rows of each rewritten file it left out
+    max_hidden_ratio: float = 0.0  # of an output's rows, hidden where an input is gone when it is committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
         marks_converted=work.marks_converted,
         copy=None if work.copy is None else _encode_rule(work.copy),
         tells_left_out=work.tells_left_out,
+        max_hidden_ratio=work.max_hidden_ratio,
     )
 
 
@@ -105,6 +106,7 @@ def decode_input(message: pb.RewriteInput) -> RewriteInput:
         marks_converted=message.marks_converted,
         copy=_decode_rule(message.copy) if message.HasField("copy") else None,
         tells_left_out=message.tells_left_out,
+        max_hidden_ratio=message.max_hidden_ratio,
     )
 
 

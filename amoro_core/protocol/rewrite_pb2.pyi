@@ -526,6 +526,7 @@ class RewriteInput(_message.Message):
     MARKS_CONVERTED_FIELD_NUMBER: _builtins.int
     COPY_FIELD_NUMBER: _builtins.int
     TELLS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    MAX_HIDDEN_RATIO_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
     """S: the data sequence number of the outputs"""
     target_size_bytes: _builtins.int
@@ -535,6 +536,8 @@ class RewriteInput(_message.Message):
     """a converted file gets its position delete even without positions, as a mark"""
     tells_left_out: _builtins.bool
     """the result tells which rows of each rewritten file it left out"""
+    max_hidden_ratio: _builtins.float
+    """of an output's rows, hidden where an input is gone when it is committed"""
     @_builtins.property
     def table(self) -> Global___TableContext: ...
     @_builtins.property
@@ -566,10 +569,11 @@ class RewriteInput(_message.Message):
         marks_converted: _builtins.bool = ...,
         copy: Global___CopyRule | None = ...,
         tells_left_out: _builtins.bool = ...,
+        max_hidden_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes", "tells_left_out", b"tells_left_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "max_hidden_ratio", b"max_hidden_ratio", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes", "tells_left_out", b"tells_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

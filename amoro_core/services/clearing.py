@@ -182,7 +182,7 @@ class ClearingService:
     # What is left over
 
     def clean_up(self, process_id: str) -> tuple[str, ...]:
-        """Remove the files of a process that ended without a commit, after a reference check.
+        """Remove the files of a process that ended and that no commit has, after a reference check.
 
         Nothing is removed while the outcome of any commit attempt is unknown. Returns what was removed.
         """
@@ -190,8 +190,6 @@ class ClearingService:
         if case.process.is_active or any(attempt.is_open for attempt in case.attempts):
             return ()
         committed = committed_groups(case.attempts)
-        if not case.process.max_commits and any(one.outcome is CommitOutcome.DONE for one in case.attempts):
-            return ()
         every = frozenset(result.number for result in case.results) - committed
         removed = self.remove(case, self._find_action(case.process.type).outputs(case, every))
         if removed is not None:

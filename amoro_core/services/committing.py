@@ -307,6 +307,8 @@ class CommittingService:
         receipt, action = attempt.receipt, self._action(case)
         partial = is_partial(case, attempt)
         keys, paths = action.optimized(case, attempt.groups), action.removals(case)
+        unused = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
+        is_left_over = bool(action.outputs(case, unused))
 
         def finish(db: Connection) -> None:
             now = self._clock()
@@ -319,7 +321,9 @@ class CommittingService:
                 self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
                 return
             event = process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
-            self._moved(db, process.process_id, event)
+            ended = self._moved(db, process.process_id, event)
+            if is_left_over:
+                processes.save(db, replace(ended, left_over=True))
             done(db, process, done_words(process, attempt), now, attempt.snapshot_id)
 
         self._store.write(finish)
@@ -334,9 +338,8 @@ class CommittingService:
             partial=partial,
         )
         self._changed()
-        if partial:
-            unused = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
-            self._clearing.remove(case, action.outputs(case, unused))
+        if is_left_over:
+            self._clearing.clean_up(case.process.process_id)
 
     def _go_on(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str]) -> None:
         """The commit of some groups has landed: the process goes on with the others, or ends."""

@@ -21,7 +21,7 @@ from amoro_core.model.files import (
     ScannedFile,
 )
 from amoro_core.model.paths import normalise
-from amoro_core.model.rewrite import InputFile
+from amoro_core.model.rewrite import MAP_ENDING, InputFile
 from amoro_core.validating.lineage import lineage_problems
 
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
@@ -39,6 +39,13 @@ class _Task:
     @property
     def inputs(self) -> tuple[InputFile, ...]:
         return (*self.group.work.rewritten, *self.group.work.converted)
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Rewritten files that are not in the table any more, whose rows are hidden in the outputs."""
+        if self.group.output.position_map is None:
+            return frozenset()
+        return frozenset(one.data.path for one in self.group.work.rewritten) - self.rescanned.keys()
 
     @property
     def outputs(self) -> tuple[DataFile | DeleteFile, ...]:
@@ -69,6 +76,8 @@ def _inputs_are_the_tables(task: _Task) -> Iterator[str]:
         yield "it has no inputs"
     for given in task.inputs:
         found = task.rescanned.get(given.data.path)
+        if given.data.path in task.gone:
+            continue
         if found is None:
             yield f"the input {given.data.path} is not in the table"
         elif _identity(found.data) != _identity(given.data):
@@ -82,9 +91,25 @@ def _identity(file: DataFile) -> tuple[object, ...]:
 
 
 def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
-    """Only deletes up to S: newer ones are checked by validation."""
+    """Only deletes up to S: newer ones are checked by validation.
+
+    Where rows are followed, validation sees to what is deleted by position, however it is told, and to equality deletes
+    that are gone: only those that apply must have been planned.
+    """
     limit = task.record.sequence_number
-    for given in task.inputs:
+    followed = task.group.work.rewritten if task.group.output.position_map is not None else ()
+    for given in followed:
+        if given.data.path in task.gone:
+            continue
+        planned = {task.group.work.deletes[index].numbered for index in given.deletes}
+        for delete in task.rescanned[given.data.path].deletes:
+            if (
+                delete.kind is DeleteKind.EQUALITY
+                and delete.sequence_number <= limit
+                and delete.numbered not in planned
+            ):
+                yield f"{given.data.path} was planned without {delete.path}, which applies"
+    for given in task.group.work.converted if followed else task.inputs:
         planned = {task.group.work.deletes[index].numbered for index in given.deletes}
         deletes = task.rescanned[given.data.path].deletes
         matching = {delete.numbered for delete in deletes if delete.sequence_number <= limit}
@@ -96,7 +121,10 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
 
 
 def _all_rows_were_read(task: _Task) -> Iterator[str]:
-    expected = sum(task.rescanned[given.data.path].data.record_count for given in task.group.work.rewritten)
+    expected = sum(
+        (given if given.data.path in task.gone else task.rescanned[given.data.path]).data.record_count
+        for given in task.group.work.rewritten
+    )
     if task.group.output.rows_read != expected:
         yield f"read {task.group.output.rows_read} of {expected} rows"
 
@@ -203,6 +231,8 @@ def _columns_are_complete(task: _Task) -> Iterator[str]:
 
 def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
     """A column that could not be read would become nulls; deletes can only reduce nulls."""
+    if task.gone:
+        return
     inputs = [task.rescanned[given.data.path].data.metrics.null_value_counts for given in task.group.work.rewritten]
     outputs = [task.facts[file.path].null_value_counts for file in task.group.output.data_files]
     for field_id in _plain_columns(task.group.work.table.schema_json):
@@ -277,6 +307,29 @@ def _vectors_lose_no_positions(task: _Task) -> Iterator[str]:
             yield f"{given.data.path} had {most} positions and has {written.get(given.data.path, 0)}"
 
 
+def _left_out_rows_balance(task: _Task) -> Iterator[str]:
+    """The map of positions tells of as many rows as the task has deleted, each input once."""
+    found = task.group.output.position_map
+    if found is None:
+        return
+    told = sum(rows.record_count for rows in found.left_out)
+    if told != task.group.output.rows_deleted:
+        yield f"{task.group.output.rows_deleted} rows were deleted, the map of positions has {told}"
+    numbers = [rows.input for rows in found.left_out]
+    if numbers != sorted(set(numbers)) or any(not 0 <= one < len(task.group.work.rewritten) for one in numbers):
+        yield f"the map of positions tells of the inputs {numbers}"
+    for rows in found.left_out:
+        if not 1 <= rows.record_count <= task.group.work.rewritten[rows.input].data.record_count:
+            yield f"the map of positions leaves {rows.record_count} rows of input {rows.input} out"
+
+
+def _no_output_is_named_as_a_map(task: _Task) -> Iterator[str]:
+    """Files of such names are deleted without asking whether a snapshot has them."""
+    for file in task.outputs:
+        if file.path.endswith(MAP_ENDING):
+            yield f"{file.path} has the name of a map of positions"
+
+
 def _positions_balance(task: _Task) -> Iterator[str]:
     counted = sum(file.record_count for file in task.group.output.delete_files)
     if counted != task.group.output.positions_written:
@@ -303,6 +356,8 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("vectors", _vectors_are_as_reported),
     ("vectors-grow", _vectors_lose_no_positions),
     ("positions", _positions_balance),
+    ("left-out-rows", _left_out_rows_balance),
+    ("names", _no_output_is_named_as_a_map),
 )
 
 

@@ -6,48 +6,52 @@ lost. Rules of the whole refuse the entire process; rules of a group drop one ta
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
-from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
+from amoro_core.validating.rebasing import CarriedRows
 from amoro_core.validating.removal import Numbered, removable_deletes
+from amoro_core.validating.sight import (
+    NOTHING_READ,
+    Read,
+    Sight,
+    every_input,
+    gone_deletes,
+    hidden_rows,
+    inputs_of,
+    is_ambiguous,
+    is_gone,
+    is_newer_equality,
+    is_rebased,
+    live_of,
+    look,
+    new_deletes,
+    on_history,
+)
+from amoro_core.validating.state_rules import STATE_RULES
 
 #: Only in this format version position delete files accumulate; from version 3 on, deletion vectors replace them.
 _FORMAT_WITH_POSITION_DELETE_FILES = 2
 _NONE: frozenset[Numbered] = frozenset()
-#: What position deletes name that were read: their identity to the paths of data files.
-Named = Mapping[DeleteIdentity, frozenset[str]]
 
 WholeRule = Callable[[PlanRecord, Head], str | None]
-GroupRule = Callable[[Group, "Sight"], str | None]
+GroupRule = Callable[[Group, Sight], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """The head as seen by the rules of a group."""
-
-    record: PlanRecord
-    head: Head
-    files: Mapping[str, tuple[ScannedFile, ...]]  # inputs by normalised path; more than one where a file is live twice
-    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, including dangling ones
-    named: Named  # normalised paths
-
-
-def validate(record: PlanRecord, head: Head, named: Named | None = None) -> Validation:
+def validate(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Validation:
     """The part of the process that may be committed on that head, with the reasons for what may not.
 
-    `named` has the paths named by deletes of `ambiguous_deletes` that were read; others count as if they named every
-    file that their bounds admit.
+    `read` has what `to_read` asks for, as far as it could be read; a position delete that was not read counts as if it
+    named every file that its bounds admit.
     """
     for whole_rule in WHOLE_RULES:
         if reason := whole_rule(record, head):
             return Validation(conflict=reason)
-    sight = _look(record, head, named or {})
+    sight = look(record, head, read)
     dropped: dict[int, str] = {}
     kept: list[Group] = []
     for group in record.groups:
@@ -62,47 +66,19 @@ def validate(record: PlanRecord, head: Head, named: Named | None = None) -> Vali
     return Validation(conflict=None, dropped=dropped, content=content)
 
 
+def carried_over(record: PlanRecord, head: Head, content: CommitContent, read: Read) -> tuple[CarriedRows, ...]:
+    """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
+    sight = look(record, head, read)
+    return tuple(
+        CarriedRows(group.number, output, positions)
+        for group in record.groups
+        if group.number in content.groups
+        for output, positions in hidden_rows(group, sight).items()
+    )
+
+
 def _reasons(group: Group, sight: Sight) -> Iterator[str]:
     return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
-
-
-def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
-    """Position deletes newer than the plan that may, by partition and bounds alone, name a rewritten file.
-
-    They must be read to decide. Sorted by path.
-    """
-    live = LiveFiles.of(head.scan.files)
-    inputs = (given.data.path for group in record.groups for given in group.work.rewritten)
-    found = {
-        delete.numbered: delete
-        for scanned in live.rows(live.ids_of(inputs))
-        for delete in scanned.deletes
-        if _is_ambiguous(delete, record)
-    }
-    return tuple(found[key] for key in sorted(found))
-
-
-def _is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
-    if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
-        return False
-    return delete.named_file is None
-
-
-def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
-    live = LiveFiles.of(head.scan.files)
-    files: dict[str, tuple[ScannedFile, ...]] = {}
-    inputs = (given.data.path for group in record.groups for given in _inputs(group))
-    for scanned in live.rows(live.ids_of(inputs)):
-        place = normalise(scanned.data.path)
-        files[place] = (*files.get(place, ()), scanned)
-    every = (*live.applied, *head.scan.dangling)
-    newer = {delete.numbered: delete for delete in every if _is_newer_equality(delete, record)}
-    normal = {identity: frozenset(map(normalise, paths)) for identity, paths in named.items()}
-    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), normal)
-
-
-def _is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
-    return delete.kind is DeleteKind.EQUALITY and delete.sequence_number > record.sequence_number
 
 
 # Rules of the whole
@@ -133,9 +109,13 @@ def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
 
 def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | None:
     """Without them the groups' rule about them can't be applied."""
-    if head.removed_equality_deletes is None:
+    if head.removed_equality_deletes is None and any(map(_minds_removed, record.groups)):
         return "it can no longer be told which equality deletes were removed since the plan"
     return None
+
+
+def _minds_removed(group: Group) -> bool:
+    return bool(group.work.converted) or not is_rebased(group)
 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
@@ -151,7 +131,7 @@ def inputs_are_planned_once(record: PlanRecord, head: Head) -> str | None:
     """A file rewritten by two tasks would have duplicate rows."""
     seen: set[str] = set()
     for group in record.groups:
-        for given in _inputs(group):
+        for given in every_input(group):
             place = normalise(given.data.path)
             if place in seen:
                 return f"{given.data.path} was planned more than once"
@@ -174,20 +154,21 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
 
 def inputs_are_live(group: Group, sight: Sight) -> str | None:
     """A file that is gone was rewritten or deleted by another writer: its rows must not be written again."""
-    for given in _inputs(group):
-        live = sight.files.get(normalise(given.data.path))
-        if not live:
+    for given in inputs_of(group, sight):
+        if is_gone(given, sight):
             return f"{given.data.path} is no longer live"
+        live = sight.files[normalise(given.data.path)]
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
         if _file_identity(live[0].data) != _file_identity(given.data):
-            return f"{given.data.path} is no longer the planned one (path, sequence number, partition, rows, size)"
+            same = "path, sequence number, partition, rows, size, row ids"
+            return f"{given.data.path} is no longer the planned one ({same})"
     return None
 
 
 def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
     """Outputs carry S: an older equality delete would newly apply to rows written after it."""
-    for given in _inputs(group):
+    for given in inputs_of(group, sight):
         if given.data.sequence_number > sight.record.sequence_number:
             return f"{given.data.path} is newer than the plan"
     return None
@@ -199,20 +180,19 @@ def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
     Another optimizer may have converted it to position deletes for the inputs, which don't apply to the outputs. A
     delete with a partition value applies in that partition of its spec alone (Iceberg specification, "Scan Planning").
     """
-    places = {(given.data.spec_id, given.data.partition) for given in _inputs(group)}
+    places = {(given.data.spec_id, given.data.partition) for given in on_history(group, sight)}
     for delete in sight.head.removed_equality_deletes or ():
         elsewhere = _has_partition_value(delete) and (delete.spec_id, delete.partition) not in places
-        if delete.sequence_number > sight.record.sequence_number and not elsewhere:
+        if places and delete.sequence_number > sight.record.sequence_number and not elsewhere:
             return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
     return None
 
 
 def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
-    for given in _inputs(group):
-        gone = _stored(group, given).keys() - {delete.numbered for delete in _live(given, sight).deletes}
-        if gone:
-            return f"the delete {min(gone)[0].path} no longer applies to {given.data.path}"
+    for given in on_history(group, sight):
+        if gone := gone_deletes(group, given, sight):
+            return f"the delete {gone[0].path} no longer applies to {given.data.path}"
     return None
 
 
@@ -226,8 +206,8 @@ def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> s
 
 def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
-    for given in group.work.rewritten:
-        for delete in _new_deletes(group, given, sight):
+    for given in () if is_rebased(group) else group.work.rewritten:
+        for delete in new_deletes(group, given, sight):
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
                 return f"the position delete {delete.path} came after the plan and may apply to {given.data.path}"
     return None
@@ -236,16 +216,16 @@ def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> st
 def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
     """Whether the delete was read and does not name the file. It can't name outputs, which are not visible yet."""
     return (
-        _is_ambiguous(delete, sight.record)
-        and delete.identity in sight.named
-        and normalise(given.data.path) not in sight.named[delete.identity]
+        is_ambiguous(delete, sight.record)
+        and delete.identity in sight.read.positions
+        and normalise(given.data.path) not in sight.read.positions[delete.identity]
     )
 
 
 def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
     """A converted file stays, so added position deletes still apply to it; any other delete was not folded in."""
     for given in group.work.converted:
-        for delete in _new_deletes(group, given, sight):
+        for delete in new_deletes(group, given, sight):
             is_added = (
                 delete.kind is DeleteKind.POSITION
                 and delete.sequence_number > sight.record.sequence_number
@@ -258,16 +238,16 @@ def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | N
 
 def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
     """Equality deletes up to S don't apply to outputs: one that the rewrite did not apply would be lost."""
-    for given in _inputs(group):
-        for delete in _new_deletes(group, given, sight):
-            if delete.kind is DeleteKind.EQUALITY and not _is_newer_equality(delete, sight.record):
+    for given in inputs_of(group, sight):
+        for delete in new_deletes(group, given, sight):
+            if delete.kind is DeleteKind.EQUALITY and not is_newer_equality(delete, sight.record):
                 return f"the equality delete {delete.path} applies to {given.data.path} and was not planned"
     return None
 
 
 def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str | None:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    by_input = [{delete.numbered for delete in _live(given, sight).deletes} for given in _inputs(group)]
+    by_input = [{delete.numbered for delete in live_of(given, sight).deletes} for given in inputs_of(group, sight)]
     some = _NONE.union(*by_input)
     every = some.intersection(*by_input)
     for delete in sight.newer_equality_deletes:
@@ -282,7 +262,7 @@ def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str 
 def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
     """A key column that the outputs lack reads as null, so the delete would miss its rows."""
     columns = field_ids(group.work.table.schema_json)
-    to_inputs = {delete.numbered for given in _inputs(group) for delete in _live(given, sight).deletes}
+    to_inputs = {delete.numbered for given in inputs_of(group, sight) for delete in live_of(given, sight).deletes}
     for delete in sight.newer_equality_deletes:
         reaches = delete.numbered in to_inputs
         if any(_covers(delete, output, reaches) for output in group.output.data_files):
@@ -304,6 +284,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     no_unplanned_old_equality_deletes,
     newer_equality_deletes_cover_all_or_none,
     newer_equality_deletes_know_the_outputs,
+    *STATE_RULES,
 )
 
 
@@ -320,35 +301,23 @@ def _has_partition_value(delete: DeleteFile) -> bool:
     return any(value is not None for value in delete.partition)
 
 
-def _inputs(group: Group) -> tuple[InputFile, ...]:
-    return (*group.work.rewritten, *group.work.converted)
-
-
-def _stored(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
-    return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
-
-
-def _live(given: InputFile, sight: Sight) -> ScannedFile:
-    return sight.files[normalise(given.data.path)][0]
-
-
-def _new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
-    stored = _stored(group, given)
-    return [delete for delete in _live(given, sight).deletes if delete.numbered not in stored]
-
-
 def _file_identity(file: DataFile) -> tuple[object, ...]:
-    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
+    place = file.path, file.spec_id, file.partition
+    return *place, file.sequence_number, file.record_count, file.size_bytes, file.first_row_id
 
 
 def _content(kept: list[Group], sight: Sight) -> CommitContent:
     return CommitContent(
         groups=tuple(group.number for group in kept),
-        removed_data=tuple(_live(given, sight).data for group in kept for given in group.work.rewritten),
+        removed_data=tuple(live_of(given, sight).data for group in kept for given in _replaced(group, sight)),
         removed_deletes=removable_deletes(kept, sight.head.scan, sight.record.sequence_number),
         added_data=tuple(file for group in kept for file in group.output.data_files),
         added_deletes=tuple(file for group in kept for file in group.output.delete_files),
     )
+
+
+def _replaced(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    return tuple(given for given in group.work.rewritten if not is_gone(given, sight))
 
 
 def _is_empty(content: CommitContent) -> bool:

@@ -27,6 +27,7 @@ from amoro_core.files.schema import parse_name_mapping, parse_rows_schema, parse
 from amoro_core.model.files import DataFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_core.positions import PositionSet
 from amoro_optimizer.rewrite.copying import Account, copy_source
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
@@ -93,13 +94,15 @@ def rewrite(
             memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
             labels=labels,
         )
-        account = Account()
+        account, left_out = Account(), LeftOut(work)
         try:
-            rows_deleted = sum(
-                _rewrite_file(run, marks, outputs, file, masks.pop(number, None), options, account)
-                for number, file in enumerate(work.rewritten)
-            )
+            for number, file in enumerate(work.rewritten):
+                left_out.add(
+                    number, _rewrite_file(run, marks, outputs, file, masks.pop(number, None), options, account)
+                )
+            rows_deleted = left_out.rows
             outputs.finish_file()
+            position_map = outputs.write_map(left_out.positions) if work.tells_left_out else None
             positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
             outputs.finish_deletes()
             rows_read = sum(file.data.record_count for file in work.rewritten)
@@ -124,7 +127,24 @@ def rewrite(
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
         files_copied=account.files_copied,
         encoded_because=account.encoded_because,
+        position_map=position_map,
     )
+
+
+class LeftOut:
+    """The rows that a task left out; which ones is kept only if the task tells it, at most one bit for each row."""
+
+    def __init__(self, work: RewriteInput) -> None:
+        self.rows = 0
+        self.positions: list[tuple[int, PositionSet]] = []  # by the number of the input, without those that lost none
+        self._is_kept = work.tells_left_out
+
+    def add(self, number: int, mask: Mask) -> None:
+        """Count the deleted rows of an input."""
+        deleted = int(np.count_nonzero(mask))
+        self.rows += deleted
+        if deleted and self._is_kept:
+            self.positions.append((number, PositionSet.of(np.flatnonzero(mask))))
 
 
 @dataclass
@@ -260,8 +280,8 @@ def _rewrite_file(
     packed: Packed | None,
     options: WriterOptions,
     account: Account,
-) -> int:
-    """Write the live rows of one file, and return the number of deleted ones."""
+) -> Mask:
+    """Write the live rows of one file, and return which rows are deleted."""
     data, copied = file.data, CopiedFile(file.data.metrics, file.data.record_count)
     with ExitStack() as closing:
         content = run.fetch(file)
@@ -280,7 +300,7 @@ def _rewrite_file(
             _write_groups(run, outputs, copies, decoder, mask, copied, reasons)
     if outputs.copy_rule is not None:
         account.add(reasons)
-    return int(mask.sum())
+    return mask
 
 
 def _write_groups(

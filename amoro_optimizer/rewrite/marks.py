@@ -29,10 +29,10 @@ from amoro_core.files.partitions import identity_constants
 from amoro_core.files.projection import bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec, with_dropped
 from amoro_core.files.vector_reading import place_of, read_vectors
-from amoro_core.files.vectors import PositionSet
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile, RewriteInput
+from amoro_core.positions import PositionSet
 from amoro_optimizer.rewrite.cache import DECODED_DELETES
 from amoro_optimizer.rewrite.chains import Chain, chains_of
 from amoro_optimizer.rewrite.gathering import SpilledKeys, gather, parts_of

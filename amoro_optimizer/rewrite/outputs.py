@@ -1,7 +1,7 @@
 """The output files of a task: names, even sizes, and removal on failure."""
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,12 +22,13 @@ from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_rows_schema, parse_spec, with_dropped
 from amoro_core.files.splicing import SplicedOutput
 from amoro_core.files.vector_writing import write_vectors
-from amoro_core.files.vectors import PositionSet
+from amoro_core.files.vectors import vectors_file
 from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.rewrite import LeftOutRows, PositionMap, RewriteInput
+from amoro_core.positions import PositionSet
 
 #: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
 _UNEVENNESS = 0.05
@@ -66,6 +67,7 @@ class Outputs:
     ) -> None:
         self.data_files: list[DataFile] = []
         self.delete_files: list[DeleteFile] = []
+        self._map_path = ""
         self._work = work
         self._access = access
         self._attempt = attempt
@@ -151,13 +153,28 @@ class Outputs:
         self.delete_files += write_vectors(self._access, path, vectors, number, self._checkpoint)
         failpoint("task.after_file")
 
+    def write_map(self, left_out: Sequence[tuple[int, PositionSet]]) -> PositionMap:
+        """Write which rows of the rewritten files are left out, by the number of the file; no file where none is."""
+        if not left_out:
+            return PositionMap("", 0, ())
+        files = self._work.rewritten
+        content, parts = vectors_file([(files[at].data.path, rows) for at, rows in left_out])
+        self._map_path = path = self._new_path(files[0].data.partition, "-applied", "puffin")
+        self._access.write_bytes(path, content)
+        failpoint("task.after_file")
+        rows = (
+            LeftOutRows(at, part.offset, part.size_bytes, len(positions))
+            for (at, positions), part in zip(left_out, parts, strict=True)
+        )
+        return PositionMap(path, len(content), tuple(rows))
+
     def abandon(self) -> None:
         """Delete everything written, as far as possible."""
         if self._open is not None:
             self._open.discard()
             self._open = None
         paths = [file.path for file in self.data_files] + [file.path for file in self.delete_files]
-        for path in dict.fromkeys(paths):
+        for path in dict.fromkeys([*paths, *([self._map_path] if self._map_path else [])]):
             with suppress(AmoroError):
                 self._access.delete(path)
 

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,20 @@ from amoro_core.model.files import (
     ColumnMetrics,
     DataFile,
     DeleteFile,
+    DeleteIdentity,
     DeleteKind,
     FileFormat,
     Partition,
     ScannedFile,
     TableScan,
 )
+from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
-from amoro_core.validating import rules, validate
+from amoro_core.positions import PositionSet
+from amoro_core.validating import validate
 from amoro_core.validating.removal import removable_deletes
-from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, ambiguous_deletes, field_ids
+from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
+from amoro_core.validating.sight import NOTHING_READ, Read, look, to_read
 
 S = 10
 SCHEMA: dict[str, Any] = {
@@ -132,10 +136,20 @@ A, B, C = data("a"), data("b"), data("c", 6)
 E7, P8 = equality("e7", 7), position("p8", 8)
 
 
-def refusing(plan: PlanRecord, now: Head, named: rules.Named | None = None) -> list[str]:
+def ambiguous_deletes(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
+    return to_read(plan, now)[0]
+
+
+def naming(named: Mapping[DeleteIdentity, frozenset[str]]) -> Read:
+    """Deletes that were read, each with the files that it names."""
+    some = PositionSet.of([1])
+    return Read({identity: {normalise(path): some for path in paths} for identity, paths in named.items()})
+
+
+def refusing(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> list[str]:
     """The names of all rules that refuse, so that a test shows what is lost without one of them."""
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = rules._look(plan, now, named or {})
+    sight = look(plan, now, read)
     return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
 
 
@@ -302,7 +316,7 @@ def test_a_new_position_delete_that_was_read_and_names_other_files_is_no_conflic
     one = group(1, rewritten=[scanned(A, P8), scanned(B)])
     new, wide = position("new", S + 1), bounded("wide", S + 2, A, C)
     now = head(scanned(A, P8, new, wide), scanned(B, new, wide), scanned(C, new, wide))
-    named = {new.identity: frozenset({"file:/w/t/data/c"}), wide.identity: frozenset({"file:/w/t/data/c"})}
+    named = naming({new.identity: frozenset({"file:/w/t/data/c"}), wide.identity: frozenset({"file:/w/t/data/c"})})
 
     assert refusing(record(one), now, named) == []
     # The planned delete stays: by its partition alone it may name the file outside.
@@ -322,7 +336,7 @@ def test_a_new_position_delete_that_may_name_a_rewritten_file_drops_its_group_al
     plan = record(group(1, rewritten=[scanned(B)]), group(2, rewritten=[scanned(data("x", 5, 0, (b"x",)))]))
     new = position("new", S + 1)
     now = head(scanned(B, new), scanned(C, new), scanned(data("x", 5, 0, (b"x",))))
-    read = {replace(new, path=path).identity: paths for path, paths in named.items()}
+    read = naming({replace(new, path=path).identity: paths for path, paths in named.items()})
 
     done = validate(plan, now, read)
 
@@ -337,7 +351,7 @@ def test_what_a_delete_names_counts_only_where_bounds_leave_it_open_and_the_plan
     plan, now = record(group(1, rewritten=[scanned(A)])), head(scanned(A, delete))
 
     assert ambiguous_deletes(plan, now) == ()
-    assert refusing(plan, now, {"new": frozenset()}) == ["no_new_position_deletes_on_rewritten_files"]
+    assert refusing(plan, now, naming({delete.identity: frozenset()})) == ["no_new_position_deletes_on_rewritten_files"]
 
 
 def test_ambiguous_are_new_position_deletes_that_may_name_a_rewritten_file() -> None:

@@ -13,7 +13,8 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file as
 from pyiceberg.table.puffin import PuffinFile
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.vectors import NO_POSITIONS, PositionSet, positions_in, vectors_file
+from amoro_core.files.vectors import packed, positions_in, vectors_file
+from amoro_core.positions import NO_POSITIONS, PositionSet
 
 sets = st.sets(st.integers(0, 2**33) | st.integers(0, 300), max_size=200)
 
@@ -21,8 +22,8 @@ sets = st.sets(st.integers(0, 2**33) | st.integers(0, 300), max_size=200)
 @given(found=sets)
 def test_positions_are_read_as_they_were_packed(found: set[int]) -> None:
     positions = PositionSet.of(found)
-    assert positions_in(positions.packed(), len(found), 2**33 + 1, "f at 4") == positions
-    assert positions.array().tolist() == sorted(found)
+    assert positions_in(packed(positions), len(found), 2**33 + 1, "f at 4") == positions
+    assert positions.ascending().tolist() == sorted(found)
     assert (len(positions), positions.last) == (len(found), max(found, default=-1))
 
 
@@ -37,16 +38,16 @@ def test_positions_are_sets(left: set[int], right: set[int]) -> None:
 
 def test_the_first_positions_are_a_run_of_few_bytes() -> None:
     assert PositionSet.first(4_000_000) == PositionSet.of(np.arange(4_000_000))
-    assert len(PositionSet.first(4_000_000).packed()) < 1000
+    assert len(packed(PositionSet.first(4_000_000))) < 1000
     assert PositionSet.first(0) == NO_POSITIONS
 
 
 def test_a_file_of_vectors_is_read_by_pyiceberg_and_by_range() -> None:
     vectors = (("s3://b/one.parquet", PositionSet.of([1, 5, 2**20])), ("s3://b/two.parquet", PositionSet.first(70_000)))
-    content, parts = vectors_file(vectors, "test")
+    content, parts = vectors_file(vectors)
     read = PuffinFile(content)
     assert [(found.referenced_data_file, found.to_vector().to_pylist()) for found in theirs(read)] == [
-        (path, positions.array().tolist()) for path, positions in vectors
+        (path, positions.ascending().tolist()) for path, positions in vectors
     ]
     for (path, positions), part, blob in zip(vectors, parts, read.footer.blobs, strict=True):
         assert (blob.offset, blob.length) == (part.offset, part.size_bytes)
@@ -74,22 +75,22 @@ GOOD = PositionSet.of([3, 7, 2**17])
         (lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]), "another checksum"),
         (lambda blob: _resealed(blob[4:20]), "can't be read"),
         (lambda blob: _resealed(blob[4:8]), "can't be read"),
-        (lambda blob: PositionSet.of([3, 7]).packed(), "has 2 positions, its manifest entry tells of 3"),
+        (lambda blob: packed(PositionSet.of([3, 7])), "has 2 positions, its manifest entry tells of 3"),
     ],
 )
 def test_a_broken_vector_is_told_with_its_place(broken: Callable[[bytes], bytes], why: str) -> None:
     with pytest.raises(UnreadableFile, match=f"f.puffin at 4 .*{why}"):
-        positions_in(broken(GOOD.packed()), 3, 2**18, "f.puffin at 4")
+        positions_in(broken(packed(GOOD)), 3, 2**18, "f.puffin at 4")
 
 
 def test_a_position_beyond_the_file_is_told() -> None:
     with pytest.raises(UnreadableFile, match=r"deletes row 131072, the data file has 131072 rows"):
-        positions_in(GOOD.packed(), 3, 2**17, "f.puffin at 4")
+        positions_in(packed(GOOD), 3, 2**17, "f.puffin at 4")
 
 
 @given(cut=st.integers(0, 60), flipped=st.integers(0, 60), mask=st.integers(1, 255))
 def test_no_damage_below_a_right_checksum_ends_the_process(cut: int, flipped: int, mask: int) -> None:
-    body = bytearray(GOOD.packed()[4:-4])
+    body = bytearray(packed(GOOD)[4:-4])
     body[4 + flipped % (len(body) - 4)] ^= mask
     with suppress(UnreadableFile):
         assert len(positions_in(_resealed(bytes(body[: len(body) - cut])), 3, 2**18, "f")) == 3

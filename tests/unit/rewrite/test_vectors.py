@@ -17,10 +17,10 @@ from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, Un
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess
 from amoro_core.files.vector_writing import write_vectors
-from amoro_core.files.vectors import PositionSet
 from amoro_core.model.commits import VectorFacts
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.positions import PositionSet
 
 from .builders import (
     SEQUENCE,

@@ -1,0 +1,200 @@
+"""What the rules of a commit look at: the plan, the head, and what was read of deletes and maps to decide."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from amoro_core.live.files import LiveFiles
+from amoro_core.model.commits import Group, Head, PlanRecord
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
+from amoro_core.model.paths import normalise
+from amoro_core.model.rewrite import InputFile
+from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.validating.rebasing import translate
+from amoro_core.validating.removal import Numbered
+
+#: What a delete file deletes by position: the positions by normalised path of the data file.
+Positions = Mapping[str, PositionSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read to decide; what could not be read is missing."""
+
+    positions: Mapping[DeleteIdentity, Positions] = field(default_factory=dict)  # on inputs of the plan
+    left_out: Mapping[int, Mapping[int, PositionSet]] = field(default_factory=dict)  # rows by task and input
+
+
+NOTHING_READ = Read()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The head as seen by the rules of a group."""
+
+    record: PlanRecord
+    head: Head
+    files: Mapping[str, tuple[ScannedFile, ...]]  # inputs by normalised path; more than one where a file is live twice
+    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, including dangling ones
+    read: Read
+
+
+def look(record: PlanRecord, head: Head, read: Read) -> Sight:
+    """The head as seen from the plan."""
+    live = LiveFiles.of(head.scan.files)
+    files: dict[str, tuple[ScannedFile, ...]] = {}
+    paths = (given.data.path for group in record.groups for given in every_input(group))
+    for scanned in live.rows(live.ids_of(paths)):
+        place = normalise(scanned.data.path)
+        files[place] = (*files.get(place, ()), scanned)
+    every = (*live.applied, *head.scan.dangling)
+    newer = {delete.numbered: delete for delete in every if is_newer_equality(delete, record)}
+    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
+
+
+def is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
+    """Whether it is an equality delete above the plan's sequence number."""
+    return delete.kind is DeleteKind.EQUALITY and delete.sequence_number > record.sequence_number
+
+
+def every_input(group: Group) -> tuple[InputFile, ...]:
+    """The files that the task has read."""
+    return (*group.work.rewritten, *group.work.converted)
+
+
+def is_rebased(group: Group) -> bool:
+    """Whether it is known where the rows of the task's rewritten files went, so that deletes of them can follow."""
+    return group.output.position_map is not None
+
+
+def is_gone(given: InputFile, sight: Sight) -> bool:
+    """Whether the head has no file of that path."""
+    return not sight.files.get(normalise(given.data.path))
+
+
+def inputs_of(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    """The files that the task has read, without those that are gone although its rows can be told apart."""
+    if not is_rebased(group):
+        return every_input(group)
+    return (*(one for one in group.work.rewritten if not is_gone(one, sight)), *group.work.converted)
+
+
+def on_history(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    """The inputs to which nothing may have happened since the plan but what goes on applying to the outputs."""
+    return group.work.converted if is_rebased(group) else inputs_of(group, sight)
+
+
+def on_state(group: Group, sight: Sight) -> tuple[tuple[int, InputFile], ...]:
+    """The inputs, with their numbers, whose rows are followed into the outputs, without those that are gone."""
+    if not is_rebased(group):
+        return ()
+    return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_gone(given, sight))
+
+
+def gone_inputs(group: Group, sight: Sight) -> tuple[int, ...]:
+    """The numbers of the rewritten files that are gone, where rows are followed."""
+    if not is_rebased(group):
+        return ()
+    return tuple(at for at, given in enumerate(group.work.rewritten) if is_gone(given, sight))
+
+
+def live_of(given: InputFile, sight: Sight) -> ScannedFile:
+    """The input on the head, with the deletes that apply to it there."""
+    return sight.files[normalise(given.data.path)][0]
+
+
+def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
+    """The deletes with which the input was planned."""
+    return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
+
+
+def new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The deletes that apply to the input on the head and were not planned."""
+    stored = stored_deletes(group, given)
+    return [delete for delete in live_of(given, sight).deletes if delete.numbered not in stored]
+
+
+def gone_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The planned deletes that no longer apply to the input."""
+    live = {delete.numbered for delete in live_of(given, sight).deletes}
+    return [delete for key, delete in sorted(stored_deletes(group, given).items()) if key not in live]
+
+
+def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
+    """The rows of the input that the position deletes among these delete; or the first that was not read."""
+    found = NO_POSITIONS
+    for delete in deletes:
+        if delete.kind is not DeleteKind.POSITION:
+            continue
+        if (named := read.positions.get(delete.identity)) is None:
+            return delete
+        found |= named.get(normalise(given.data.path), NO_POSITIONS)
+    return found
+
+
+def deletes_of_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The position deletes of the head that tell which of the input's rows must be hidden beside those left out.
+
+    Those that came after the plan; all that apply where a planned one is gone, since another may stand for it.
+    """
+    live = live_of(given, sight).deletes if gone_deletes(group, given, sight) else new_deletes(group, given, sight)
+    return [delete for delete in live if delete.kind is DeleteKind.POSITION]
+
+
+def needs_map(group: Group, sight: Sight) -> bool:
+    """Whether something happened to the inputs that must be followed into the outputs."""
+    return bool(gone_inputs(group, sight)) or any(
+        deletes_of_positions(group, given, sight) or gone_deletes(group, given, sight)
+        for _, given in on_state(group, sight)
+    )
+
+
+def to_read(record: PlanRecord, head: Head) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
+    """The delete files and the maps that must be read to decide, sorted by path and by number.
+
+    Where rows are followed: position deletes that came since or went. Where they are not: those newer than the plan
+    that may, by partition and bounds alone, name a rewritten file.
+    """
+    sight = look(record, head, NOTHING_READ)
+    found: dict[Numbered, DeleteFile] = {}
+    maps = []
+    for group in record.groups:
+        if needs_map(group, sight):
+            maps.append(group)
+        wanted: Iterator[DeleteFile] = (
+            delete
+            for _, given in on_state(group, sight)
+            for delete in (*deletes_of_positions(group, given, sight), *gone_deletes(group, given, sight))
+            if delete.kind is DeleteKind.POSITION
+        )
+        if not is_rebased(group):
+            live = (one for given in group.work.rewritten for one in sight.files.get(normalise(given.data.path), ()))
+            wanted = (delete for one in live for delete in one.deletes if is_ambiguous(delete, record))
+        found.update((delete.numbered, delete) for delete in wanted)
+    return tuple(found[key] for key in sorted(found)), tuple(maps)
+
+
+def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
+    """Whether it is a position delete newer than the plan of which only its content says which files it names."""
+    if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
+        return False
+    return delete.named_file is None
+
+
+def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
+    """The rows of the outputs that are deleted on the head from the inputs, or whose input is gone.
+
+    By output, without outputs of which no row is. Everything needed was read, as the rules require.
+    """
+    if not needs_map(group, sight):
+        return {}
+    hidden = {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}
+    for at, given in on_state(group, sight):
+        found = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
+        if isinstance(found, DeleteFile):
+            raise ValueError(f"the position delete {found.path} was not read")
+        hidden[at] = found
+    outputs = group.output.data_files
+    rows = [given.data.record_count for given in group.work.rewritten]
+    left_out = sight.read.left_out[group.number]
+    moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
+    return {outputs[at]: positions for at, positions in sorted(moved.items())}
