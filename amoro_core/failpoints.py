@@ -28,6 +28,7 @@ NAMES = frozenset(
         "cancel.after_store",
         # Coordinator, while it commits.
         "commit.before_intent",
+        "commit.after_carried",
         "commit.after_stage",
         "commit.after_intent",
         "commit.after_send",

@@ -145,7 +145,10 @@ def _record(process: OptimizingProcess, ready: Sequence[_Done]) -> PlanRecord:
         snapshot_id=process.snapshot_id,
         sequence_number=process.sequence_number,
         last_column_id=process.last_column_id,
-        groups=tuple(Group(one.number, one.work.rewrite, one.output.rewrite) for one in ready),
+        # Their rows stand in another order: none can be followed by its position.
+        groups=tuple(
+            Group(one.number, one.work.rewrite, replace(one.output.rewrite, position_map=None)) for one in ready
+        ),
     )
 
 

@@ -178,8 +178,10 @@ def _plan(
     tasks = []
     for group in made.groups:
         task = TaskPlan(group.key, group.files, (), group.output_count, group.cost)
+        rewrite = rewrite_work(task, contexts[group.key.spec_id], made.sequence_number, situation.config)
         work = ClusterInput(
-            rewrite=rewrite_work(task, contexts[group.key.spec_id], made.sequence_number, situation.config),
+            # Rows in another order can't be followed by their positions.
+            rewrite=replace(rewrite, tells_left_out=False),
             layout=made.layout,
             group_id=group.group_id,
             seed=group.seed,

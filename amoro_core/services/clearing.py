@@ -187,7 +187,7 @@ class ClearingService:
         Nothing is removed while the outcome of any commit attempt is unknown. Returns what was removed.
         """
         case = self._store.read(lambda db: read_case(db, process_id))
-        if case.process.is_active or any(attempt.is_open for attempt in case.attempts):
+        if not case.process.left_over or any(attempt.is_open for attempt in case.attempts):
             return ()
         committed = committed_groups(case.attempts)
         every = frozenset(result.number for result in case.results) - committed

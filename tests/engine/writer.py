@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
@@ -235,6 +236,44 @@ def remove_files(table: Table, paths: Iterable[str], *, branch: str = MAIN) -> S
     """Remove live files, data or deletes, from the table's metadata; raises ValueError where one is not live."""
     gone = frozenset(paths)
     return commit(table, lambda head: Change(removed_paths=gone) if gone else None, branch)
+
+
+def compact_position_deletes(
+    table: Table, *, per_file: bool = False, without: Predicate | None = None
+) -> Snapshot | None:
+    """Replace all live position delete files by others, one for each partition or data file, as Spark's procedure does.
+
+    Rows for which `without` holds are live again afterwards.
+    """
+
+    def build(head: Table) -> Change | None:
+        files = oracle.files_in(head.metadata, _head_of(head.metadata, MAIN))
+        old = frozenset(file.path for file in files if file.content == oracle.POSITION_DELETES)
+        deleted = deleted_by_position(head)
+        wanted = [place for place, record in deleted.items() if without is None or not without(record)]
+        return Change(tuple(_position_files(head, MAIN, wanted, per_file, True, True)), old) if old else None
+
+    return commit(table, build, MAIN)
+
+
+def deleted_by_position(table: Table) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows that position deletes of main hide, as they stand in their live data files, by path and position."""
+    files = oracle.files_in(table.metadata, _head_of(table.metadata, MAIN))
+    live = {file.path for file in files if file.content == oracle.DATA}
+    paths = sorted(file.path for file in files if file.content == oracle.POSITION_DELETES)
+    read = [pq.read_table(_local(path), columns=["file_path", "pos"]).to_pylist() for path in paths]
+    places = {(one["file_path"], one["pos"]) for rows in read for one in rows if one["file_path"] in live}
+    return {place: _raw_row(*place) for place in sorted(places)}
+
+
+def _local(path: str) -> str:
+    return path.removeprefix("file://")
+
+
+def _raw_row(path: str, position: int) -> dict[str, Any]:
+    """The row of a data file, whether it is deleted or not."""
+    found: dict[str, Any] = pq.read_table(_local(path)).slice(position, 1).to_pylist()[0]
+    return found
 
 
 def expire_snapshots(table: Table, snapshot_ids: Iterable[int] | None = None) -> list[int]:

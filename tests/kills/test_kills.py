@@ -26,6 +26,7 @@ ON_THE_WAY = (
     "complete.before_store",
     "complete.after_store",
     "commit.before_intent",
+    "commit.after_carried",
     "commit.after_stage",
     "commit.after_intent",
     "commit.after_send",

@@ -26,7 +26,7 @@ from amoro_core.store import commits
 from tests.model.crashes import Died, dying
 from tests.model.invariants import require_tidy
 from tests.model.lake import Lake, process_of
-from tests.model.operations import OPERATIONS, Fate, Kind, Operation, Scene, expected_status, prepared
+from tests.model.operations import OPERATIONS, ORDERED, Fate, Kind, Operation, Scene, expected_status, prepared
 from tests.model.stages import Stages
 from tests.services.clustered import Grouping, clusterer, commit_due, unsorted
 from tests.services.world import World
@@ -264,9 +264,10 @@ def _expected(case: ClusterCase) -> Sequence[ProcessStatus]:
     ((operation, moment),) = case.happenings
     if moment is Moment.BEFORE_DATABASE:  # it has landed by then
         return [ProcessStatus.SUCCESS]
-    status = expected_status(operation.fate, Kind.REWRITE, partitioned=case.partitioned)
-    if moment is Moment.BETWEEN_GROUPS and (operation.fate is not Fate.UNHARMED or operation.name in HISTORY):
+    fate = ORDERED.get(operation.fate, operation.fate)
+    status = expected_status(fate, Kind.REWRITE, partitioned=case.partitioned)
+    if moment is Moment.BETWEEN_GROUPS and (fate is not Fate.UNHARMED or operation.name in HISTORY):
         return [ProcessStatus.SUCCESS, ProcessStatus.PARTIAL]  # one group is safe, and not always that of a
-    if moment is Moment.BEFORE_START and operation.fate in (Fate.LOSES_A, Fate.FAILS):
+    if moment is Moment.BEFORE_START and fate in (Fate.LOSES_A, Fate.FAILS):
         return [ProcessStatus.CLOSED, status]  # of a plan that waits no file may be gone
     return [status]

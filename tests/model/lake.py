@@ -109,6 +109,20 @@ class Lake:
         done = writer.delete_where(self.table, where, per_file=per_file, with_bounds=with_bounds)
         self._landed(done, MAIN, kept)
 
+    def compact_position_deletes(self, *, per_file: bool = False) -> None:
+        """Position deletes in other files than before."""
+        kept = [one.by_id for one in self.placed()]
+        self._landed(writer.compact_position_deletes(self.table, per_file=per_file), MAIN, kept)
+
+    def take_back(self, rows: Sequence[Record]) -> None:
+        """Live again: those of the rows that are deleted by position."""
+        kept = [one.by_id for one in self.placed()]
+        deleted = {one["id"] for one in writer.deleted_by_position(self.table.refresh()).values()}
+        back = [one for one in rows if one["id"] in deleted]
+        ids = {one["id"] for one in back}
+        done = writer.compact_position_deletes(self.table, per_file=True, without=lambda one: one["id"] in ids)
+        self._landed(done, MAIN, [*kept, *self._by_id(back)])
+
     def overwrite(self, where: Where, change: Mapping[str, Any] | None = None) -> None:
         """Copy-on-write of the files that hold the rows: without them, or with the change made to them."""
         after: list[ById] = []

@@ -32,8 +32,11 @@ class Fate(StrEnum):
     """What becomes of a process whose commit comes after the operation."""
 
     UNHARMED = "unharmed"
-    REWRITES_LOSE_A = "rewrites lose partition a"  # converted files are as good as before
+    CARRIED = "its deletes are carried over"  # but not to outputs in another order
+    CARRIED_BUT_CONVERSIONS_LOSE_A = "its deletes are carried over; conversions lose partition a"
+    CARRIED_BUT_CONVERSIONS_FAIL = "its deletes are carried over; conversions fail"
     LOSES_A = "loses partition a"
+    LOSES_A_AND_CONVERSIONS_FAIL = "loses partition a; conversions fail"
     FAILS = "fails"
 
 
@@ -41,10 +44,16 @@ class Fate(StrEnum):
 PARTITIONED = {
     (Fate.UNHARMED, Kind.REWRITE): ProcessStatus.SUCCESS,
     (Fate.UNHARMED, Kind.CONVERT): ProcessStatus.SUCCESS,
-    (Fate.REWRITES_LOSE_A, Kind.REWRITE): ProcessStatus.PARTIAL,
-    (Fate.REWRITES_LOSE_A, Kind.CONVERT): ProcessStatus.SUCCESS,
+    (Fate.CARRIED, Kind.REWRITE): ProcessStatus.SUCCESS,
+    (Fate.CARRIED, Kind.CONVERT): ProcessStatus.SUCCESS,
+    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.REWRITE): ProcessStatus.SUCCESS,
+    (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.CONVERT): ProcessStatus.PARTIAL,
+    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.SUCCESS,
+    (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
     (Fate.LOSES_A, Kind.REWRITE): ProcessStatus.PARTIAL,
     (Fate.LOSES_A, Kind.CONVERT): ProcessStatus.PARTIAL,
+    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.PARTIAL,
+    (Fate.LOSES_A_AND_CONVERSIONS_FAIL, Kind.CONVERT): ProcessStatus.FAILED,
     (Fate.FAILS, Kind.REWRITE): ProcessStatus.FAILED,
     (Fate.FAILS, Kind.CONVERT): ProcessStatus.FAILED,
 }
@@ -81,6 +90,15 @@ class Operation:
     def is_own(self) -> bool:
         """Whether another coordinator does it, of which there is one."""
         return self.name.startswith("own ")
+
+
+#: What becomes of rewrites in another order, whose rows can't be followed.
+ORDERED = {
+    Fate.CARRIED: Fate.LOSES_A,
+    Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A,
+    Fate.CARRIED_BUT_CONVERSIONS_FAIL: Fate.FAILS,
+    Fate.LOSES_A_AND_CONVERSIONS_FAIL: Fate.FAILS,
+}
 
 
 def expected_status(fate: Fate, kind: Kind, *, partitioned: bool) -> ProcessStatus:
@@ -126,6 +144,11 @@ def _delete_position_and_append(scene: Scene) -> None:
     _append(scene)
 
 
+def _delete_position_and_compact(scene: Scene) -> None:
+    _delete_position_in_input(scene)
+    scene.lake.compact_position_deletes(per_file=True)
+
+
 def _delete_position_in_other(scene: Scene) -> None:
     scene.lake.delete_positions(ids_are(201))
 
@@ -133,6 +156,12 @@ def _delete_position_in_other(scene: Scene) -> None:
 def _delete_position_in_other_without_bounds(scene: Scene) -> None:
     """By its metadata it may name any file of the partition; only its own rows tell."""
     scene.lake.delete_positions(ids_are(201), with_bounds=False)
+
+
+def _delete_all_positions_of_an_input(scene: Scene) -> None:
+    """What was deleted already is deleted again."""
+    scene.lake.delete_positions(ids_are(4, 5, 6), with_bounds=False)
+    scene.lake.delete_positions(ids_are(3, 103), per_file=True)
 
 
 def _overwrite_input(scene: Scene) -> None:
@@ -245,10 +274,31 @@ OPERATIONS = (
     Operation("upsert of others", _upsert_others, deletes=True),
     Operation("equality delete in one partition", _delete_in_one_partition, deletes=True),
     Operation("equality delete everywhere", _delete_everywhere, deletes=True),
-    Operation("position delete in input", _delete_position_in_input, Fate.REWRITES_LOSE_A, deletes=True),
-    Operation("position delete in input, then append", _delete_position_and_append, Fate.REWRITES_LOSE_A, deletes=True),
+    Operation("position delete in input", _delete_position_in_input, Fate.CARRIED, deletes=True),
+    Operation("position delete in input, then append", _delete_position_and_append, Fate.CARRIED, deletes=True),
     Operation("position delete in other", _delete_position_in_other, deletes=True),
     Operation("position delete in other, without bounds", _delete_position_in_other_without_bounds, deletes=True),
+    Operation(
+        "position deletes of every row of an input", _delete_all_positions_of_an_input, Fate.CARRIED, deletes=True
+    ),
+    Operation(
+        "position deletes compacted",
+        lambda scene: scene.lake.compact_position_deletes(),
+        Fate.CARRIED_BUT_CONVERSIONS_FAIL,
+        deletes=True,
+    ),
+    Operation(
+        "position delete, then all compacted",
+        _delete_position_and_compact,
+        Fate.CARRIED_BUT_CONVERSIONS_FAIL,
+        deletes=True,
+    ),
+    Operation(
+        "row taken back",
+        lambda scene: scene.lake.take_back([row(2)]),
+        Fate.LOSES_A_AND_CONVERSIONS_FAIL,
+        deletes=True,
+    ),
     Operation("overwrite of input", _overwrite_input, Fate.LOSES_A),
     Operation("overwrite of other", _overwrite_other),
     Operation("removal of input", _remove_input, Fate.LOSES_A),
@@ -268,7 +318,10 @@ OPERATIONS = (
     Operation("expiry after appends", _expire_after_appends, Fate.FAILS),
     Operation("own rewrite", lambda scene: _optimize(scene, Kind.REWRITE, OptimizingType.FULL, force=True), Fate.FAILS),
     Operation(
-        "own conversion", lambda scene: _optimize(scene, Kind.CONVERT, OptimizingType.MINOR), Fate.FAILS, deletes=True
+        "own conversion",
+        lambda scene: _optimize(scene, Kind.CONVERT, OptimizingType.MINOR),
+        Fate.CARRIED_BUT_CONVERSIONS_FAIL,
+        deletes=True,
     ),
 )
 
@@ -285,7 +338,7 @@ OPERATIONS += (
     Operation(
         "own conversion of a after an upsert",
         lambda scene: _upsert_and_optimize_a(scene, Kind.CONVERT, OptimizingType.MINOR),
-        Fate.LOSES_A,
+        Fate.CARRIED_BUT_CONVERSIONS_LOSE_A,
         deletes=True,
         partitions=True,
     ),

@@ -112,26 +112,26 @@ def test_a_concurrent_upsert_keeps_deleting_what_was_rewritten(world: World, pro
     oracle.assert_same_rows(before, rows(world))
 
 
-def test_a_concurrent_position_delete_drops_its_group_and_commits_the_other(world: World, process: str) -> None:
+def test_a_concurrent_position_delete_is_carried_over_to_the_output(world: World, process: str) -> None:
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
     before = rows(world)
-    assert world.committing.commit(process) is ProcessStatus.PARTIAL
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
     assert data_files(world) == referenced(world)
 
 
 @pytest.mark.parametrize("hit", [False, True], ids=["another file", "an input"])
-def test_a_position_delete_without_bounds_drops_a_group_only_when_it_names_one_of_its_files(
-    world: World, process: str, hit: bool
-) -> None:
+def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World, process: str, hit: bool) -> None:
     table = world.catalog.load_table("db.t")
     writer.append(table, [row(62, "a"), row(63, "a")])
     wanted = {62, 3} if hit else {62}
     writer.delete_where(table, lambda item: item["id"] in wanted, with_bounds=False)
     before = rows(world)
-    assert world.committing.commit(process) is (ProcessStatus.PARTIAL if hit else ProcessStatus.SUCCESS)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, rows(world))
     assert data_files(world) == referenced(world)
+    figures = {one.name: one.value for one in world.optimizing.find_process(process).process.receipt.figures}
+    assert figures.get("rows_carried_over", 0) == hit
 
 
 def test_no_footer_is_read_again_when_another_writer_was_faster(
