@@ -60,11 +60,10 @@ from amoro_core.transactions.parts import failure_of
 from amoro_core.transactions.pins import bases
 from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release, release_condemned
 from amoro_core.transactions.settling import Effects, cancel_open_tasks, has_ended_work
+from amoro_core.transactions.trying import config_of, try_until
 
 log = get_logger("amoro.committing")
 
-#: Attempts of one commit while others keep changing the table; staging one takes well under a second.
-MAX_ATTEMPTS = 20
 _DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
 #: Errors that end a commit; while an attempt is unknown, only that its table is gone or was replaced.
 _GONE = (CommitConflict, TableNotFound)
@@ -137,17 +136,12 @@ class CommittingService:
             if not self._reconciled(self._case(process_id), table):
                 if Role.READ in action.roles:
                     refuse_second(self._case(process_id), table.snapshots())
+                limit = config_of(self._tables, case.runtime).commit_timeout
                 with self._meters.timed(metrics.COMMIT_TIME, case.process.type):
-                    self._commit_anew(process_id, table, prepare)
+                    try_until(limit, lambda: self._attempt(self._case(process_id), table, prepare))
             # Of one that commits group by group the next groups may be ready by now.
             if not case.process.max_commits or self._status(process_id) is not ProcessStatus.COMMITTING:
                 return
-
-    def _commit_anew(self, process_id: str, table: AnyTable, prepare: Prepare) -> None:
-        for _ in range(MAX_ATTEMPTS):
-            if self._attempt(self._case(process_id), table, prepare):
-                return
-        raise CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row")
 
     def _preparing(self, action: Action, process_id: str) -> Prepare:
         if isinstance(action, Interruptible):

@@ -8,11 +8,10 @@ from functools import partial
 from types import MappingProxyType
 
 from amoro_core.actions.contract import Action
-from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
+from amoro_core.errors import AmoroError, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import (
-    OptimizingConfig,
     decide_enabled,
     effective_properties,
     is_switched_off,
@@ -49,6 +48,7 @@ from amoro_core.transactions.runtimes import (
     after_refusal,
 )
 from amoro_core.transactions.telling import keep_table
+from amoro_core.transactions.trying import config_of
 
 log = get_logger("amoro.tables")
 
@@ -304,7 +304,7 @@ class TableService:
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
         actions.set_aside(db, table_id)
-        runtime = after_refusal(before, refusal, self._config(before), self._clock())
+        runtime = after_refusal(before, refusal, config_of(self._tables, before), self._clock())
         _tell_refused(before, runtime)
         return keep_table(db, before, runtime, self._clock())
 
@@ -344,7 +344,7 @@ class TableService:
             self._refuse_twins(runtime, loaded)
             evaluated = None if loaded.refusal else self._evaluated(runtime, loaded)
         except TableRefused as refusal:
-            return after_refusal(runtime, refusal, self._config(runtime), self._clock())
+            return after_refusal(runtime, refusal, config_of(self._tables, runtime), self._clock())
         return after_refresh(runtime, loaded, evaluated, self._clock())
 
     def find_known(self, identifier: TableIdentifier) -> TableRuntime:
@@ -363,15 +363,7 @@ class TableService:
 
     def min_plan_interval(self, table_id: int) -> timedelta | None:
         """The minimum time between two plans of the table that were not requested. Raises TableNotFound."""
-        return self._config(self._store.read(lambda db: tables.get(db, table_id))).min_plan_interval
-
-    def _config(self, runtime: TableRuntime) -> OptimizingConfig:
-        """The table's configuration as last loaded; Amoro's defaults while it is malformed or its catalog unknown."""
-        try:
-            defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
-            return parse_config(effective_properties(defaults, runtime.properties))
-        except (TableRefused, CatalogNotFound):
-            return OptimizingConfig()
+        return config_of(self._tables, self._store.read(lambda db: tables.get(db, table_id))).min_plan_interval
 
     def require_optimizable(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed, for a requested process.

@@ -13,8 +13,8 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
-from amoro_core.services.committing import MAX_ATTEMPTS
 from amoro_core.store import commits, partitions
+from amoro_core.transactions.trying import try_until
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import START, World
@@ -116,7 +116,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
 
 
 def test_only_the_partitions_that_were_committed_count_as_optimized(world: World, process: str) -> None:
-    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
 
     assert world.committing.commit(process) is ProcessStatus.PARTIAL
 
@@ -151,31 +151,50 @@ def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(
     assert all(present(second.files))
 
 
-def test_after_many_conflicts_in_a_row_it_is_given_up(
+def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(
     world: World, process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def faster(table: IcebergTable, payload: bytes) -> None:
         raise CommitConflict("409")
 
-    sending(monkeypatch, *[faster] * (MAX_ATTEMPTS + 1))
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.commit.timeout": "100"})
+    world.table()
+    sending(monkeypatch, *[faster] * 1000)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    assert outcomes(world, process) == [CONFLICT] * 20
+    tried = outcomes(world, process)
+    assert tried == [CONFLICT] * len(tried)
     failed = world.optimizing.find_process(process).process
-    assert (failed.failure_code, failed.failure) == (CommitConflict.code, "other writers were faster 20 times in a row")
+    assert failed.failure_code == CommitConflict.code
+    assert failed.failure.startswith(f"other writers were faster {len(tried)} times in ")
+
+
+def test_tries_are_repeated_at_once_and_then_after_growing_waits() -> None:
+    clock, waits = [0.0], []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock[0] += seconds
+
+    with pytest.raises(CommitConflict, match=r"faster \d+ times in 10 s"):
+        try_until(timedelta(seconds=10), lambda: False, now=lambda: clock[0], wait=wait)
+    assert waits[0] == 0
+    assert 0.01 <= waits[1] <= 0.02
+    assert all(1 <= one <= 2 for one in waits[-3:])
 
 
 def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, process: str) -> None:
     table = world.catalog.load_table("db.t")
-    writer.delete_where(table, lambda item: item["id"] in (3, 103))
+    writer.copy_on_write(table, lambda item: item["id"] in (3, 103))
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
     failure = world.optimizing.find_process(process).process.failure
-    assert failure.count("came after the plan and may apply to") == 2
+    assert failure.count("is no longer live, and so are all other rewritten files") == 2
     assert failure.endswith(" (The next round plans it anew.)")
-    assert world.table().status_reason.startswith("minor failed: the position delete ")
+    assert world.table().status_reason.startswith("minor failed: ")
 
 
 def test_a_refused_commit_lets_the_table_alone_for_a_while(
