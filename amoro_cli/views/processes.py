@@ -10,7 +10,7 @@ from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
 from amoro_core.documents.bodies import optimize_body
 from amoro_core.documents.encoding import encode
-from amoro_core.documents.figures import label, own_figures, value
+from amoro_core.documents.figures import label, own_figures, row_equation, value
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.model.texts import one_line
 from amoro_core.model.undoing import UNDOABLE
@@ -110,16 +110,11 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
     partly = " a part of the plan as" if process.status == "partial" else ""
     took = format_duration(receipt.duration_ms)
     title = f"{process.process_id}  committed{partly} snapshot {receipt.snapshot_id} in {took}"
-    equal = receipt.rows_before == receipt.rows_after
     pairs = (
         ("files", f"{format_count(receipt.data_files_before)} → {format_count(receipt.data_files_after)}"),
         ("deletes", f"{format_count(receipt.delete_files_before)} → {format_count(receipt.delete_files_after)}"),
         ("bytes", f"{format_bytes(receipt.bytes_before)} → {format_bytes(receipt.bytes_after)}"),
-        (
-            "rows",
-            f"{format_count(receipt.rows_before)} {'=' if equal else '≠'} {format_count(receipt.rows_after)} "
-            f"{'✓' if equal else '✗'}",
-        ),
+        ("rows", row_equation(receipt)),
         *own_figures(receipt.figures),
         *_undo(process),
     )

@@ -10,11 +10,22 @@ if TYPE_CHECKING:
 
 #: Figures of every commit, which have a line of their own.
 _COMMON = {f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "rows") for when in ("before", "after")}
+#: Rows of the outputs that others have deleted meanwhile: told with the equation of rows.
+_CARRIED = "rows_carried_over"
+
+
+def row_equation(made: "pb.Receipt") -> str:
+    """The rows before and after, and whether they are as many; and how many of them others have deleted meanwhile."""
+    equal = made.rows_before == made.rows_after
+    sign, mark = ("=", "✓") if equal else ("≠", "✗")
+    rows = f"{format_count(made.rows_before)} {sign} {format_count(made.rows_after)} {mark}"
+    carried = sum(one.value for one in made.figures if one.name == _CARRIED)
+    return f"{rows}, {format_count(carried)} of them deleted by others meanwhile and carried over" if carried else rows
 
 
 def own_figures(figures: "Iterable[pb.Figure]") -> list[tuple[str, str]]:
     """The action's own figures that are not zero; what was before and what is after on one line."""
-    own = {one.name: one for one in figures if one.name not in {*_COMMON, "equality_delete_files_after"}}
+    own = {one.name: one for one in figures if one.name not in {*_COMMON, _CARRIED, "equality_delete_files_after"}}
     lines = []
     for name, figure in own.items():
         of, _, when = name.rpartition("_")

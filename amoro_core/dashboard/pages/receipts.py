@@ -1,6 +1,6 @@
 """Receipts of processes as lines to show."""
 
-from amoro_core.documents.figures import label, own_figures
+from amoro_core.documents.figures import label, own_figures, row_equation
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -9,10 +9,8 @@ def receipt_lines(made: pb.Receipt) -> list[tuple[str, str]]:
     """Names and values: what was before and what is after on one line, rows as an equation."""
     lines = []
     if not made.words:
-        equal = made.rows_before == made.rows_after
-        rows = f"{format_count(made.rows_before)} {'=' if equal else '≠'} {format_count(made.rows_after)}"
         lines = [
-            ("rows", f"{rows} {'✓' if equal else '✗'}"),
+            ("rows", row_equation(made)),
             ("data files", f"{format_count(made.data_files_before)} → {format_count(made.data_files_after)}"),
             ("delete files", f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}"),
             ("bytes", f"{format_bytes(made.bytes_before)} → {format_bytes(made.bytes_after)}"),

@@ -1,0 +1,191 @@
+"""A table that is rewritten again and again while others change its rows: what of the work is kept."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import commits
+from tests.engine import oracle, writer
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files
+from tests.services.world import World
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "version", LongType(), required=False),
+    NestedField(3, "filler", StringType(), required=False),
+)
+FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
+_TRIES = 10
+
+
+@dataclass
+class Kept:
+    """What became of the bytes that were rewritten."""
+
+    rewritten: int = 0
+    committed: int = 0
+    carried: int = 0  # rows that others deleted while they were rewritten
+    outcomes: Counter[ProcessStatus] = field(default_factory=Counter)
+
+    @property
+    def share(self) -> float:
+        """Of the rewritten bytes, those that a commit has."""
+        return self.committed / self.rewritten
+
+
+class Writer:
+    """Another writer, with what it has made of the rows: the version of each id that is live."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self.rows = dict.fromkeys(range(FILES * ROWS), 0)
+        self.done = 0
+        self.failed = 0  # though it tried again
+        self._table, self._chance = table, random.Random(seed)
+
+    def delete(self) -> None:
+        """Delete one random row by position."""
+        self._tried(lambda: self._marked(1, merged=False))
+
+    def merge(self) -> None:
+        """Give three random rows another version: deleted by position and written anew in one snapshot."""
+        self._tried(lambda: self._marked(3, merged=True))
+
+    def replace(self) -> None:
+        """Write a random file anew without one of its rows."""
+        self._tried(self._replaced)
+
+    def _tried(self, write: Callable[[], None]) -> None:
+        """Several times, as engines do whose input is gone when they commit."""
+        for _ in range(_TRIES):
+            try:
+                write()
+            except (ValueError, CommitFailedException):
+                continue
+            self.done += 1
+            return
+        self.failed += 1
+
+    def _file(self) -> str:
+        self._table.refresh()
+        files = oracle.files_in(self._table.metadata)
+        return self._chance.choice([file.path for file in files if file.content == oracle.DATA])
+
+    def _marked(self, count: int, *, merged: bool) -> None:
+        path = self._file()
+        read = pq.read_table(path.removeprefix("file://"), columns=["id", "version"])
+        positions = sorted(self._chance.sample(range(len(read)), min(count, len(read))))
+        # A row of an earlier version, and one that is deleted, stays so.
+        hit = {
+            id_: version + 1
+            for id_, version in zip(*(column.to_pylist() for column in read.take(positions).columns), strict=True)
+            if self.rows.get(id_) == version
+        }
+        new = [{"id": id_, "version": version, "filler": "merged"} for id_, version in hit.items()] if merged else []
+        writer.row_delta(self._table, new, position_deletes=[(path, positions)], per_file=True)
+        if merged:
+            self.rows.update(hit)
+        else:
+            for id_ in hit:
+                self.rows.pop(id_)
+
+    def _replaced(self) -> None:
+        path = self._file()
+        rows = pq.read_table(path.removeprefix("file://"))
+        at = self._chance.randrange(len(rows))
+        gone = rows.column("id")[at].as_py()
+        kept = pa.concat_tables([rows.slice(0, at), rows.slice(at + 1)])
+        commit(
+            self._table,
+            lambda head: Change(tuple(write_data_files(head, kept)), frozenset({path})),
+            writer.MAIN,
+        )
+        self.rows.pop(gone)
+
+
+def made_table(directory: Path, *, rebase: bool, files: int = FILES) -> World:
+    """A world whose table has the files, with rows of random text."""
+    catalog = writer.make_catalog(directory)
+    properties = {
+        "self-optimizing.target-size": str(TARGET_BYTES),
+        "self-optimizing.max-task-size-bytes": str(TARGET_BYTES),
+        "self-optimizing.rebase.enabled": str(rebase).lower(),
+        "write.parquet.compression-codec": "zstd",
+    }
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties=properties)
+    chance = np.random.default_rng(1)
+    for number in range(files):
+        text = chance.integers(32, 127, (ROWS, WIDTH), np.uint8).tobytes().decode()
+        filler = [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]
+        ids = np.arange(number * ROWS, (number + 1) * ROWS)
+        rows = pa.table({"id": ids, "version": np.zeros(ROWS, np.int64), "filler": filler})
+        writer.append(table, rows)
+    return World(directory, catalog)
+
+
+def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
+    """Rewrite the whole table in one thread, again and again until it is over."""
+    kept, optimizer = Kept(), world.optimizer(1)
+    while not is_over():
+        process_id = world.begin(OptimizingType.FULL, force=True)
+        while world.status(process_id) is ProcessStatus.RUNNING:
+            world.run_one(optimizer)
+            if after_task is not None:
+                after_task()
+        kept.outcomes[world.committing.commit(process_id)] += 1
+        attempts = world.store.read(lambda db, process_id=process_id: commits.list_for_process(db, process_id))
+        done = [one for one in attempts if one.outcome is CommitOutcome.DONE]
+        landed = {number for one in done for number in one.groups}
+        for task in world.tasks(process_id):
+            size = sum(file.size_bytes for file in world.output_of(task).data_files)
+            kept.rewritten += size
+            kept.committed += size if task.task_id.number in landed else 0
+        kept.carried += sum(
+            figure.value for one in done for figure in one.receipt.figures if figure.name == "rows_carried_over"
+        )
+    return kept
+
+
+def beside(world: World, other: Writer, deed: Callable[[], None], pause_s: float, seconds: float) -> Kept:
+    """Rewrite for so long while another thread writes at each pause. Raises what the writer raises."""
+    over, problems = threading.Event(), []
+
+    def write() -> None:
+        try:
+            while not over.wait(pause_s):
+                deed()
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        end = time.monotonic() + seconds
+        kept = rewrite_for(world, lambda: time.monotonic() >= end)
+    finally:
+        over.set()
+        thread.join()
+    if problems:
+        raise problems[0]
+    return kept
+
+
+def require_rows(world: World, other: Writer) -> None:
+    """The table holds what the writer has made of it, as pyiceberg reads it."""
+    read = world.catalog.load_table("db.t").scan(selected_fields=("id", "version")).to_arrow()
+    found = Counter(zip(read.column("id").to_pylist(), read.column("version").to_pylist(), strict=True))
+    assert found == Counter(other.rows.items())
