@@ -77,9 +77,12 @@ class Rewriting:
         """None: every process of it commits."""
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """The data and delete files that these tasks have written, and of all tasks which rows they left out."""
+        """The data and delete files that these tasks have written, and of all tasks which rows they left out.
+
+        Also vectors of all tasks that no attempt of a commit has: they were joined with those of others.
+        """
         every = _groups(case)
-        return (*_outputs([group for group in every if group.number in groups]), *_maps(every))
+        return (*_outputs([group for group in every if group.number in groups]), *_maps(every), *_joined(every, case))
 
 
 def record_of(case: Case) -> PlanRecord:
@@ -155,15 +158,16 @@ def _staged(
 
 def _carried_summary(carried: Sequence[CarriedRows]) -> dict[str, str]:
     """The entries of the snapshot's summary about rows that others deleted meanwhile."""
-    if not carried:
+    rebased = [one for one in carried if not one.is_joined]
+    if not rebased:
         return {}
-    groups, rows = {one.group for one in carried}, sum(len(one.positions) for one in carried)
+    groups, rows = {one.group for one in rebased}, sum(len(one.positions) for one in rebased)
     return {REBASED_GROUPS: str(len(groups)), REBASED_DELETES: str(rows)}
 
 
 def _carried_figures(carried: Sequence[CarriedRows]) -> tuple[Figure, ...]:
     """How many rows of the outputs others deleted meanwhile; nothing where none was."""
-    rows = sum(len(one.positions) for one in carried)
+    rows = sum(len(one.positions) for one in carried if not one.is_joined)
     return (Figure("rows_carried_over", rows, "rows"),) if rows else ()
 
 
@@ -203,6 +207,13 @@ def _maps(groups: Sequence[Group]) -> tuple[str, ...]:
     """The files that tell which rows the tasks left out."""
     found = (group.output.position_map for group in groups)
     return tuple(one.path for one in found if one is not None and one.path)
+
+
+def _joined(groups: Sequence[Group], case: Case) -> tuple[str, ...]:
+    """The files of vectors of which no attempt has any."""
+    sent = {path for attempt in case.attempts for path in attempt.files}
+    vectors = (file.path for group in groups for file in group.output.delete_files if file.is_vector)
+    return tuple(dict.fromkeys(path for path in vectors if path not in sent)) if sent else ()
 
 
 def _key(group: Group) -> PartitionKey:

@@ -9,7 +9,8 @@ from amoro_core.model.commits import FileFacts, Head, PlanRecord
 from amoro_core.model.files import DeleteFile, DeleteIdentity
 from amoro_core.model.paths import normalise
 from amoro_core.positions import PositionSet
-from amoro_core.validating.sight import Positions, Read, to_read
+from amoro_core.validating.joining import to_decide
+from amoro_core.validating.sight import Positions, Read, every_input
 
 _UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
 
@@ -34,10 +35,10 @@ class KnownFiles:
         return self._facts[path]
 
     def read(self, table: Rewritable, record: PlanRecord, head: Head) -> Read:
-        """What `to_read` asks for, without what is too large or unreadable."""
-        deletes, groups = to_read(record, head)
-        rewritten = (given.data for group in record.groups for given in group.work.rewritten)
-        wanted = {normalise(data.path): data.record_count for data in rewritten}
+        """What `to_decide` asks for, without what is too large or unreadable."""
+        deletes, groups = to_decide(record, head)
+        inputs = (given.data for group in record.groups for given in every_input(group))
+        wanted = {normalise(data.path): data.record_count for data in inputs}
         positions: dict[DeleteIdentity, Positions] = {}
         for delete in deletes:
             if delete.identity not in self._positions and _is_small(delete):

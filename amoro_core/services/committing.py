@@ -302,7 +302,7 @@ class CommittingService:
         partial = is_partial(case, attempt)
         keys, paths = action.optimized(case, attempt.groups), action.removals(case)
         unused = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
-        is_left_over = bool(action.outputs(case, unused))
+        is_left_over = bool(action.outputs(replace(case, attempts=(*case.attempts, attempt)), unused))
 
         def finish(db: Connection) -> None:
             now = self._clock()

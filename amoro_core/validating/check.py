@@ -110,8 +110,14 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
             ):
                 yield f"{given.data.path} was planned without {delete.path}, which applies"
     for given in task.group.work.converted if followed else task.inputs:
-        planned = {task.group.work.deletes[index].numbered for index in given.deletes}
         deletes = task.rescanned[given.data.path].deletes
+        is_joined = any(delete.is_vector and delete.sequence_number > limit for delete in deletes)
+        planned = {
+            delete.numbered
+            for delete in (task.group.work.deletes[index] for index in given.deletes)
+            # A newer vector stands for what was planned by position.
+            if not is_joined or delete.kind is DeleteKind.EQUALITY
+        }
         matching = {delete.numbered for delete in deletes if delete.sequence_number <= limit}
         if planned != matching:
             yield (

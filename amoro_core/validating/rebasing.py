@@ -17,11 +17,12 @@ from amoro_core.positions import NO_POSITIONS, PositionSet
 
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
-    """Rows of an output that others have deleted from the inputs; at least one."""
+    """Rows of an output that others have deleted from the inputs, at least one; or all of a converted file's vector."""
 
     group: int  # the number of the task
     output: DataFile
     positions: PositionSet
+    is_joined: bool = False  # of a converted file, whose vector is joined with that of others
 
 
 def translate(

@@ -13,6 +13,7 @@ from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Val
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
+from amoro_core.validating.joining import JOIN_RULES, JoinedVector, deletes_of_a_joined_file_that_went, joined_vectors
 from amoro_core.validating.rebasing import CarriedRows
 from amoro_core.validating.removal import Numbered, removable_deletes
 from amoro_core.validating.sight import (
@@ -69,11 +70,11 @@ def validate(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Valid
 def carried_over(record: PlanRecord, head: Head, content: CommitContent, read: Read) -> tuple[CarriedRows, ...]:
     """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
     sight = look(record, head, read)
-    return tuple(
-        CarriedRows(group.number, output, positions)
-        for group in record.groups
-        if group.number in content.groups
-        for output, positions in hidden_rows(group, sight).items()
+    kept = [group for group in record.groups if group.number in content.groups]
+    hidden = ((group, *found) for group in kept for found in hidden_rows(group, sight).items())
+    return (
+        *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
+        *(CarriedRows(one.group, one.data, one.positions, is_joined=True) for one in _joined(kept, sight)),
     )
 
 
@@ -190,8 +191,9 @@ def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
 
 def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
+    stood_for = deletes_of_a_joined_file_that_went(group, sight)
     for given in on_history(group, sight):
-        if gone := gone_deletes(group, given, sight):
+        if gone := [one for one in gone_deletes(group, given, sight) if (given.data.path, one) not in stood_for]:
             return f"the delete {gone[0].path} no longer applies to {given.data.path}"
     return None
 
@@ -223,9 +225,14 @@ def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
 
 
 def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
-    """A converted file stays, so added position deletes still apply to it; any other delete was not folded in."""
+    """A converted file stays, so added position deletes still apply to it; any other delete was not folded in.
+
+    A deletion vector is joined with the new one.
+    """
     for given in group.work.converted:
         for delete in new_deletes(group, given, sight):
+            if delete.is_vector:
+                continue
             is_added = (
                 delete.kind is DeleteKind.POSITION
                 and delete.sequence_number > sight.record.sequence_number
@@ -285,6 +292,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     newer_equality_deletes_cover_all_or_none,
     newer_equality_deletes_know_the_outputs,
     *STATE_RULES,
+    *JOIN_RULES,
 )
 
 
@@ -306,13 +314,20 @@ def _file_identity(file: DataFile) -> tuple[object, ...]:
     return *place, file.sequence_number, file.record_count, file.size_bytes, file.first_row_id
 
 
+def _joined(kept: list[Group], sight: Sight) -> list[JoinedVector]:
+    return [one for group in kept for one in joined_vectors(group, sight)]
+
+
 def _content(kept: list[Group], sight: Sight) -> CommitContent:
+    joined = _joined(kept, sight)
+    replaced = {one.ours for one in joined}
+    theirs = tuple(one.theirs for one in joined)
     return CommitContent(
         groups=tuple(group.number for group in kept),
         removed_data=tuple(live_of(given, sight).data for group in kept for given in _replaced(group, sight)),
-        removed_deletes=removable_deletes(kept, sight.head.scan, sight.record.sequence_number),
+        removed_deletes=(*removable_deletes(kept, sight.head.scan, sight.record.sequence_number), *theirs),
         added_data=tuple(file for group in kept for file in group.output.data_files),
-        added_deletes=tuple(file for group in kept for file in group.output.delete_files),
+        added_deletes=tuple(file for group in kept for file in group.output.delete_files if file not in replaced),
     )
 
 

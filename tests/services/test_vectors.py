@@ -148,6 +148,58 @@ def test_a_conversion_whose_vector_was_replaced_since_is_not_undone(world: World
     assert oracle.live_rows(table) == rows
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_vectors_that_come_while_files_are_converted_are_joined(world: World, times: int) -> None:
+    """Of files with an old vector, with a position delete file alone, and without deletes of rows so far."""
+    table = converted(world)
+    process_id = world.begin(MINOR)
+    world.run_all(process_id)
+    for at in range(times):
+        writer3.delete_rows(table, lambda item, at=at: item["id"] in (4 + at, 44 + at, 65 + at, 150 + at))
+    rows = oracle.live_rows(table)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
+    assert oracle.live_rows(table) == rows
+    assert by_kind(table) == {"data": 9, "vectors": 8}
+    # The files in which all vectors were joined with others are gone.
+    named = {local_path(one.path) for one in vectors_of(table)}
+    there = {str(path) for path in Path(local_path(table.location())).rglob(f"{process_id}*.puffin")}
+    assert there <= named
+    assert has_nothing_to_do(world, MINOR)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_vectors_that_come_while_files_are_rewritten_follow_into_the_outputs(world: World, times: int) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] in (2, 21, 102))
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    for at in range(times):
+        writer3.delete_rows(table, lambda item, at=at: item["id"] in (4 + at, 44 + at, 65 + at, 150 + at))
+    before, rows = lineage_of(table), oracle.live_rows(table)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
+    assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
+    assert by_kind(table) == {"data": 2, "vectors": 2}
+    assert sum(one.record_count for one in vectors_of(table)) == 4 * times
+    optimize(world, FULL)
+    assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
+
+
+def test_a_conversion_of_rows_that_came_back_meanwhile_is_dropped(world: World) -> None:
+    table = converted(world)
+    process_id = world.begin(MINOR)
+    world.run_all(process_id)
+    old = next(one for one in vectors_of(table) if one.record_count == 3)
+    data = next(one for one in oracle.live_files(table) if one.path == old.referenced)
+    kept = oracle.vector_positions(old)[1:]
+    change = Change(tuple(writer3.vectors(table, {data: kept})), removed_vectors=frozenset({(old.path, old.offset)}))
+    commit(table, lambda head: change)
+    rows, head = oracle.live_rows(table), world.table_head()
+    world.committing.commit(process_id)
+    assert oracle.live_rows(table) == rows
+    assert old.referenced in {one.referenced for one in vectors_of(table)}
+    assert world.table_head() != head or "rows of it have come back" in failure(world, process_id)
+
+
 def test_only_the_vectors_that_dangle_go(world: World) -> None:
     table = made(world)
     writer3.delete_rows(table, lambda item: item["id"] % 100 in (0, 20))

@@ -190,6 +190,30 @@ def row_id(row: Any) -> int:
     return int(row[0])
 
 
+@pytest.mark.parametrize("kind", [MINOR, FULL])
+def test_rows_that_spark_deletes_while_files_are_rewritten_or_converted_stay_deleted(
+    services: Services, kind: OptimizingType
+) -> None:
+    catalog, spark = services.catalog, services.catalog.spark
+    table = make(catalog, "beside", 3)
+    for first in range(0, 80, 20):
+        insert(catalog, table, first)
+    spark.sql(f"DELETE FROM {table} WHERE id IN (3, 25)")
+    java_upsert(spark, catalog.name, "db.beside", ["id"], [{"id": 41, "part": "a"}, {"id": 6, "part": "a"}], [])
+    process_id = services.begin(table, kind)
+    spark.sql(f"DELETE FROM {table} WHERE id IN (7, 26, 61)")
+    spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 8")
+    rows = spark_rows(spark, table)
+    services.finish(process_id)
+    spark_and_java_agree(services, table, rows)
+    found = scan_of(catalog, table)
+    assert all(len([one for one in file.deletes if one.is_vector]) <= 1 for file in found.files)
+    spark.sql(f"DELETE FROM {table} WHERE id IN (9, 27, 62)")
+    rows = spark_rows(spark, table)
+    services.finish(services.begin(table, FULL))
+    spark_and_java_agree(services, table, rows)
+
+
 @pytest.fixture
 def shared_delete(services: Services) -> str:
     """A table of format 3 with one position delete file that names the first and the last of five files."""

@@ -1,0 +1,126 @@
+"""Converted files whose deletion vector others have written anew since the plan: theirs is joined with ours.
+
+From format 3 on a conversion gives its file a vector in place of the deletes that it was planned with. Where the head
+has another vector for the file, the one that is committed holds the rows of both, and both go: with two of them nobody
+could read the table, and with either alone a row would come back.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from amoro_core.model.commits import Group, Head, PlanRecord
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
+from amoro_core.model.rewrite import InputFile
+from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.validating.sight import (
+    NOTHING_READ,
+    Sight,
+    gone_deletes,
+    is_gone,
+    live_of,
+    look,
+    new_deletes,
+    positions_on,
+    to_read,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedVector:
+    """The positions of a converted file's new vector, and the vectors in whose place it comes."""
+
+    group: int  # the number of the task
+    data: DataFile
+    positions: PositionSet
+    ours: DeleteFile  # of the task's result, which is not committed
+    theirs: DeleteFile  # of the head, which goes
+
+
+def to_join(group: Group, sight: Sight) -> Iterator[tuple[InputFile, DeleteFile]]:
+    """The converted files, each with the vector that the head has for it and that was not planned."""
+    for given in group.work.converted:
+        if not is_gone(given, sight):
+            yield from ((given, delete) for delete in new_deletes(group, given, sight) if delete.is_vector)
+
+
+def vectors_to_read(group: Group, sight: Sight) -> list[DeleteFile]:
+    """What must be read to join: both vectors of each file, and planned deletes by position that are gone."""
+    found: list[DeleteFile] = []
+    for given, theirs in to_join(group, sight):
+        found += [theirs, *_ours(group, given), *_gone(group, given, sight)]
+    return found
+
+
+def to_decide(record: PlanRecord, head: Head) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
+    """The delete files and the maps that must be read to decide and to join, sorted by path and by number."""
+    deletes, maps = to_read(record, head)
+    sight = look(record, head, NOTHING_READ)
+    found = {delete.numbered: delete for delete in deletes}
+    found |= {delete.numbered: delete for group in record.groups for delete in vectors_to_read(group, sight)}
+    return tuple(found[key] for key in sorted(found)), maps
+
+
+def joined_vectors_were_read(group: Group, sight: Sight) -> str | None:
+    """What can't be read can't be joined."""
+    for given, theirs in to_join(group, sight):
+        deletes = [theirs, *_ours(group, given), *_gone(group, given, sight)]
+        unread = positions_on(given, deletes, sight.read)
+        if isinstance(unread, DeleteFile):
+            return f"the deletes by position in {unread.path} apply to {given.data.path} and can't be read"
+    return None
+
+
+def no_row_of_a_converted_file_came_back(group: Group, sight: Sight) -> str | None:
+    """A row that a planned delete by position hid and that theirs does not is alive again: ours would hide it."""
+    for given, theirs in to_join(group, sight):
+        gone = _gone(group, given, sight)
+        if not positions_of(given, gone, sight) <= positions_of(given, [theirs], sight):
+            return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
+    return None
+
+
+def deletes_of_a_joined_file_that_went(group: Group, sight: Sight) -> frozenset[tuple[str, DeleteFile]]:
+    """Planned deletes by position that went because a vector stands for them, each with the path of its data file."""
+    return frozenset(
+        (given.data.path, delete) for given, _ in to_join(group, sight) for delete in _gone(group, given, sight)
+    )
+
+
+def joined_vectors(group: Group, sight: Sight) -> tuple[JoinedVector, ...]:
+    """The vectors that are to be written for this head; everything was read, as the rules require.
+
+    Where the task found no row, theirs stays as it is.
+    """
+    return tuple(
+        JoinedVector(
+            group.number,
+            live_of(given, sight).data,
+            positions_of(given, [theirs, ours], sight),
+            ours,
+            theirs,
+        )
+        for given, theirs in to_join(group, sight)
+        for ours in _ours(group, given)
+    )
+
+
+def positions_of(given: InputFile, deletes: Sequence[DeleteFile], sight: Sight) -> PositionSet:
+    """The rows of the file that these delete; none unless all were read."""
+    found = positions_on(given, deletes, sight.read)
+    return NO_POSITIONS if isinstance(found, DeleteFile) else found
+
+
+def _ours(group: Group, given: InputFile) -> list[DeleteFile]:
+    """The vector that the task has written for the file, if it found a row."""
+    return [one for one in group.output.delete_files if one.referenced_data_file == given.data.path]
+
+
+def _gone(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
+
+
+#: The order matters: the second relies on what was read.
+JOIN_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
+    joined_vectors_were_read,
+    no_row_of_a_converted_file_came_back,
+)
