@@ -24,8 +24,8 @@ class Clearing(Protocol):
     def tidy(self, process_id: str) -> None:
         """Remove what lies empty beside the table's files, where that is the end of the process."""
 
-    def remove(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
-        """Remove those of the files that no snapshot names."""
+    def remove(self, case: Case, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
+        """Remove those of the files that no snapshot names; they were written before the table reached `since`."""
 
 
 class Gatherer(Protocol):

@@ -306,13 +306,13 @@ class IcebergTable(UpkeptIcebergTable):
         """The data files that a position delete file names, by path."""
         return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
 
-    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete those of our files below the table's location that no snapshot references now.
 
         Raises CommitConflict when the name belongs to another table.
         """
         self._newest = self._load()
-        return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
+        return commit.delete_unreferenced(self._newest, self._access(self._newest), paths, since)
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:

@@ -141,9 +141,10 @@ class Committable(OpenTable, Protocol):
         Landed: its evidence is present. Refuted only once it can't be applied any more.
         """
 
-    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete those of our files below the table's location that no snapshot references now.
 
+        `since`: a sequence number that the table had not reached when they were written: older snapshots don't count.
         Returns the files that no longer exist, whoever deleted them; in doubt a file is kept.
         """
 

@@ -220,9 +220,11 @@ def _may_still_land(now: Table, request: _Payload) -> bool:
     return not _is_overtaken(metadata, request)
 
 
-def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) -> tuple[str, ...]:
+def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
     """Delete those of the files that lie below the table's write locations and are not referenced by any snapshot,
     statistics entry or log entry of the table as just loaded. Returns the deleted ones, in the order given.
+
+    `since`: a sequence number that the table had not reached when the files were written; what is older is not read.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
     """
@@ -230,7 +232,11 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) 
     if not ours:
         return ()
     # Maps of positions are in no commit: a large table is not read for them.
-    named = {normalise(path) for path in _named(table)} if any(not one.endswith(MAP_ENDING) for one in ours) else set()
+    named = (
+        {normalise(path) for path in _named(table, since)}
+        if any(not one.endswith(MAP_ENDING) for one in ours)
+        else set()
+    )
     return tuple(path for path in ours if normalise(path) not in named and _is_deleted(access, path))
 
 
@@ -248,14 +254,17 @@ def _is_deleted(access: FileAccess, path: str) -> bool:
     return True
 
 
-def _named(table: Table) -> Iterator[str]:
-    """Every file that the metadata references, including those of removed entries."""
+def _named(table: Table, since: int) -> Iterator[str]:
+    """Every file that the metadata references, including those of removed entries, by snapshots since that number."""
     metadata = table.metadata
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (one.statistics_path for one in metadata.statistics)
     yield from (one.statistics_path for one in metadata.partition_statistics)
-    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
-    for manifest in manifests_of(table.io, metadata.snapshots):
+    snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
+    yield from (snapshot.manifest_list for snapshot in snapshots)
+    for manifest in manifests_of(table.io, snapshots):
+        if manifest.sequence_number < since:
+            continue
         yield manifest.manifest_path
         yield from (entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries)

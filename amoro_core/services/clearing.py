@@ -196,8 +196,11 @@ class ClearingService:
             self._store.write(partial(_cleaned, process_id=process_id))
         return removed or ()
 
-    def remove(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
-        """Remove those of the files that no snapshot references; None if the table could not be loaded."""
+    def remove(self, case: Case, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
+        """Remove those of the files that no snapshot references; None if the table could not be loaded.
+
+        `since`: a sequence number that the table had not reached when they were written.
+        """
         identifier = case.runtime.identifier
         attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
         needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
@@ -206,7 +209,7 @@ class ClearingService:
             return ()
         try:
             # Nothing if another table has the name by now: its references tell nothing about the planned one's files.
-            removed = self._table(case).delete_unreferenced(wanted)
+            removed = self._table(case).delete_unreferenced(wanted, since)
         except AmoroError as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
             log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)

@@ -40,7 +40,7 @@ from amoro_core.formats.tables import Tables
 from amoro_core.meters import Meters
 from amoro_core.model import metrics
 from amoro_core.model.actions import Case, Dropped
-from amoro_core.model.commits import Trace
+from amoro_core.model.commits import SnapshotAdded, Trace
 from amoro_core.model.processes import (
     CommitAttempt,
     CommitOutcome,
@@ -235,7 +235,7 @@ class CommittingService:
         except CommitConflict as error:
             self._not_applied(attempt, CommitOutcome.CONFLICT)
             failpoint("commit.after_loss")
-            self._clearing.remove(case, attempt.metadata_files)
+            self._remove_lost(case, attempt)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
         except CommitUnknown as error:
@@ -244,7 +244,7 @@ class CommittingService:
         except (CommitRefused, CatalogUnavailable, StorageFull) as error:  # of any other error nothing is known
             self._not_applied(attempt, CommitOutcome.REFUSED)
             failpoint("commit.after_loss")
-            self._clearing.remove(case, attempt.metadata_files)
+            self._remove_lost(case, attempt)
             if case.process.max_commits and not attempt.groups and isinstance(error, CommitRefused):
                 return False  # what was to come before the groups' commit does not: the action goes without it
             raise
@@ -255,6 +255,12 @@ class CommittingService:
         )
         return True
 
+    def _remove_lost(self, case: Case, attempt: CommitAttempt) -> None:
+        """Remove what was written for an attempt that was not applied: only snapshots since then might name it."""
+        evidence = attempt.evidence
+        since = evidence.sequence_number if isinstance(evidence, SnapshotAdded) else 0
+        self._clearing.remove(case, attempt.metadata_files, since)
+
     def _not_applied(self, attempt: CommitAttempt, outcome: CommitOutcome) -> None:
         self._store.write(lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, outcome))
         self._meters.count(metrics.COMMIT_ATTEMPTS, outcome)
@@ -262,8 +268,6 @@ class CommittingService:
     def _intend(self, db: Connection, attempt: CommitAttempt) -> None:
         self._moved(db, attempt.process_id, process_machine.CommitSent())
         commits.add(db, attempt)
-
-    # Ends
 
     def _end_work(self, case: Case) -> None:
         """End a process that commits nothing."""
@@ -384,7 +388,7 @@ class CommittingService:
         self._store.write(keep)
         self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.REFUTED)
         failpoint("commit.after_loss")
-        self._clearing.remove(case, attempt.metadata_files)
+        self._remove_lost(case, attempt)
 
     def _fail(self, case: Case, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
@@ -403,8 +407,6 @@ class CommittingService:
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
         self._changed()
         self._clearing.clean_up(case.process.process_id)
-
-    # Reading
 
     def _action(self, case: Case) -> Action:
         return self._find_action(case.process.type)

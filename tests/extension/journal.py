@@ -119,7 +119,7 @@ class JournalTable:
             return Trace.LANDED
         return Trace.REFUTED if len(records) >= evidence.sequence_number else Trace.OPEN
 
-    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete files of the table that no record names; one that is gone already counts."""
         named = {name for record in self.now().records for name in record.get("files", ())}
         ours = {path: self.place / path.removeprefix(f"{self.place.as_uri()}/") for path in paths}

@@ -285,7 +285,7 @@ class LakeTableAtOnce:
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         raise NotImplementedError("every position delete here names one file")
 
-    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         self._at("delete")
         table = self._now()
         named = {snapshot.manifest_list for snapshot in table.snapshots.values()}
