@@ -159,7 +159,7 @@ def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(
 
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
-    world.table()
+    world.tables.refresh(world.table().table_id)
     sending(monkeypatch, *[faster] * 1000)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
