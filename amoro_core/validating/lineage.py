@@ -32,12 +32,15 @@ def lineage_problems(
 ) -> Iterator[str]:
     """What the outputs of a group lack: both columns for every row, with nulls only where rows have no ids yet.
 
-    `rescanned` has each input by path, `facts` each output. An optimizer that does not know lineage leaves it out, and
-    all its rows would seem to be new.
+    `rescanned` has each input by path, but for those that are gone, `facts` each output. An optimizer that does not
+    know lineage leaves it out, and all its rows would seem to be new.
     """
     if group.work.table.format_version < FORMAT_WITH_LINEAGE:
         return
-    inputs = [rescanned[given.data.path].data for given in group.work.rewritten]
+    inputs = [
+        rescanned[given.data.path].data if given.data.path in rescanned else given.data
+        for given in group.work.rewritten
+    ]
     for given, found in zip(group.work.rewritten, inputs, strict=True):
         if found.first_row_id != given.data.first_row_id:
             yield f"the first row id of {found.path} is {_shown(found)}, planned was {_shown(given.data)}"

@@ -14,6 +14,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
 from amoro_core.validating.joining import JOIN_RULES, JoinedVector, deletes_of_a_joined_file_that_went, joined_vectors
+from amoro_core.validating.lineage import first_row_ids_are_the_planned_ones
 from amoro_core.validating.rebasing import CarriedRows
 from amoro_core.validating.removal import Numbered, removable_deletes
 from amoro_core.validating.sight import (
@@ -162,8 +163,7 @@ def inputs_are_live(group: Group, sight: Sight) -> str | None:
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
         if _file_identity(live[0].data) != _file_identity(given.data):
-            same = "path, sequence number, partition, rows, size, row ids"
-            return f"{given.data.path} is no longer the planned one ({same})"
+            return f"{given.data.path} is no longer the planned one (path, sequence number, partition, rows, size)"
     return None
 
 
@@ -173,6 +173,11 @@ def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None
         if given.data.sequence_number > sight.record.sequence_number:
             return f"{given.data.path} is newer than the plan"
     return None
+
+
+def row_ids_are_the_planned_ones(group: Group, sight: Sight) -> str | None:
+    """Rows that got ids since the plan would get others in the outputs, which left them to be assigned."""
+    return first_row_ids_are_the_planned_ones(group, sight.files)
 
 
 def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
@@ -283,6 +288,7 @@ def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str |
 GROUP_RULES: tuple[GroupRule, ...] = (
     inputs_are_live,
     inputs_are_not_newer_than_the_plan,
+    row_ids_are_the_planned_ones,
     newer_equality_deletes_are_kept,
     planned_deletes_are_not_newer_than_the_plan,
     planned_deletes_still_apply,
@@ -310,8 +316,7 @@ def _has_partition_value(delete: DeleteFile) -> bool:
 
 
 def _file_identity(file: DataFile) -> tuple[object, ...]:
-    place = file.path, file.spec_id, file.partition
-    return *place, file.sequence_number, file.record_count, file.size_bytes, file.first_row_id
+    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
 def _joined(kept: list[Group], sight: Sight) -> list[JoinedVector]:

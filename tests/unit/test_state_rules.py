@@ -163,6 +163,8 @@ def test_a_group_whose_inputs_are_all_gone_is_dropped() -> None:
     assert refusing(plan, head(), read({})) == ["few_rows_of_gone_inputs"]
 
 
-def test_an_input_that_is_another_file_by_now_drops_the_group() -> None:
+def test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays() -> None:
     now = head(scanned(replace(A, first_row_id=7), E7, P8), scanned(B, E7))
-    assert refusing(record(followed()), now) == ["inputs_are_live"]
+    assert refusing(record(followed()), now) == ["row_ids_are_the_planned_ones"]
+    stays = record(followed([scanned(B, E7)], [scanned(A, E7, P8)], [replace(OUT, record_count=100)], {}))
+    assert refusing(stays, now) == []
