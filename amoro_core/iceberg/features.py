@@ -29,7 +29,7 @@ from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.properties import declared, parse_into
 
 #: The versions of the format that are handled; the others are refused for every action.
-FORMATS: tuple[int, ...] = (1, 2)
+FORMATS: tuple[int, ...] = (1, 2, 3)
 NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 
 _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")

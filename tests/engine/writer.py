@@ -46,7 +46,7 @@ from tests.engine.files import (
     write_position_deletes,
 )
 from tests.engine.values import canonical, path_in_history, value_at
-from tests.engine.writer3 import upgrade
+from tests.engine.writer3 import raw_row, upgrade
 
 Predicate = Callable[[Mapping[str, Any]], bool]
 Key = Sequence[str | int]
@@ -261,19 +261,9 @@ def deleted_by_position(table: Table) -> dict[tuple[str, int], dict[str, Any]]:
     files = oracle.files_in(table.metadata, _head_of(table.metadata, MAIN))
     live = {file.path for file in files if file.content == oracle.DATA}
     paths = sorted(file.path for file in files if file.content == oracle.POSITION_DELETES)
-    read = [pq.read_table(_local(path), columns=["file_path", "pos"]).to_pylist() for path in paths]
+    read = [pq.read_table(path.removeprefix("file://"), columns=["file_path", "pos"]).to_pylist() for path in paths]
     places = {(one["file_path"], one["pos"]) for rows in read for one in rows if one["file_path"] in live}
-    return {place: _raw_row(*place) for place in sorted(places)}
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")
-
-
-def _raw_row(path: str, position: int) -> dict[str, Any]:
-    """The row of a data file, whether it is deleted or not."""
-    found: dict[str, Any] = pq.read_table(_local(path)).slice(position, 1).to_pylist()[0]
-    return found
+    return {place: raw_row(*place) for place in sorted(places)}
 
 
 def expire_snapshots(table: Table, snapshot_ids: Iterable[int] | None = None) -> list[int]:

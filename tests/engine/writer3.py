@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow.parquet as pq
 import sqlalchemy
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
@@ -58,6 +59,39 @@ def delete_rows(table: Table, predicate: Callable[[Mapping[str, Any]], bool], br
         )
 
     return commit(table, build, branch)
+
+
+def renew_vectors(table: Table, without: Callable[[Mapping[str, Any]], bool] | None = None) -> Snapshot | None:
+    """Replace all live vectors of main by new ones. Rows for which `without` holds are live again afterwards."""
+
+    def build(head: Table) -> Change | None:
+        files = oracle.files_in(head.metadata)
+        data = {one.path: one for one in files if one.content == oracle.DATA}
+        old = [one for one in files if one.is_vector and one.referenced in data]
+        sets = {}
+        for one in old:
+            positions = {
+                at for at in oracle.vector_positions(one) if not (without and without(raw_row(one.referenced, at)))
+            }
+            if positions:
+                sets[data[one.referenced]] = positions
+        return Change(tuple(vectors(head, sets)), removed_vectors=frozenset((one.path, one.offset) for one in old))
+
+    return commit(table, build, MAIN)
+
+
+def deleted_by_vector(table: Table) -> list[dict[str, Any]]:
+    """The rows that vectors of main hide, as they stand in their live data files."""
+    files = oracle.files_in(table.metadata)
+    live = {one.path for one in files if one.content == oracle.DATA}
+    vectors = [one for one in files if one.is_vector and one.referenced in live]
+    return [raw_row(one.referenced, at) for one in vectors for at in oracle.vector_positions(one)]
+
+
+def raw_row(path: str, position: int) -> dict[str, Any]:
+    """The row of a data file, whether it is deleted or not."""
+    found: dict[str, Any] = pq.read_table(path.removeprefix("file://")).slice(position, 1).to_pylist()[0]
+    return found
 
 
 def vectors(table: Table, sets: Mapping[LiveFile, Iterable[int]]) -> list[DataFile]:

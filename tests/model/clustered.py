@@ -58,13 +58,13 @@ class ClusterCase:
         return f"{what}-v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.strategy}".replace(" ", "_")
 
 
-TABLES = tuple(product((1, 2), (False, True), ("give-way", "reject")))
+TABLES = tuple(product((1, 2, 3), (False, True), ("give-way", "reject")))
 LAST = ("key column dropped",)
 HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
 
 
 def is_possible(operation: Operation, version: int, *, partitioned: bool) -> bool:
-    return (version == 2 or not operation.deletes) and (partitioned or not operation.partitions)
+    return (version >= 2 or not operation.deletes) and (partitioned or not operation.partitions)
 
 
 WHOLE = tuple(

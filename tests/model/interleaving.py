@@ -72,13 +72,13 @@ class Case:
 
 #: Format 1 has no deletes to convert.
 TABLES = (
-    *(TableCase(version, parts, Kind.REWRITE) for version, parts in product((1, 2), (False, True))),
-    *(TableCase(2, parts, Kind.CONVERT) for parts in (False, True)),
+    *(TableCase(version, parts, Kind.REWRITE) for version, parts in product((1, 2, 3), (False, True))),
+    *(TableCase(version, parts, Kind.CONVERT) for version, parts in product((2, 3), (False, True))),
 )
 
 
 def is_possible(operation: Operation, table: TableCase) -> bool:
-    return (table.version == 2 or not operation.deletes) and (table.partitioned or not operation.partitions)
+    return (table.version >= 2 or not operation.deletes) and (table.partitioned or not operation.partitions)
 
 
 #: What other operations can't follow, since they name that column.
@@ -147,7 +147,8 @@ def _expected(case: Case) -> ProcessStatus:
     (happening,) = case.happenings
     if happening.point is Point.BEFORE_DATABASE:  # it has landed by then
         return ProcessStatus.SUCCESS
-    return expected_status(happening.operation.fate, case.table.kind, partitioned=case.table.partitioned)
+    table = case.table
+    return expected_status(happening.operation.fate, table.kind, partitioned=table.partitioned, version=table.version)
 
 
 def _run(happenings: Sequence[Happening], here: Point, scene: Scene) -> None:
@@ -194,5 +195,5 @@ def _begin(world: World, lake: Lake, kind: Kind) -> str:
     assert others.isdisjoint(given.data.path for work in works for given in (*work.rewritten, *work.converted))
     for work in works:
         kinds = {delete.kind for delete in work.deletes}
-        assert kinds == ({DeleteKind.EQUALITY, DeleteKind.POSITION} if lake.version == 2 else set())
+        assert kinds == ({DeleteKind.EQUALITY, DeleteKind.POSITION} if lake.version >= 2 else set())
     return process_id

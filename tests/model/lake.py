@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType, IntegerType, LongType, NestedField, StringType
 
-from tests.engine import oracle, writer
+from tests.engine import oracle, writer, writer3
 from tests.engine.files import partition_of, stored_partition
 from tests.engine.values import Row, canonical, rows_of
 
@@ -106,21 +106,33 @@ class Lake:
     def delete_positions(self, where: Where, *, per_file: bool = False, with_bounds: bool = True) -> None:
         """Position deletes for the rows."""
         kept = [one.by_id for one in self.placed() if not where(one.record)]
-        done = writer.delete_where(self.table, where, per_file=per_file, with_bounds=with_bounds)
+        if self.version == 3:
+            done = writer3.delete_rows(self.table, where)
+        else:
+            done = writer.delete_where(self.table, where, per_file=per_file, with_bounds=with_bounds)
         self._landed(done, MAIN, kept)
 
     def compact_position_deletes(self, *, per_file: bool = False) -> None:
         """Position deletes in other files than before."""
         kept = [one.by_id for one in self.placed()]
-        self._landed(writer.compact_position_deletes(self.table, per_file=per_file), MAIN, kept)
+        if self.version == 3:
+            done = writer3.renew_vectors(self.table)
+        else:
+            done = writer.compact_position_deletes(self.table, per_file=per_file)
+        self._landed(done, MAIN, kept)
 
     def take_back(self, rows: Sequence[Record]) -> None:
         """Live again: those of the rows that are deleted by position."""
         kept = [one.by_id for one in self.placed()]
-        deleted = {one["id"] for one in writer.deleted_by_position(self.table.refresh()).values()}
+        table = self.table.refresh()
+        hidden = writer3.deleted_by_vector(table) if self.version == 3 else writer.deleted_by_position(table).values()
+        deleted = {one["id"] for one in hidden}
         back = [one for one in rows if one["id"] in deleted]
         ids = {one["id"] for one in back}
-        done = writer.compact_position_deletes(self.table, per_file=True, without=lambda one: one["id"] in ids)
+        if self.version == 3:
+            done = writer3.renew_vectors(self.table, lambda one: one["id"] in ids)
+        else:
+            done = writer.compact_position_deletes(self.table, per_file=True, without=lambda one: one["id"] in ids)
         self._landed(done, MAIN, [*kept, *self._by_id(back)])
 
     def overwrite(self, where: Where, change: Mapping[str, Any] | None = None) -> None:

@@ -66,7 +66,7 @@ class Optimizing(Writers):
         """Runs after the creation of the table and after each step."""
         self.counts["steps"] += 1
 
-    @initialize(version=st.sampled_from((2, 2, 2, 1)), partitioned=st.booleans(), size=st.sampled_from(SIZES))
+    @initialize(version=st.sampled_from((2, 3, 2, 1)), partitioned=st.booleans(), size=st.sampled_from(SIZES))
     def create(self, version: int, partitioned: bool, size: str) -> None:
         properties = {
             "self-optimizing.target-size": size,

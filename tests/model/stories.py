@@ -72,7 +72,7 @@ class Story:
             self.rewrite_files,
             self.maintain,
         ]
-        return [*every, self.upsert, self.upsert, self.delete] if self.version == 2 else every
+        return [*every, self.upsert, self.upsert, self.delete] if self.version >= 2 else every
 
     def check(self) -> None:
         """The head has the rows that it should have."""
