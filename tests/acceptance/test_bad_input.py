@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import subprocess
@@ -111,14 +110,6 @@ def missing_data_file(installation: Installation, table: Table) -> Iterator[str]
     path.with_suffix(".away").rename(path)
 
 
-def newer_format_version(installation: Installation, table: Table) -> Iterator[str]:
-    metadata = Path(local_path(table.metadata_location))
-    written = metadata.read_text()
-    metadata.write_text(json.dumps(json.loads(written) | {"format-version": 3, "next-row-id": 0}))
-    yield "3"
-    metadata.write_text(written)
-
-
 def other_format(installation: Installation, table: Table) -> Iterator[str]:
     yield from _with_property(table, "write.format.default", "avro")
 
@@ -163,9 +154,6 @@ BROKEN = {
         missing_data_file,
         1,
         ("{value} does not exist (", "restore it", "[AMORO-1002]", "Hint: See: amoro process show"),
-    ),
-    "newer format version": Broken(
-        newer_format_version, 6, ("format version {value} is not handled", "[AMORO-6001]"), "refused"
     ),
     "other format wanted": Broken(
         other_format,

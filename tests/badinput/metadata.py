@@ -23,7 +23,7 @@ _OTHERS: tuple[Callable[[Chance], Any], ...] = (
 )
 #: What the keys may not say.
 _WRONG: dict[str, tuple[Any, ...]] = {
-    "format-version": (0, -1, 3, 99, "two"),
+    "format-version": (0, -1, 4, 99, "two"),
     "table-uuid": ("", "no uuid", "00000000-0000-0000-0000-000000000000", 7),
     "location": (
         "",

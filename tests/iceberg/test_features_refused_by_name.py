@@ -100,13 +100,6 @@ def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> 
     refuse_files(table.metadata, found)
 
 
-def test_format_3_is_refused(table: Table) -> None:
-    assert refusal(changed(table, lambda metadata: metadata.update({"format-version": 3, "next-row-id": 0}))) == (
-        "format-version",
-        "format version 3 is not handled; 2 is the highest that is",
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "reason", "problem"),
     [
