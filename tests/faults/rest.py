@@ -25,8 +25,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from amoro_core.iceberg.expiry import exact  # as Java's servers apply updates
+from amoro_core.iceberg.expiry import exact
 from tests.faults.proxy import Cut, Proxy, Reply, Response
 
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -155,7 +156,11 @@ def _created(catalog: SqlCatalog, namespace: tuple[str, ...], request: CreateTab
 
 
 def _committed(catalog: SqlCatalog, identifier: tuple[str, ...], request: CommitTableRequest) -> Response:
-    done = catalog.commit_table(catalog.load_table(identifier), request.requirements, exact(catalog, request.updates))
+    # As Java's servers apply them; but removals take a tag along that was made meanwhile, as some servers do.
+    updates = tuple(
+        one if isinstance(one, RemoveSnapshotsUpdate) else exact(catalog, (one,))[0] for one in request.updates
+    )
+    done = catalog.commit_table(catalog.load_table(identifier), request.requirements, updates)
     return Response(200, done.model_dump_json().encode())
 
 

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from amoro_core.files.vectors import PositionSet, positions_in
+from amoro_core.files.vectors import packed, positions_in
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg import features
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.positions import PositionSet
 
 from .catalogs import SharedCatalog
 from .java_writer import java_upsert
@@ -123,7 +124,7 @@ def compare_vectors(catalog: SharedCatalog, tmp_path: Path, chance: random.Rando
         blob = Path(normalise(vector.path)).read_bytes()[start : start + vector.identity.size]
         positions = positions_in(blob, vector.record_count, file.data.record_count, vector.path)
         assert positions == PositionSet.of(sets[place])
-        assert PositionSet.of(sets[place]).packed() == blob
+        assert packed(PositionSet.of(sets[place])) == blob
     assert len(scan.files) == count
     live = sum(sizes) - sum(map(len, sets))
     assert spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0] == live
