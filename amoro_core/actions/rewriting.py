@@ -144,7 +144,7 @@ def _staged(
     table: Rewritable, head: Head, content: CommitContent, carried: Sequence[CarriedRows], process: OptimizingProcess
 ) -> tuple[CommitContent, StagedCommit]:
     """The content with the deletes of rows that are carried over, and its staged commit. Nothing stays on failure."""
-    deletes = table.write_carried(carried, process.process_id)
+    deletes = table.write_carried(carried, process.process_id) if carried else ()
     failpoint("commit.after_carried")
     whole = replace(content, carried_deletes=deletes)
     try:

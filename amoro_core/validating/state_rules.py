@@ -21,6 +21,8 @@ from amoro_core.validating.sight import (
     positions_on,
 )
 
+_FORMAT_WITHOUT_DELETES = 1
+
 
 def left_out_rows_are_known(group: Group, sight: Sight) -> str | None:
     """Without them no position in an input can be followed into the outputs."""
@@ -69,6 +71,8 @@ def few_rows_of_gone_inputs(group: Group, sight: Sight) -> str | None:
     if not gone or group.number not in sight.read.left_out:
         return None
     first, most = group.work.rewritten[gone[0]].data.path, group.work.max_hidden_ratio
+    if sight.record.format_version == _FORMAT_WITHOUT_DELETES:
+        return f"{first} is no longer live, and no delete can hide its rows in format 1"
     if len(gone) == len(group.work.rewritten):
         return f"{first} is no longer live, and so are all other rewritten files"
     for path, share in _hidden_shares(group, gone, sight):

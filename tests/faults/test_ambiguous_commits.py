@@ -273,7 +273,7 @@ def test_conflict_over_an_input_fails_the_process_and_its_outputs_are_removed(
     world: World, system: System, proxy: Proxy
 ) -> None:
     process_id = rewritten(system)
-    proxy.before_commit = lambda: world.delete(0)
+    proxy.before_commit = lambda: world.replace_without(0)
     assert system.commit(process_id) is ProcessStatus.FAILED
     assert system.process(process_id).failure_code == "AMORO-5001"
     assert outcomes(system, process_id) == [CommitOutcome.CONFLICT]
@@ -288,7 +288,7 @@ def test_partition_in_conflict_is_dropped_and_the_rest_survives_an_unknown_commi
     world = World(catalog, BY_PART)
     world.fill()
     process_id = rewritten(system)
-    world.delete(0)
+    world.replace_without(0)
     proxy.plan(Fault(applied, answer))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.require_consistent(system, process_id)

@@ -61,6 +61,12 @@ class World:
         for id_ in ids:
             self._rows.pop(id_, None)
 
+    def replace_without(self, *ids: int) -> None:
+        """Delete rows by writing their files anew."""
+        writer.copy_on_write(self.table, lambda record: record["id"] in ids)
+        for id_ in ids:
+            self._rows.pop(id_, None)
+
     def fill(self) -> None:
         """Small files, and deletes of both kinds where the format has them."""
         self.append(8, files=2)

@@ -13,6 +13,7 @@ from amoro_core.model.commits import (
     CommitContent,
     Evidence,
     FileFacts,
+    Group,
     Head,
     RefAt,
     SnapshotAdded,
@@ -26,6 +27,8 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.sorting import Sorting
 from amoro_core.model.tables import ICEBERG, SchemaColumn, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
+from amoro_core.positions import PositionSet
+from amoro_core.validating.rebasing import CarriedRows
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload, tag_payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
@@ -281,6 +284,18 @@ class LakeTableAtOnce:
             raise DataFileMissing(f"{path} does not exist")
         size = len(rows) * (10 if "-deletes" in path else 100) + 20
         return FileFacts(size, len(rows), {1: len(rows)}, {1: 0})
+
+    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
+        raise NotImplementedError("its optimizers do not tell which rows they left out")
+
+    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+        raise NotImplementedError("its optimizers do not tell which rows they left out")
+
+    def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
+        raise NotImplementedError("its optimizers do not tell which rows they left out")
+
+    def stage_upgrade(self) -> bytes:
+        raise NotImplementedError("its tables are not upgraded")
 
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         raise NotImplementedError("every position delete here names one file")

@@ -49,6 +49,9 @@ def test_defaults_are_amoros() -> None:
         mse_tolerance=0,
         refresh_max_interval=timedelta(0),
         refresh_increase_step=timedelta(seconds=30),
+        rebase=True,
+        max_hidden_ratio=0.2,
+        commit_timeout=timedelta(minutes=10),
         row_group_merge=None,
         row_group_merge_min_size=8388608,
         copy_max_row_groups=1024,
@@ -204,7 +207,7 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
     found = effective_config({}, {})
     assert {item.origin for item in found} == {Origin.DEFAULT}
     assert [item.key for item in found] == [known.key for known in all_properties() if "*" not in known.key]
-    assert found[:28] == tuple(
+    assert found[:31] == tuple(
         EffectiveProperty(key, value, Origin.DEFAULT, value)
         for key, value in [
             ("self-optimizing.enabled", "false"),
@@ -229,6 +232,9 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
             ("self-optimizing.evaluation.file-size.mse-tolerance", "0"),
             ("self-optimizing.refresh-table.adaptive.max-interval-ms", "0"),
             ("self-optimizing.refresh-table.adaptive.increase-step-ms", "30000"),
+            ("self-optimizing.rebase.enabled", "true"),
+            ("self-optimizing.rebase.max-hidden-ratio", "0.2"),
+            ("self-optimizing.commit.timeout", "600000"),
             ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", ""),
             ("self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes", "8388608"),
             ("self-optimizing.rewrite.copy.max-row-groups", "1024"),

@@ -168,3 +168,11 @@ def test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays() -> None:
     assert refusing(record(followed()), now) == ["row_ids_are_the_planned_ones"]
     stays = record(followed([scanned(B, E7)], [scanned(A, E7, P8)], [replace(OUT, record_count=100)], {}))
     assert refusing(stays, now) == []
+
+
+def test_an_input_that_is_gone_drops_the_group_in_format_1_where_no_row_can_be_hidden() -> None:
+    small = data("small", rows=20)
+    inputs = [scanned(data("big")), scanned(small)]
+    plan = record(followed(inputs, outputs=[replace(OUT, record_count=120)], left_out={}), format_version=1)
+    now = head(scanned(data("big")), format_version=1)
+    assert refusing(plan, now, read({}, {})) == ["few_rows_of_gone_inputs"]
