@@ -31,6 +31,7 @@ SCHEMA = Schema(
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
 _TRIES = 10
+_SWEPT_AFTER_S = 3
 
 
 @dataclass
@@ -140,6 +141,7 @@ def made_table(directory: Path, *, rebase: bool, files: int = FILES) -> World:
 def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
     """Rewrite the whole table in one thread, again and again until it is over."""
     kept, optimizer = Kept(), world.optimizer(1)
+    before: set[str] = set()
     while not is_over():
         process_id = world.begin(OptimizingType.FULL, force=True)
         while world.status(process_id) is ProcessStatus.RUNNING:
@@ -157,7 +159,18 @@ def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[
         kept.carried += sum(
             figure.value for one in done for figure in one.receipt.figures if figure.name == "rows_carried_over"
         )
+        before = _swept(world.catalog.load_table("db.t"), before)
     return kept
+
+
+def _swept(table: Table, before: set[str]) -> set[str]:
+    """Delete files that neither this head nor the one before has: they would fill a disk. Returns those of the head."""
+    live = {file.path.removeprefix("file://") for file in oracle.files_in(table.metadata)}
+    for path in Path(f"{table.location().removeprefix('file://')}/data").rglob("*.parquet"):
+        is_old = path.stat().st_mtime < time.time() - _SWEPT_AFTER_S
+        if str(path) not in live | before and is_old:  # others may be about to be committed
+            path.unlink()
+    return live
 
 
 def beside(world: World, other: Writer, deed: Callable[[], None], pause_s: float, seconds: float) -> Kept:

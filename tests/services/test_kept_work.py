@@ -1,5 +1,6 @@
 """Most of what is rewritten is committed, whatever others delete, merge or replace meanwhile."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = made_table(tmp_path, rebase=True)
     yield made
     made.close()
+    shutil.rmtree(tmp_path)  # gigabytes
 
 
 @pytest.mark.parametrize(("deed", "pause_s", "seconds"), [("delete", 1.0, 120.0), ("merge", 5.0, 30.0)])
