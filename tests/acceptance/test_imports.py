@@ -34,9 +34,9 @@ CLIENT = f"""{HELP}
 #: strictyaml brings dateutil and six, structlog rich where it is installed, pyiceberg the others.
 OPTIMIZER = f"""{CLIENT}
     amoro_core.alone amoro_core.events amoro_core.failpoints amoro_core.files amoro_core.iceberg amoro_core.logs
-    amoro_core.maintaining amoro_core.signals amoro_core.tokens amoro_optimizer attr cachetools cloudpickle colorama
-    dateutil fastavro greenlet mmh3 numpy pyarrow pygments pyiceberg pyparsing pyroaring rich six strictyaml structlog
-    thrift zstandard
+    amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer attr cachetools
+    cloudpickle colorama dateutil fastavro greenlet mmh3 numpy pyarrow pygments pyiceberg pyparsing pyroaring rich
+    six strictyaml structlog thrift zstandard
 """
 
 

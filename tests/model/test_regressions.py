@@ -64,7 +64,7 @@ PROVED_BY = {
     "D5": ("services/test_tables.py", "test_one_table_under_two_names_is_refused_under_the_later_one"),
     "D6": ("unit/rewrite/test_outputs.py", "test_a_file_with_a_broken_page_is_unreadable"),
     "D7": ("unit/test_check.py", "test_a_result_that_does_not_add_up_is_refused"),
-    "D8": ("iceberg/test_features_refused_by_name.py", "test_format_3_is_refused"),
+    "D8": ("services/test_random_lineage.py", "test_rows_keep_their_lineage_through_random_stories"),
     "D9": ("unit/rewrite/test_schema_evolution.py", "test_written_types_are_those_of_the_specification"),
 }
 #: The rows of each class in the catalogue.

@@ -180,6 +180,9 @@ def test_three_runs_that_lost_what_they_had_planned_pause(
     def lose(*_: object) -> None:
         raise CommitConflict("nothing of it is there any more")
 
+    with table.refresh().transaction() as change:
+        change.set_properties({"self-optimizing.commit.timeout": "100"})
+    world.tables.refresh(world.table().table_id)
     monkeypatch.setattr(IcebergTable, "send", lose)
     for _ in range(3):
         assert tag_record(world).paused_at is None
