@@ -74,7 +74,6 @@ NOT_OURS = {
     "R12": "other engines abort the loser of the same race, as we do (R1)",
     "B8": "we promise equal scans, not counts from metadata",
     "B11": "Delta's deletion vectors; a second engine reads back what we write in tests/spark",
-    "C3": "maintenance actions are not built yet",
     "C6": "no catalog of ours lies on an object store",
 }
 
