@@ -45,6 +45,10 @@ PROVED_BY = {
     "B9": ("unit/rewrite/test_position_deletes.py", "test_positions_count_over_all_row_groups"),
     "B10": ("unit/rewrite/test_position_deletes.py", "test_a_negative_position_makes_the_delete_file_unreadable"),
     "C1": ("faults/test_ambiguous_commits.py", "test_commit_that_is_applied_after_its_error_lands_once"),
+    "C3": (
+        "faults/test_random_maintenance.py",
+        "test_maintenance_with_random_faults_lands_at_most_once_and_keeps_every_row",
+    ),
     "C4": (
         "faults/test_ambiguous_commits.py",
         "test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflict",
