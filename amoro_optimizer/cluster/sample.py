@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from amoro_core.files.hashing import mixed
 from amoro_optimizer.cluster.values import Part, Words, arrow_part, taken
-from amoro_optimizer.rewrite.hashing import mixed
 
 #: Rows of a sample: at least so many for each output, and in all.
 ROWS_FOR_OUTPUT, LEAST_ROWS = 1000, 20_000

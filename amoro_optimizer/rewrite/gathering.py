@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_core.files.deletes import KeyTable
-from amoro_optimizer.rewrite.hashing import key_hashes
+from amoro_core.files.hashing import key_hashes
 from amoro_optimizer.rewrite.key_index import HashFilter, KeyColumns, KeyIndex, Levels, build_index
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_optimizer.rewrite.hashing import Hashes, key_hashes
+from amoro_core.files.hashing import Hashes, key_hashes
 
 Mask = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.int32]

@@ -22,6 +22,7 @@ from amoro_core.files.deletes import (
     read_positions,
     set_bits,
 )
+from amoro_core.files.hashing import key_hashes
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.opening import RowSource
@@ -36,7 +37,6 @@ from amoro_core.positions import PositionSet
 from amoro_optimizer.rewrite.cache import DECODED_DELETES
 from amoro_optimizer.rewrite.chains import Chain, chains_of
 from amoro_optimizer.rewrite.gathering import SpilledKeys, gather, parts_of
-from amoro_optimizer.rewrite.hashing import key_hashes
 from amoro_optimizer.rewrite.key_index import KeyColumns, KeyIndex, Mask, Ranges
 from amoro_optimizer.rewrite.pruning import groups_within
 from amoro_optimizer.rewrite.reading import WatchedAccess

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_core.errors import WorkFailed
+from amoro_core.files.hashing import Hashes
 from amoro_core.files.io import translated
-from amoro_optimizer.rewrite.hashing import Hashes
 
 _LOCK_SUFFIX = ".lock"
 _PREFIX = "rewrite-"

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from amoro_optimizer.rewrite.hashing import key_hashes
+from amoro_core.files.hashing import key_hashes
 from amoro_optimizer.rewrite.key_index import ABSENT, HashFilter, KeyIndex, build_index
 
 TYPES: list[tuple[pa.DataType, list[Any]]] = [
