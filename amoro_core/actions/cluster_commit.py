@@ -82,7 +82,7 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
     ready = [_done(one) for one in case.results if one.number not in _committed(case)]
     record = _record(case.process, ready)
     head = table.head(record.snapshot_id, record.sequence_number)
-    validation = validate(record, head, known.read(table, record, head))
+    validation = validate(known.look(table, record, head))
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:

@@ -112,8 +112,8 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     """Validate, check, stage."""
     record = record_of(case)
     head = table.head(record.snapshot_id, record.sequence_number)
-    read = known.read(table, record, head)
-    validation = validate(record, head, read)
+    sight = known.look(table, record, head)
+    validation = validate(sight)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:
@@ -122,7 +122,7 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     inputs = inputs_of(record, content, head)
     check_content(record, content, inputs, table, known)
     failpoint("commit.before_intent")
-    carried = carried_over(record, head, content, read)
+    carried = carried_over(sight, content)
     content, staged = _staged(table, head, content, carried, case.process)
     failpoint("commit.after_stage")
     deletes = (*content.added_deletes, *content.carried_deletes)

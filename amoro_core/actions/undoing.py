@@ -146,7 +146,8 @@ def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) 
             raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
         commits.append(Undone(before, after))
     heads = _heads(table, commits)
-    named = (known or KnownFiles()).named(table, ambiguous_since(commits, heads))
+    files = [file for one in commits for file in one.files]
+    named = (known or KnownFiles()).positions(table, ambiguous_since(commits, heads), files)
     made = revert(commits, heads, named)
     if made.content is None:
         raise CommitConflict(made.refusal)

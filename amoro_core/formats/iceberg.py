@@ -302,10 +302,6 @@ class IcebergTable(UpkeptIcebergTable):
         options = writer_options(metadata.properties) if metadata.format_version <= _WITHOUT_VECTORS else None
         return write_carried(self._access(self._newest), rows, process_id, options)
 
-    def named_paths(self, delete: DeleteFile) -> frozenset[str]:
-        """The data files that a position delete file names, by path."""
-        return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
-
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete those of our files below the table's location that no snapshot references now.
 

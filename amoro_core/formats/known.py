@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.port import Rewritable
 from amoro_core.model.commits import FileFacts, Head, PlanRecord
-from amoro_core.model.files import DeleteFile, DeleteIdentity
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
 from amoro_core.model.paths import normalise
 from amoro_core.positions import PositionSet
-from amoro_core.validating.joining import to_decide
-from amoro_core.validating.sight import Positions, Read, every_input
+from amoro_core.validating.reading import to_read
+from amoro_core.validating.sight import Positions, Read, Sight, every_input, look
 
 _UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
 
@@ -24,8 +25,7 @@ class KnownFiles:
 
     def __init__(self) -> None:
         self._facts: dict[str, FileFacts] = {}
-        self._named: dict[DeleteIdentity, frozenset[str]] = {}
-        self._positions: dict[DeleteIdentity, Positions] = {}  # on inputs of the one plan that this is for
+        self._positions: dict[DeleteIdentity, tuple[frozenset[str], Positions]] = {}  # with the paths asked for
         self._left_out: dict[int, Mapping[int, PositionSet]] = {}
 
     def facts(self, table: Rewritable, path: str) -> FileFacts:
@@ -34,18 +34,12 @@ class KnownFiles:
             self._facts[path] = table.file_facts(path)
         return self._facts[path]
 
-    def read(self, table: Rewritable, record: PlanRecord, head: Head) -> Read:
-        """What `to_decide` asks for, without what is too large or unreadable."""
-        deletes, groups = to_decide(record, head)
+    def look(self, table: Rewritable, record: PlanRecord, head: Head) -> Sight:
+        """The head as seen from the plan, with what `to_read` asks for but what is too large or unreadable."""
+        sight = look(record, head)
+        deletes, groups = to_read(sight)
         inputs = (given.data for group in record.groups for given in every_input(group))
-        wanted = {normalise(data.path): data.record_count for data in inputs}
-        positions: dict[DeleteIdentity, Positions] = {}
-        for delete in deletes:
-            if delete.identity not in self._positions and _is_small(delete):
-                with suppress(*_UNREADABLE):
-                    self._positions[delete.identity] = table.positions(delete, wanted)
-            if delete.identity in self._positions:
-                positions[delete.identity] = self._positions[delete.identity]
+        positions = self.positions(table, deletes, inputs)
         left_out: dict[int, Mapping[int, PositionSet]] = {}
         for group in groups:
             if group.number not in self._left_out:
@@ -53,17 +47,23 @@ class KnownFiles:
                     self._left_out[group.number] = table.left_out(group)
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
-        return Read(positions, left_out)
+        return replace(sight, read=Read(positions, left_out))
 
-    def named(self, table: Rewritable, deletes: Iterable[DeleteFile]) -> dict[DeleteIdentity, frozenset[str]]:
-        """The paths named by each position delete, without those that are too large or unreadable."""
-        found: dict[DeleteIdentity, frozenset[str]] = {}
+    def positions(
+        self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]
+    ) -> dict[DeleteIdentity, Positions]:
+        """What each position delete deletes of these files, without deletes that are too large or unreadable."""
+        rows = {normalise(file.path): file.record_count for file in files}
+        found: dict[DeleteIdentity, Positions] = {}
         for delete in deletes:
-            if delete.identity not in self._named and _is_small(delete):
+            asked, positions = self._positions.get(delete.identity, (None, {}))
+            if (asked is None or not rows.keys() <= asked) and _is_small(delete):
+                # Groups that are committed one after the other ask for other files each.
                 with suppress(*_UNREADABLE):
-                    self._named[delete.identity] = table.named_paths(delete)
-            if delete.identity in self._named:
-                found[delete.identity] = self._named[delete.identity]
+                    asked, positions = frozenset(rows), table.positions(delete, rows)
+                    self._positions[delete.identity] = asked, positions
+            if asked is not None and rows.keys() <= asked:
+                found[delete.identity] = positions
         return found
 
 

@@ -117,12 +117,6 @@ class Rewritable(Readable, Protocol):
         Raises StorageFull; nothing is left of them then.
         """
 
-    def named_paths(self, delete: DeleteFile) -> frozenset[str]:
-        """The data files that a position delete file names, by path.
-
-        Raises DataFileMissing, UnreadableFile or TableRefused("format").
-        """
-
 
 class Committable(OpenTable, Protocol):
     """A table to which changes are committed, each at most once however often it is sent."""

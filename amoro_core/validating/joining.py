@@ -5,23 +5,21 @@ has another vector for the file, the one that is committed holds the rows of bot
 could read the table, and with either alone a row would come back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from amoro_core.model.commits import Group, Head, PlanRecord
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
+from amoro_core.model.commits import Group
+from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.rewrite import InputFile
-from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.positions import PositionSet
 from amoro_core.validating.sight import (
-    NOTHING_READ,
     Sight,
-    gone_deletes,
+    gone_positions,
     is_gone,
+    known_positions,
     live_of,
-    look,
     new_deletes,
     positions_on,
-    to_read,
 )
 
 
@@ -47,24 +45,14 @@ def vectors_to_read(group: Group, sight: Sight) -> list[DeleteFile]:
     """What must be read to join: both vectors of each file, and planned deletes by position that are gone."""
     found: list[DeleteFile] = []
     for given, theirs in to_join(group, sight):
-        found += [theirs, *_ours(group, given), *_gone(group, given, sight)]
+        found += _joined_deletes(group, given, theirs, sight)
     return found
-
-
-def to_decide(record: PlanRecord, head: Head) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
-    """The delete files and the maps that must be read to decide and to join, sorted by path and by number."""
-    deletes, maps = to_read(record, head)
-    sight = look(record, head, NOTHING_READ)
-    found = {delete.numbered: delete for delete in deletes}
-    found |= {delete.numbered: delete for group in record.groups for delete in vectors_to_read(group, sight)}
-    return tuple(found[key] for key in sorted(found)), maps
 
 
 def joined_vectors_were_read(group: Group, sight: Sight) -> str | None:
     """What can't be read can't be joined."""
     for given, theirs in to_join(group, sight):
-        deletes = [theirs, *_ours(group, given), *_gone(group, given, sight)]
-        unread = positions_on(given, deletes, sight.read)
+        unread = positions_on(given, _joined_deletes(group, given, theirs, sight), sight.read)
         if isinstance(unread, DeleteFile):
             return f"the deletes by position in {unread.path} apply to {given.data.path} and can't be read"
     return None
@@ -73,8 +61,8 @@ def joined_vectors_were_read(group: Group, sight: Sight) -> str | None:
 def no_row_of_a_converted_file_came_back(group: Group, sight: Sight) -> str | None:
     """A row that a planned delete by position hid and that theirs does not is alive again: ours would hide it."""
     for given, theirs in to_join(group, sight):
-        gone = _gone(group, given, sight)
-        if not positions_of(given, gone, sight) <= positions_of(given, [theirs], sight):
+        gone = gone_positions(group, given, sight)
+        if not known_positions(given, gone, sight) <= known_positions(given, [theirs], sight):
             return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
     return None
 
@@ -82,7 +70,9 @@ def no_row_of_a_converted_file_came_back(group: Group, sight: Sight) -> str | No
 def deletes_of_a_joined_file_that_went(group: Group, sight: Sight) -> frozenset[tuple[str, DeleteFile]]:
     """Planned deletes by position that went because a vector stands for them, each with the path of its data file."""
     return frozenset(
-        (given.data.path, delete) for given, _ in to_join(group, sight) for delete in _gone(group, given, sight)
+        (given.data.path, delete)
+        for given, _ in to_join(group, sight)
+        for delete in gone_positions(group, given, sight)
     )
 
 
@@ -95,7 +85,7 @@ def joined_vectors(group: Group, sight: Sight) -> tuple[JoinedVector, ...]:
         JoinedVector(
             group.number,
             live_of(given, sight).data,
-            positions_of(given, [theirs, ours], sight),
+            known_positions(given, [theirs, ours], sight),
             ours,
             theirs,
         )
@@ -104,19 +94,13 @@ def joined_vectors(group: Group, sight: Sight) -> tuple[JoinedVector, ...]:
     )
 
 
-def positions_of(given: InputFile, deletes: Sequence[DeleteFile], sight: Sight) -> PositionSet:
-    """The rows of the file that these delete; none unless all were read."""
-    found = positions_on(given, deletes, sight.read)
-    return NO_POSITIONS if isinstance(found, DeleteFile) else found
+def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, sight: Sight) -> list[DeleteFile]:
+    return [theirs, *_ours(group, given), *gone_positions(group, given, sight)]
 
 
 def _ours(group: Group, given: InputFile) -> list[DeleteFile]:
     """The vector that the task has written for the file, if it found a row."""
     return [one for one in group.output.delete_files if one.referenced_data_file == given.data.path]
-
-
-def _gone(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
-    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
 
 
 #: The order matters: the second relies on what was read.

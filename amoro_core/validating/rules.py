@@ -18,8 +18,6 @@ from amoro_core.validating.lineage import first_row_ids_are_the_planned_ones
 from amoro_core.validating.rebasing import CarriedRows
 from amoro_core.validating.removal import Numbered, removable_deletes
 from amoro_core.validating.sight import (
-    NOTHING_READ,
-    Read,
     Sight,
     every_input,
     gone_deletes,
@@ -29,8 +27,8 @@ from amoro_core.validating.sight import (
     is_gone,
     is_newer_equality,
     is_rebased,
+    live_as,
     live_of,
-    look,
     new_deletes,
     on_history,
 )
@@ -44,16 +42,16 @@ WholeRule = Callable[[PlanRecord, Head], str | None]
 GroupRule = Callable[[Group, Sight], str | None]
 
 
-def validate(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Validation:
+def validate(sight: Sight) -> Validation:
     """The part of the process that may be committed on that head, with the reasons for what may not.
 
-    `read` has what `to_read` asks for, as far as it could be read; a position delete that was not read counts as if it
-    named every file that its bounds admit.
+    What `to_read` asks for was read, as far as it could be; a position delete that was not read counts as if it named
+    every file that its bounds admit.
     """
+    record = sight.record
     for whole_rule in WHOLE_RULES:
-        if reason := whole_rule(record, head):
+        if reason := whole_rule(record, sight.head):
             return Validation(conflict=reason)
-    sight = look(record, head, read)
     dropped: dict[int, str] = {}
     kept: list[Group] = []
     for group in record.groups:
@@ -68,10 +66,9 @@ def validate(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Valid
     return Validation(conflict=None, dropped=dropped, content=content)
 
 
-def carried_over(record: PlanRecord, head: Head, content: CommitContent, read: Read) -> tuple[CarriedRows, ...]:
+def carried_over(sight: Sight, content: CommitContent) -> tuple[CarriedRows, ...]:
     """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
-    sight = look(record, head, read)
-    kept = [group for group in record.groups if group.number in content.groups]
+    kept = [group for group in sight.record.groups if group.number in content.groups]
     hidden = ((group, *found) for group in kept for found in hidden_rows(group, sight).items())
     return (
         *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
@@ -159,7 +156,7 @@ def inputs_are_live(group: Group, sight: Sight) -> str | None:
     for given in inputs_of(group, sight):
         if is_gone(given, sight):
             return f"{given.data.path} is no longer live"
-        live = sight.files[normalise(given.data.path)]
+        live = live_as(given, sight)
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
         if _file_identity(live[0].data) != _file_identity(given.data):

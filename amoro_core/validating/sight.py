@@ -1,6 +1,6 @@
 """What the rules of a commit look at: the plan, the head, and what was read of deletes and maps to decide."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from amoro_core.live.files import LiveFiles
@@ -38,7 +38,7 @@ class Sight:
     read: Read
 
 
-def look(record: PlanRecord, head: Head, read: Read) -> Sight:
+def look(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Sight:
     """The head as seen from the plan."""
     live = LiveFiles.of(head.scan.files)
     files: dict[str, tuple[ScannedFile, ...]] = {}
@@ -66,9 +66,14 @@ def is_rebased(group: Group) -> bool:
     return group.output.position_map is not None
 
 
+def live_as(given: InputFile, sight: Sight) -> tuple[ScannedFile, ...]:
+    """The head's entries of that path: none where the file is gone, several where it is live twice."""
+    return sight.files.get(normalise(given.data.path), ())
+
+
 def is_gone(given: InputFile, sight: Sight) -> bool:
     """Whether the head has no file of that path."""
-    return not sight.files.get(normalise(given.data.path))
+    return not live_as(given, sight)
 
 
 def inputs_of(group: Group, sight: Sight) -> tuple[InputFile, ...]:
@@ -99,7 +104,7 @@ def gone_inputs(group: Group, sight: Sight) -> tuple[int, ...]:
 
 def live_of(given: InputFile, sight: Sight) -> ScannedFile:
     """The input on the head, with the deletes that apply to it there."""
-    return sight.files[normalise(given.data.path)][0]
+    return live_as(given, sight)[0]
 
 
 def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
@@ -119,6 +124,11 @@ def gone_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFil
     return [delete for key, delete in sorted(stored_deletes(group, given).items()) if key not in live]
 
 
+def gone_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The planned deletes by position that no longer apply to the input."""
+    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
+
+
 def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
     """The rows of the input that the position deletes among these delete; or the first that was not read."""
     found = NO_POSITIONS
@@ -129,6 +139,12 @@ def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) ->
             return delete
         found |= named.get(normalise(given.data.path), NO_POSITIONS)
     return found
+
+
+def known_positions(given: InputFile, deletes: Iterable[DeleteFile], sight: Sight) -> PositionSet:
+    """The rows of the input that the position deletes among these delete; none unless all were read."""
+    found = positions_on(given, deletes, sight.read)
+    return NO_POSITIONS if isinstance(found, DeleteFile) else found
 
 
 def deletes_of_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
@@ -148,31 +164,6 @@ def needs_map(group: Group, sight: Sight) -> bool:
     )
 
 
-def to_read(record: PlanRecord, head: Head) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
-    """The delete files and the maps that must be read to decide, sorted by path and by number.
-
-    Where rows are followed: position deletes that came since or went. Where they are not: those newer than the plan
-    that may, by partition and bounds alone, name a rewritten file.
-    """
-    sight = look(record, head, NOTHING_READ)
-    found: dict[Numbered, DeleteFile] = {}
-    maps = []
-    for group in record.groups:
-        if needs_map(group, sight):
-            maps.append(group)
-        wanted: Iterator[DeleteFile] = (
-            delete
-            for _, given in on_state(group, sight)
-            for delete in (*deletes_of_positions(group, given, sight), *gone_deletes(group, given, sight))
-            if delete.kind is DeleteKind.POSITION
-        )
-        if not is_rebased(group):
-            live = (one for given in group.work.rewritten for one in sight.files.get(normalise(given.data.path), ()))
-            wanted = (delete for one in live for delete in one.deletes if is_ambiguous(delete, record))
-        found.update((delete.numbered, delete) for delete in wanted)
-    return tuple(found[key] for key in sorted(found)), tuple(maps)
-
-
 def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
     """Whether it is a position delete newer than the plan of which only its content says which files it names."""
     if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
@@ -187,14 +178,24 @@ def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
     """
     if not needs_map(group, sight):
         return {}
-    hidden = {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}
+    hidden = rows_of_gone_inputs(group, sight)
     for at, given in on_state(group, sight):
         found = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
         if isinstance(found, DeleteFile):
             raise ValueError(f"the position delete {found.path} was not read")
         hidden[at] = found
+    return in_outputs(group, hidden, sight)
+
+
+def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: Sight) -> dict[DataFile, PositionSet]:
+    """Where hidden rows of the inputs, by their number, stand in the outputs; outputs without one are missing."""
     outputs = group.output.data_files
     rows = [given.data.record_count for given in group.work.rewritten]
     left_out = sight.read.left_out[group.number]
     moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
     return {outputs[at]: positions for at, positions in sorted(moved.items())}
+
+
+def rows_of_gone_inputs(group: Group, sight: Sight) -> dict[int, PositionSet]:
+    """All rows of each rewritten file that is gone, by its number."""
+    return {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}

@@ -4,21 +4,24 @@ Rows that others have deleted by position meanwhile are deleted in the outputs a
 that the task left out is still deleted, and where everything that is deleted by position was read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DeleteFile, DeleteKind
 from amoro_core.model.rewrite import InputFile
-from amoro_core.positions import NO_POSITIONS, PositionSet
-from amoro_core.validating.rebasing import translate
+from amoro_core.positions import PositionSet
 from amoro_core.validating.sight import (
     Sight,
     deletes_of_positions,
     gone_deletes,
     gone_inputs,
+    gone_positions,
+    in_outputs,
+    known_positions,
     needs_map,
     on_state,
     positions_on,
+    rows_of_gone_inputs,
 )
 
 _FORMAT_WITHOUT_DELETES = 1
@@ -34,7 +37,7 @@ def left_out_rows_are_known(group: Group, sight: Sight) -> str | None:
 def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
     for _, given in on_state(group, sight):
-        for deletes in (deletes_of_positions(group, given, sight), _gone_positions(group, given, sight)):
+        for deletes in (deletes_of_positions(group, given, sight), gone_positions(group, given, sight)):
             found = positions_on(given, deletes, sight.read)
             if isinstance(found, DeleteFile):
                 return (
@@ -46,7 +49,7 @@ def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
 def planned_positions_are_still_deleted(group: Group, sight: Sight) -> str | None:
     """A row that was deleted by position and came back is in no output: it would be lost."""
     for _, given in on_state(group, sight):
-        gone = _gone_positions(group, given, sight)
+        gone = gone_positions(group, given, sight)
         deleted = positions_on(given, gone, sight.read)
         if isinstance(deleted, PositionSet) and not deleted <= _deleted(group, given, sight):
             return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
@@ -75,30 +78,15 @@ def few_rows_of_gone_inputs(group: Group, sight: Sight) -> str | None:
         return f"{first} is no longer live, and no delete can hide its rows in format 1"
     if len(gone) == len(group.work.rewritten):
         return f"{first} is no longer live, and so are all other rewritten files"
-    for path, share in _hidden_shares(group, gone, sight):
-        if share > most:
-            return f"{first} is no longer live, and of {path} {share:.0%} would be hidden, more than {most:.0%}"
+    for file, hidden in in_outputs(group, rows_of_gone_inputs(group, sight), sight).items():
+        if (share := len(hidden) / file.record_count) > most:
+            return f"{first} is no longer live, and of {file.path} {share:.0%} would be hidden, more than {most:.0%}"
     return None
-
-
-def _hidden_shares(group: Group, gone: tuple[int, ...], sight: Sight) -> Iterator[tuple[str, float]]:
-    """The outputs with rows of inputs that are gone, and which share of each they are."""
-    rows = [given.data.record_count for given in group.work.rewritten]
-    outputs = group.output.data_files
-    hidden = {at: PositionSet.first(rows[at]) for at in gone}
-    left_out = sight.read.left_out[group.number]
-    moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
-    return ((outputs[at].path, len(positions) / outputs[at].record_count) for at, positions in sorted(moved.items()))
-
-
-def _gone_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
-    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
 
 
 def _deleted(group: Group, given: InputFile, sight: Sight) -> PositionSet:
     """The rows of the input that the head deletes by position, where a planned delete is gone; none unless known."""
-    found = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
-    return NO_POSITIONS if isinstance(found, DeleteFile) else found
+    return known_positions(given, deletes_of_positions(group, given, sight), sight)
 
 
 #: The order matters: later rules rely on what was read.

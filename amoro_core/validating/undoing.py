@@ -5,7 +5,7 @@ committed since stays. That is correct as long as every reader sees the same row
 excludes one way in which a row could come back, get lost or be duplicated. A commit is undone as a whole or not at all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from amoro_core.validating.matching import match
 from amoro_core.validating.removal import Numbered, needed_outside
 
 #: What position deletes name that were read: their identity to the normalised paths of data files.
-Named = Mapping[DeleteIdentity, frozenset[str]]
+Named = Mapping[DeleteIdentity, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,11 @@ class Undone:
         """The data files that the commit added."""
         before, after = _live(self.before), _live(self.after)
         return [after.columns.row(at) for at in _absent(after, before).tolist()]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files that it removed, added, or left with other deletes."""
+        return (*(one.data for one in (*self.removed, *self.converted)), *self.added)
 
     @cached_property
     def added_deletes(self) -> dict[Numbered, DeleteFile]:
@@ -116,8 +121,7 @@ class _Sight:
         """The sequence number of the commit that changed a file, by the file's normalised path."""
         found: dict[str, int] = {}
         for commit in self.commits:
-            changed = (*(one.data for one in (*commit.removed, *commit.converted)), *commit.added)
-            found.update((normalise(one.path), commit.number) for one in changed)
+            found.update((normalise(one.path), commit.number) for one in commit.files)
         return found
 
     @cached_property
@@ -156,8 +160,8 @@ class _Sight:
 def revert(commits: Sequence[Undone], heads: Sequence[Head], named: Named | None = None) -> Revert:
     """How to undo the commits of a process, oldest first, on one head, or why that is impossible.
 
-    `heads` are that head as seen from the snapshot of each commit. `named` has the paths named by deletes of
-    `ambiguous_since` that were read; others count as if they named every file that their bounds admit.
+    `heads` are that head as seen from the snapshot of each commit. `named` has which of the commits' files deletes of
+    `ambiguous_since` name, where they were read; others count as if they named every file that their bounds admit.
     """
     normal = {identity: frozenset(map(normalise, paths)) for identity, paths in (named or {}).items()}
     sight = _Sight(tuple(commits), tuple(heads), normal)

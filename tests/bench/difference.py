@@ -186,6 +186,7 @@ class _Bench:
         from amoro_core.model.commits import Group, PlanRecord
         from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
         from amoro_core.validating import validate
+        from amoro_core.validating.sight import look
 
         table, made = self.plan()
         task = next(one for one in made.tasks if len(one.rewritten) >= REPLACED)
@@ -213,7 +214,7 @@ class _Bench:
 
         def attempt() -> object:
             head = committing.head(record.snapshot_id)  # type: ignore[attr-defined]
-            content = validate(record, head).content
+            content = validate(look(record, head)).content
             assert content is not None
             assert len(content.removed_data) == REPLACED
             return committing.stage(head, content, {})  # type: ignore[attr-defined]

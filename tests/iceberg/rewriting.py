@@ -20,6 +20,7 @@ from amoro_core.model.grants import Grant
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
+from amoro_core.validating.sight import look
 from tests.engine import oracle
 from tests.engine.files import FULL_METRICS, POSITION_SCHEMA, Records, file_statistics, to_arrow
 from tests.engine.parquet_rows import local_path
@@ -160,7 +161,7 @@ def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:
     """The rewrite validated and staged on the head as it is now; the table it was staged on goes along."""
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    done = validate(record, head)
+    done = validate(look(record, head))
     assert done.conflict is None, done.conflict
     assert done.content is not None, done.dropped
     return fresh, commit.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
@@ -170,7 +171,7 @@ def optimized(table: Table, record: PlanRecord) -> Validation:
     """Validate the rewrite on the head as it is now and commit what may be; returns the verdict."""
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    done = validate(record, head)
+    done = validate(look(record, head))
     if done.content is not None:
         attempt = commit.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
         commit.send(fresh.catalog, fresh, attempt.payload)

@@ -17,6 +17,7 @@ from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Tr
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
+from amoro_core.validating.sight import look
 from tests.engine.oracle import DATA, assert_same_rows, live_files, live_rows, live_rows_with_positions
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, delete_where, make_table, upsert
@@ -44,7 +45,7 @@ def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCom
     """The rewrite validated and staged through the port."""
     found = IcebergFormat().load(config, TABLE)
     head = found.head(plan.snapshot_id)
-    content = validate(plan, head).content
+    content = validate(look(plan, head)).content
     assert content is not None
     return found, found.stage(head, content, {"amoro.process-id": plan.process_id})
 

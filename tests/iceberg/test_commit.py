@@ -33,6 +33,7 @@ from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
 from amoro_core.model.grants import Grant
 from amoro_core.validating import validate
+from amoro_core.validating.sight import look
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import (
@@ -89,7 +90,7 @@ def metadata_files(table: Table) -> set[str]:
 def content_of(table: Table, record: PlanRecord) -> tuple[Table, Head, CommitContent]:
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    content = validate(record, head).content
+    content = validate(look(record, head)).content
     assert content is not None
     return fresh, head, content
 

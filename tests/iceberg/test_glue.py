@@ -16,7 +16,6 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from amoro_core.errors import TableNotFound
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg import features
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
@@ -130,10 +129,7 @@ def test_a_rewrite_lands_between_the_commits_of_others(config: CatalogConfig, ta
     scenarios.assert_commit_lands(config, table)
 
 
-def test_a_table_is_upgraded_and_committed_to_in_format_3(
-    config: CatalogConfig, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+def test_a_table_is_upgraded_and_committed_to_in_format_3(config: CatalogConfig, table: Table) -> None:
     scenarios.assert_format_3_lands(config, table)
 
 

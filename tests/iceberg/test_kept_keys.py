@@ -26,7 +26,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import CommitRefused, TableRefused
-from amoro_core.iceberg import commit, features
+from amoro_core.iceberg import commit
 from amoro_core.iceberg.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.kept_keys import keys_kept, lost_key
 from amoro_core.model.processes import CatalogConfig
@@ -49,8 +49,7 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 
 @pytest.fixture(params=[1, 2, 3])
-def table(catalog: SqlCatalog, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Table:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+def table(catalog: SqlCatalog, request: pytest.FixtureRequest) -> Table:
     made = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, request.param)
     writer.append(made, [row(1)])
     writer.append(made, [row(2)])

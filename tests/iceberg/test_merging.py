@@ -33,6 +33,7 @@ from amoro_core.iceberg.merging import (
 )
 from amoro_core.iceberg.staging import stage
 from amoro_core.validating import validate
+from amoro_core.validating.sight import look
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert
@@ -347,7 +348,7 @@ def test_no_manifest_is_read_twice_between_head_and_staging(catalog: SqlCatalog)
     upsert(table, rows(2), ["x"])
     fresh, cache = loaded(table), ManifestCache()
     head = read_head(fresh, record.snapshot_id, lambda one: scanned(one, cache.read), cache.read)
-    content = validate(record, head).content
+    content = validate(look(record, head)).content
     assert content is not None
     for one in manifests(table):
         Path(local_path(one.manifest_path)).unlink()

@@ -26,6 +26,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.stored import DELETED, StoredFile
 from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.positions import PositionSet
 from tests.engine.oracle import live_rows_with_positions
 from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
 
@@ -274,12 +275,12 @@ def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfi
     found = opened(config)
     scanned = found.scan()
     assert scanned is not None
-    named = {file.data.path for file in scanned.files} - {
-        one.path for one in live_rows_with_positions(table) if one.record["id"] == 2
-    }
+    kept = {one.path for one in live_rows_with_positions(table) if one.record["id"] == 2}
+    rows = {normalise(file.data.path): file.data.record_count for file in scanned.files}
     [delete] = deletes_of(found)
-    assert found.named_paths(delete) == {normalise(path) for path in named}
-    assert len(named) == 2
+    first = PositionSet.of([0])
+    assert found.positions(delete, rows) == {path: first for path in rows if path not in map(normalise, kept)}
+    assert len(kept) == 1
 
 
 def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogConfig, catalog: SqlCatalog) -> None:
@@ -293,12 +294,30 @@ def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogCo
     [delete] = deletes_of(found)
     beyond = [replace(delete, size_bytes=MAX_NAMING_BYTES + 1), replace(delete, record_count=MAX_NAMING_ROWS + 1)]
     gone = replace(delete, path=f"{delete.path}.gone")
-    assert known.named(found, [*beyond, gone]) == {}
-    once = known.facts(found, data.path), known.named(found, [delete])
-    assert once[1] == {delete.identity: frozenset({normalise(data.path)})}
+    assert known.positions(found, [*beyond, gone], [data]) == {}
+    once = known.facts(found, data.path), known.positions(found, [delete], [data])
+    assert once[1] == {delete.identity: {normalise(data.path): PositionSet.of([0])}}
     for path in (data.path, delete.path):
         Path(path.removeprefix("file://")).unlink()
-    assert (known.facts(found, data.path), known.named(found, [delete, gone])) == once
+    assert (known.facts(found, data.path), known.positions(found, [delete, gone], [data])) == once
+
+
+def test_what_deletes_say_is_read_again_for_files_that_were_not_asked_for(
+    config: CatalogConfig, catalog: SqlCatalog
+) -> None:
+    """Groups are committed one after the other: what a delete says of the first tells nothing of the second."""
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}, {"id": 2}], files=2)
+    delete_where(table, lambda item: True, with_bounds=False)
+    found, known = opened(config), KnownFiles()
+    scanned = found.scan()
+    assert scanned is not None
+    first, second = (file.data for file in scanned.files)
+    [delete] = deletes_of(found)
+    assert known.positions(found, [delete], [first])[delete.identity].keys() == {normalise(first.path)}
+    assert known.positions(found, [delete], [second])[delete.identity].keys() == {normalise(second.path)}
+    Path(delete.path.removeprefix("file://")).unlink()
+    assert known.positions(found, [delete], [first]) == {}, "what can't be read again tells nothing"
 
 
 def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, catalog: SqlCatalog) -> None:

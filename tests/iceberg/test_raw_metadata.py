@@ -13,7 +13,6 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DateType, LongType, NestedField
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg import features
 from amoro_core.iceberg.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.features import refuse_unreadable
 from amoro_core.iceberg.raw_metadata import refuse_lost, refuse_unmodelled
@@ -37,11 +36,6 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 @pytest.fixture
 def table(catalog: SqlCatalog) -> Table:
     return make_table(catalog, "ns.t", SCHEMA)
-
-
-@pytest.fixture
-def every_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def column(kind: Any, name: str = "c", **more: Any) -> Change:
@@ -177,7 +171,6 @@ def loaded(table: Table, change: Change) -> TableMetadata:
     return TableMetadataUtil.parse_raw(as_format_3(table, change))
 
 
-@pytest.mark.usefixtures("every_format")
 @pytest.mark.parametrize("kind", ["timestamp_ns", "timestamptz_ns", "unknown", struct("int", "unknown")])
 def test_types_of_format_3_are_handled(table: Table, kind: Any) -> None:
     refuse_unreadable(loaded(table, column(kind)))
@@ -196,7 +189,6 @@ def promoted(metadata: dict[str, Any]) -> None:
     metadata["current-schema-id"] = 1
 
 
-@pytest.mark.usefixtures("every_format")
 @pytest.mark.parametrize(
     ("change", "reason", "said"),
     [

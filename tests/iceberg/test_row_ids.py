@@ -26,7 +26,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 
 from amoro_core.errors import CommitConflict, TableRefused
-from amoro_core.iceberg import clustering_manifests, commit, features
+from amoro_core.iceberg import clustering_manifests, commit
 from amoro_core.iceberg.caching import ManifestCache
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.clustering_manifests import Source
@@ -52,11 +52,6 @@ from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, stage
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 @pytest.fixture

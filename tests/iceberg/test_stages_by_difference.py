@@ -15,6 +15,7 @@ from amoro_core.iceberg.manifests import read_list
 from amoro_core.live.files import Homes, LiveFiles
 from amoro_core.model.commits import CommitContent, Head
 from amoro_core.validating import validate
+from amoro_core.validating.sight import look
 from tests.engine import writer
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.iceberg.looking import Reader
@@ -38,7 +39,7 @@ def change(table: Table) -> tuple[Head, CommitContent]:
     record = rewritten(table, only=[path for _, path in oldest])
     writer.append(table, rows(100))
     head = head_of(table, record.snapshot_id)
-    content = validate(record, head).content
+    content = validate(look(record, head)).content
     assert content is not None
     return head, content
 

@@ -9,7 +9,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.formats.port import Readable
-from amoro_core.iceberg import features
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
 from amoro_core.model.processes import ProcessStatus
@@ -25,11 +24,6 @@ from tests.engine.writer3 import upgrade
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def verify(world: World, before: int | None = None) -> Verification:

@@ -9,7 +9,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import features
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from tests.engine import oracle, writer
@@ -21,11 +20,6 @@ from tests.services.world import World
 
 KINDS = (OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL)
 COPIES = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def known(before: Lineage, after: Lineage) -> Lineage:

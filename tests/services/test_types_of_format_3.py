@@ -30,7 +30,6 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg import features
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from tests.engine import oracle, writer
@@ -45,11 +44,6 @@ EARLIER: Mapping[type[IcebergType], IcebergType] = {
     UnknownType: LongType(),
 }
 ID = NestedField(1, "id", LongType(), required=False)
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def make(catalog: SqlCatalog, *columns: NestedField, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> Table:

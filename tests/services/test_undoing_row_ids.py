@@ -2,7 +2,6 @@
 
 import pytest
 
-from amoro_core.iceberg import features
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
@@ -10,11 +9,6 @@ from tests.engine.builders import row
 from tests.engine.lineage import lineage_of
 from tests.services.test_vectors import made, optimize
 from tests.services.world import World
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -22,11 +22,6 @@ from tests.services.world import World
 TABLE = parse_table("cat.db.t")
 
 
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
-
-
 @pytest.fixture(params=[1, 2])
 def table(world: World, request: pytest.FixtureRequest) -> Table:
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, request.param)

@@ -10,7 +10,6 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
-from amoro_core.iceberg import features
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
@@ -35,11 +34,6 @@ AT_ONCE = {
     "maintenance.clean-orphan-files.trash-keep": "0",
     "snapshot.min-count": "1",
 }
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def made(world: World, version: int = 3, **properties: str) -> Table:

@@ -297,9 +297,6 @@ class LakeTableAtOnce:
     def stage_upgrade(self) -> bytes:
         raise NotImplementedError("its tables are not upgraded")
 
-    def named_paths(self, delete: DeleteFile) -> frozenset[str]:
-        raise NotImplementedError("every position delete here names one file")
-
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         self._at("delete")
         table = self._now()

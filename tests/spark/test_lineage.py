@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amoro_core.iceberg import features
 from amoro_core.model.tables import OptimizingType
 
 from .catalogs import SharedCatalog
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def lineage_of(spark: SparkSession, table: str) -> dict[int, tuple[int, int]]:

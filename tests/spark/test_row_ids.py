@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import pytest
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import clustering_manifests, commit, features
+from amoro_core.iceberg import clustering_manifests, commit
 from amoro_core.iceberg.clustering_manifests import Source
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.tables import OptimizingType
@@ -165,10 +164,9 @@ def test_the_first_commit_after_an_upgrade_gives_the_ids_that_java_reads(
 
 
 def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(
-    spark: SparkSession, catalog: SharedCatalog, services: Services, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
     """Java takes the id that an added entry says."""
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
     name = made(spark, catalog)
     before = java_ids(spark, name)
     process_id = services.begin(name, OptimizingType.FULL)

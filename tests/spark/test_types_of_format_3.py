@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amoro_core.iceberg import features
 from amoro_core.model.tables import OptimizingType
 from tests.engine.oracle import live_rows
 
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def make(catalog: SharedCatalog, columns: str, partitioned_by: str = "") -> str:

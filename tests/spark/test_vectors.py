@@ -16,7 +16,6 @@ import pytest
 
 from amoro_core.files.vectors import packed, positions_in
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg import features
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
@@ -40,11 +39,6 @@ SETS_OF_A_TABLE = 50
 #: Everything is a segment, so that minor converts.
 SEGMENTS = "'self-optimizing.fragment-ratio' = '1000000000'"
 MODES = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
-
-
-@pytest.fixture(autouse=True)
-def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
 
 
 def scan_of(catalog: SharedCatalog, table: str) -> TableScan:

@@ -9,11 +9,10 @@ from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.paths import normalise
 from amoro_core.positions import PositionSet
-from amoro_core.validating import validate
-from amoro_core.validating.joining import to_decide
+from amoro_core.validating.reading import to_read
 from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, carried_over
 from amoro_core.validating.sight import NOTHING_READ, Read, look
-from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned
+from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 from tests.unit.test_vectors_needed import OURS, vector
 
 A, B = data("a"), data("b")
@@ -52,14 +51,14 @@ def committed(plan: PlanRecord, seen: Head, was_read: Read) -> tuple[CommitConte
     done = validate(plan, seen, was_read)
     assert (done.conflict, done.dropped) == (None, {})
     assert done.content is not None
-    carried = carried_over(plan, seen, done.content, was_read)
+    carried = carried_over(look(plan, seen, was_read), done.content)
     assert all(one.is_joined for one in carried)
     return done.content, {one.output.path: one.positions.ascending().tolist() for one in carried}
 
 
 def test_the_new_vector_holds_the_rows_of_both_and_both_go() -> None:
     plan, seen = planned(converting()), now(E7, THEIRS)
-    assert set(to_decide(plan, seen)[0]) == {OLD, OF_A, THEIRS}
+    assert set(to_read(look(plan, seen))[0]) == {OLD, OF_A, THEIRS}
     content, written = committed(plan, seen, read({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 2, 7]}))
     assert written == {A.path: [1, 2, 7, 50]}
     assert content.added_deletes == (OF_B,)
@@ -68,7 +67,7 @@ def test_the_new_vector_holds_the_rows_of_both_and_both_go() -> None:
 
 def test_nothing_is_read_or_joined_where_the_head_has_what_was_planned() -> None:
     plan, seen = planned(converting()), now(E7, OLD)
-    assert to_decide(plan, seen) == ((), ())
+    assert to_read(look(plan, seen)) == ((), ())
     content, written = committed(plan, seen, NOTHING_READ)
     assert (written, content.added_deletes) == ({}, (OF_A, OF_B))
     assert set(content.removed_deletes) == {E7, SHARED, OLD}
@@ -77,7 +76,7 @@ def test_nothing_is_read_or_joined_where_the_head_has_what_was_planned() -> None
 def test_a_first_vector_stands_for_the_position_delete_files_that_it_hides() -> None:
     plan, theirs = planned(converting()), vector(B, S + 1, path="theirs.puffin")
     seen = now(E7, OLD, of_b=(E7, theirs))
-    assert set(to_decide(plan, seen)[0]) == {SHARED, OF_B, theirs}
+    assert set(to_read(look(plan, seen))[0]) == {SHARED, OF_B, theirs}
     rows = {SHARED: [3], OF_B: [3, 50], theirs: [3, 9]}
     content, written = committed(plan, seen, read(rows, B))
     assert (written, content.added_deletes) == ({B.path: [3, 9, 50]}, (OF_A,))

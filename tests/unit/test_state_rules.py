@@ -10,10 +10,10 @@ from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import LeftOutRows, PositionMap
 from amoro_core.positions import PositionSet
-from amoro_core.validating import validate
+from amoro_core.validating.reading import to_read
 from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, carried_over
-from amoro_core.validating.sight import NOTHING_READ, Read, look, to_read
-from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned
+from amoro_core.validating.sight import NOTHING_READ, Read, look
+from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 
 A, B = data("a"), data("b")
 OUT = data("out", S, rows=195)
@@ -57,14 +57,14 @@ def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]
     done = validate(plan, now, was_read)
     assert (done.conflict, done.dropped) == (None, {})
     assert done.content is not None
-    rows = carried_over(plan, now, done.content, was_read)
+    rows = carried_over(look(plan, now, was_read), done.content)
     return {one.output.path: one.positions.ascending().tolist() for one in rows}
 
 
 def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
     plan, new = record(followed()), position("new", S + 1)
     now = head(scanned(A, E7, P8, new), scanned(B, E7, new))
-    assert to_read(plan, now) == ((new,), plan.groups)
+    assert to_read(look(plan, now)) == ((new,), plan.groups)
     # Row 4 is the first one that A kept, row 50 was left out; A has 95 live rows.
     found = carried(plan, now, read({new: {"a": [4, 50, 99], "b": [0, 99]}}))
     assert found == {OUT.path: [0, 94, 95, 194]}
@@ -72,7 +72,7 @@ def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
 
 def test_nothing_is_read_where_nothing_happened_to_the_inputs() -> None:
     plan, now = record(followed()), head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1)))
-    assert to_read(plan, now) == ((), ())
+    assert to_read(look(plan, now)) == ((), ())
     assert carried(plan, now, NOTHING_READ) == {}
 
 
@@ -96,7 +96,7 @@ def test_a_map_that_was_not_read_drops_the_group() -> None:
 def test_compacted_position_deletes_stand_for_the_planned_ones() -> None:
     plan, compacted = record(followed()), position("compacted", 8, names=A)
     now = head(scanned(A, E7, compacted), scanned(B, E7))
-    assert set(to_read(plan, now)[0]) == {compacted, P8}
+    assert set(to_read(look(plan, now))[0]) == {compacted, P8}
     was_read = read({P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}})
     assert carried(plan, now, was_read) == {OUT.path: [3]}
 
@@ -112,7 +112,7 @@ def test_an_equality_delete_that_became_positions_is_no_conflict() -> None:
     plan, instead = record(followed()), position("instead", S + 1, names=A)
     now = head(scanned(A, P8, instead), scanned(B))
     was_read = read({P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}})
-    assert set(to_read(plan, now)[0]) == {P8, instead}
+    assert set(to_read(look(plan, now))[0]) == {P8, instead}
     assert carried(plan, now, was_read) == {}
 
 

@@ -21,10 +21,11 @@ from amoro_core.model.files import (
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.positions import PositionSet
-from amoro_core.validating import validate
+from amoro_core.validating import validate as validate_sight
+from amoro_core.validating.reading import to_read
 from amoro_core.validating.removal import removable_deletes
 from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
-from amoro_core.validating.sight import NOTHING_READ, Read, look, to_read
+from amoro_core.validating.sight import NOTHING_READ, Read, look
 
 S = 10
 SCHEMA: dict[str, Any] = {
@@ -137,13 +138,17 @@ E7, P8 = equality("e7", 7), position("p8", 8)
 
 
 def ambiguous_deletes(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
-    return to_read(plan, now)[0]
+    return to_read(look(plan, now))[0]
 
 
 def naming(named: Mapping[DeleteIdentity, frozenset[str]]) -> Read:
     """Deletes that were read, each with the files that it names."""
     some = PositionSet.of([1])
     return Read({identity: {normalise(path): some for path in paths} for identity, paths in named.items()})
+
+
+def validate(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> Validation:
+    return validate_sight(look(plan, now, read))
 
 
 def refusing(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> list[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
-from unittest.mock import patch
 
-from amoro_core.iceberg import features
 from tests.model.conftest import quick_directory
 from tests.spark.catalogs import shared_catalog
 from tests.spark.session import missing_parts, start_session
@@ -27,7 +25,7 @@ REPLAYS = True
 def run(seed: int, totals: Counter[str]) -> None:
     if missing := missing_parts():
         raise RuntimeError(f"Spark needs {', '.join(missing)}")
-    with quick_directory() as made, patch.object(features, "FORMATS", (1, 2, 3)):
+    with quick_directory() as made:
         root = Path(made)
         spark = start_session(root)
         try:
