@@ -147,7 +147,8 @@ def _record(process: OptimizingProcess, ready: Sequence[_Done]) -> PlanRecord:
         last_column_id=process.last_column_id,
         # Their rows stand in another order: none can be followed by its position.
         groups=tuple(
-            Group(one.number, one.work.rewrite, replace(one.output.rewrite, position_map=None)) for one in ready
+            Group(one.number, one.work.rewrite, replace(one.output.rewrite, position_map=None), is_reordered=True)
+            for one in ready
         ),
     )
 

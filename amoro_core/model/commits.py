@@ -18,6 +18,7 @@ class Group:
     number: int  # the task's
     work: RewriteInput
     output: RewriteOutput
+    is_reordered: bool = False  # the outputs hold the rows in another order than the inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,8 +213,19 @@ def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> st
     for given in () if is_rebased(group) else group.work.rewritten:
         for delete in new_deletes(group, given, sight):
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
-                return f"the position delete {delete.path} came after the plan and may apply to {given.data.path}"
+                why = _why_not_followed(group)
+                return (
+                    f"the position delete {delete.path} came after the plan and may apply to {given.data.path}; {why}"
+                )
     return None
+
+
+def _why_not_followed(group: Group) -> str:
+    if group.is_reordered:
+        return "the outputs hold the rows in another order, in which they can't be followed by their positions"
+    if not group.work.tells_left_out:
+        return "self-optimizing.rebase.enabled was false when it was planned"
+    return "the optimizer did not tell which rows it left out"
 
 
 def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:

@@ -485,7 +485,9 @@ def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_say
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 0)
     before = rows(world)
     work_on(world, process_id, clusterer(world))
-    assert process_of(world, process_id).status is ProcessStatus.PARTIAL
+    process = process_of(world, process_id)
+    assert process.status is ProcessStatus.PARTIAL
+    assert "the outputs hold the rows in another order" in process.failure
     oracle.assert_same_rows(before, rows(world))
     world.blockers.block(table_id, writing)
 

@@ -135,6 +135,7 @@ def scanned(file: DataFile, *deletes: DeleteFile) -> ScannedFile:
 
 A, B, C = data("a"), data("b"), data("c", 6)
 E7, P8 = equality("e7", 7), position("p8", 8)
+NOT_FOLLOWED = f"the position delete new came after the plan and may apply to {B.path}; {{}}"
 
 
 def ambiguous_deletes(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
@@ -312,9 +313,24 @@ def test_a_new_position_delete_on_a_rewritten_file_drops_the_group() -> None:
     done = validate(plan, now)
 
     assert refusing(plan, now) == ["no_new_position_deletes_on_rewritten_files"]
-    assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
+    assert done.dropped == {1: NOT_FOLLOWED.format("self-optimizing.rebase.enabled was false when it was planned")}
     assert done.content is not None
     assert done.content.removed_data == (C,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"is_reordered": True}, "the outputs hold the rows in another order"),
+        ({}, "the optimizer did not tell which rows it left out"),
+    ],
+    ids=["another order", "an optimizer that does not tell"],
+)
+def test_the_reason_says_why_rows_are_not_followed(changes: Mapping[str, bool], why: str) -> None:
+    one = group(1, rewritten=[scanned(B)])
+    one = replace(one, work=replace(one.work, tells_left_out=True), **changes)
+    done = validate(record(one), head(scanned(B, position("new", S + 1))))
+    assert done.dropped[1].startswith(NOT_FOLLOWED.format(why))
 
 
 def test_a_new_position_delete_that_was_read_and_names_other_files_is_no_conflict() -> None:
@@ -346,7 +362,7 @@ def test_a_new_position_delete_that_may_name_a_rewritten_file_drops_its_group_al
     done = validate(plan, now, read)
 
     assert refusing(plan, now, read) == ["no_new_position_deletes_on_rewritten_files"]
-    assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
+    assert done.dropped == {1: NOT_FOLLOWED.format("self-optimizing.rebase.enabled was false when it was planned")}
     assert done.content is not None
     assert done.content.groups == (2,)
 
