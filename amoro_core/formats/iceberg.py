@@ -27,6 +27,7 @@ from amoro_core.iceberg import (
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, is_unchanged, load_table, open_catalog
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.column_reading import ColumnReader, read_here
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
@@ -66,9 +67,15 @@ class IcebergFormat:
 
     name = ICEBERG
 
-    def __init__(self, cache: ColumnCache | None = None, tables: KnownTables | None = None) -> None:
-        """`cache` has on disk, and `tables` in memory, what was decoded of manifests of the tables that are loaded."""
-        self._known = Known(cache, tables)
+    def __init__(
+        self,
+        cache: ColumnCache | None = None,
+        tables: KnownTables | None = None,
+        columns: ColumnReader | None = read_here,
+    ) -> None:
+        """`cache` has on disk, and `tables` in memory, what was decoded of manifests of the tables that are loaded;
+        `columns` decodes those of data files, None: entry by entry."""
+        self._known = Known(cache, tables, columns=columns)
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""

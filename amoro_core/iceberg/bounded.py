@@ -7,12 +7,12 @@ Neither is used here.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, Block
+from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, AvroFileHeader, Block
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
@@ -21,6 +21,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -115,7 +116,7 @@ class BoundedDecoder(BinaryDecoder):
             if count < 0:  # the size of the block follows
                 count = -count
                 _, at = number_at(data, at)
-            at = _end_of_numbers(data, at, 2 * count) if of_numbers else _end_of_pairs(data, at, count)
+            at = end_of_numbers(data, at, 2 * count) if of_numbers else end_of_pairs(data, at, count)
 
 
 def number_at(data: bytes, start: int) -> tuple[int, int]:
@@ -133,7 +134,8 @@ def number_at(data: bytes, start: int) -> tuple[int, int]:
     raise ValueError(f"a number begins at {start} and does not end")
 
 
-def _end_of_numbers(data: bytes, start: int, count: int) -> int:
+def end_of_numbers(data: bytes, start: int, count: int) -> int:
+    """The offset of the end of so many numbers. Raises ValueError."""
     # Each takes at least one byte.
     found = _numbers(count).match(data, start) if count <= len(data) - start else None
     if found is None:
@@ -146,7 +148,8 @@ def _numbers(count: int) -> re.Pattern[bytes]:
     return re.compile(rb"(?>[\x80-\xff]{0,%d}[\x00-\x7f]){%d}" % (_LONG_BYTES - 1, count))
 
 
-def _end_of_pairs(data: bytes, at: int, count: int) -> int:
+def end_of_pairs(data: bytes, at: int, count: int) -> int:
+    """The offset of the end of so many pairs of a number and bytes; it may lie beyond the data. Raises ValueError."""
     last = len(data) - 1
     for _ in range(count):
         if at < last and data[at] < _MORE and data[at + 1] < _MORE and not data[at + 1] & 1:  # nearly all are small
@@ -157,7 +160,7 @@ def _end_of_pairs(data: bytes, at: int, count: int) -> int:
         if size < 0:
             raise _too_many(size, at)
         at += size
-    return at  # possibly beyond the end, where nothing can be read
+    return at
 
 
 def _too_many(announced: int, at: int) -> ValueError:
@@ -171,6 +174,20 @@ class _Conversion(AvroSchemaConversion):
         if avro_logical_type["logicalType"] != "timestamp-nanos":
             return super()._convert_logical_type(avro_logical_type)
         return TimestamptzNanoType() if avro_logical_type.get("adjust-to-utc") is True else TimestampNanoType()
+
+
+def avro_schema(avro: Mapping[str, Any]) -> Schema:
+    """The schema of an Avro file, from its JSON. Raises ValueError, TypeError."""
+    return _Conversion().avro_to_iceberg(dict(avro))
+
+
+def next_block(decoder: BoundedDecoder, header: AvroFileHeader) -> tuple[int, bytes]:
+    """The number of records of the next block, and their bytes. Raises ValueError and what codecs raise."""
+    records, content = decoder.read_int(), decoder.read_bytes()
+    if records < 0 or decoder.read(SYNC_SIZE) != header.sync:
+        raise ValueError(f"a block of {records} records does not end with the file's sync marker")
+    codec = header.compression_codec()
+    return records, codec.decompress(content) if codec else content
 
 
 class BoundedAvroFile(AvroFile[D]):
@@ -187,7 +204,7 @@ class BoundedAvroFile(AvroFile[D]):
         self.header = self._read_header()
         if self.header.magic != MAGIC:
             raise ValueError("it is not an Avro file")
-        self.schema = _Conversion().avro_to_iceberg(json.loads(self.header.meta["avro.schema"]))
+        self.schema = avro_schema(json.loads(self.header.meta["avro.schema"]))
         self.read_schema = self.read_schema or self.schema
         self.reader = resolve_reader(self.schema, self.read_schema, self.read_types, self.read_enums)
         return self
@@ -208,11 +225,8 @@ class BoundedAvroFile(AvroFile[D]):
             yield records, self._records.data
 
     def _read_block(self) -> int:
-        records, content = self._blocks.read_int(), self._blocks.read_bytes()
-        if records < 0 or self._blocks.read(SYNC_SIZE) != self.header.sync:
-            raise ValueError(f"a block of {records} records does not end with the file's sync marker")
-        codec = self.header.compression_codec()
-        self._records = BoundedDecoder(codec.decompress(content) if codec else content)
+        records, content = next_block(self._blocks, self.header)
+        self._records = BoundedDecoder(content)
         self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
         return records
 

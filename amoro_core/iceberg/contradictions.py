@@ -21,7 +21,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 MAIN = "main"
 #: The limit of a file's bytes or rows, so that sums over many thousands of files fit into 64 bits.
-_MOST = 2**48
+MOST = 2**48
 _GREATEST_NUMBER = 2**63 - 1  # a long
 
 
@@ -164,9 +164,9 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
         return f"it is {'a data file among deletes' if is_data else 'a delete file among data files'}"
     if number is not None and not 0 <= number <= min(manifest.sequence_number, _GREATEST_NUMBER):
         return f"its sequence number is {number}, that of the manifest {manifest.sequence_number}"
-    if not 0 <= file.record_count < _MOST:
+    if not 0 <= file.record_count < MOST:
         return f"it has {file.record_count} rows"
-    if not 0 <= file.file_size_in_bytes < _MOST:
+    if not 0 <= file.file_size_in_bytes < MOST:
         return f"it has {file.file_size_in_bytes} bytes"
     if file.record_count and not file.file_size_in_bytes:
         return f"it has {file.record_count} rows in 0 bytes"

@@ -9,9 +9,7 @@ from typing import Any
 
 from pyiceberg.avro.reader import (
     BinaryReader,
-    DefaultReader,
     IntegerReader,
-    NoneReader,
     OptionReader,
     Reader,
     StringReader,
@@ -22,7 +20,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
 
 from amoro_core.iceberg.bounded import BoundedDecoder, number_at
-from amoro_core.iceberg.manifests import FILE_FIELDS, IN_ENTRY, open_manifest, reading_manifest
+from amoro_core.iceberg.manifests import FILE_FIELDS, IN_ENTRY, open_manifest, reading_manifest, stored_fields
 from amoro_core.iceberg.packed import PackedReader
 
 _STATUSES = {one.value: one for one in ManifestEntryStatus}
@@ -59,20 +57,12 @@ def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
 def _steps(entry: Reader) -> Iterator[_Step]:
     """The fields of an entry in stored order, including those of its data file."""
     in_file = {FILE_FIELDS["content"]: 1, FILE_FIELDS["file_path"]: 2, FILE_FIELDS["file_size_in_bytes"]: 3}
-    for at, field in _fields(entry):
+    for at, field in stored_fields(entry):
         if at == IN_ENTRY["data_file"]:
-            for place, one in _fields(field):
+            for place, one in stored_fields(field):
                 yield from _step(one, in_file.get(place, -1))
         else:
             yield from _step(field, 0 if at == IN_ENTRY["status"] else -1)
-
-
-def _fields(record: Reader) -> list[tuple[int, Reader]]:
-    """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
-    if not isinstance(record, StructReader):
-        raise ValueError(f"a record is expected, not {record}")
-    there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
-    return [(-1 if at is None else at, one) for at, one in there]
 
 
 def _step(field: Reader, place: int) -> Iterator[_Step]:
@@ -83,7 +73,7 @@ def _step(field: Reader, place: int) -> Iterator[_Step]:
     elif isinstance(plain, StringReader | BinaryReader):
         yield _BYTES, is_optional, place, plain
     elif isinstance(plain, StructReader) and not is_optional:
-        for _, inner in _fields(plain):
+        for _, inner in stored_fields(plain):
             yield from _step(inner, -1)
     elif isinstance(plain, PackedReader):
         yield _OTHER, plain.is_optional, place, plain.required

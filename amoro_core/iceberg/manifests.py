@@ -1,12 +1,15 @@
 """Reading manifests and manifest lists, whole or not at all."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from io import BytesIO
+from typing import Any
 
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
+from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -24,7 +27,7 @@ from pyiceberg.types import NestedField, StructType
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.files.io import is_denied
 from amoro_core.iceberg.avro import DATA_FILE, PARTITION, RECORD_VERSION, data_file_fields
-from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
+from amoro_core.iceberg.bounded import BoundedAvroFile, avro_schema, read_manifest_files
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.row_ids import inherit_row_ids
 from amoro_core.iceberg.saying import said
@@ -81,14 +84,37 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
         return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
 
 
+def read_bytes(io: FileIO, manifest: ManifestFile) -> bytes:
+    """The manifest as it is stored. Raises like `read_list`."""
+    with reading_manifest(manifest), _whole(io, manifest).open() as stream:
+        return stream.read()
+
+
+def _whole(io: FileIO, manifest: ManifestFile) -> InputFile:
+    return _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
+
+
 @contextmanager
 def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFile[ManifestEntry]]:
     """The manifest as an Avro file with the metrics of its entries packed. Raises whatever a decoder does."""
-    source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
-    schema = MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
+    source, schema = _whole(io, manifest), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
     with BoundedAvroFile[ManifestEntry](source, schema, _READ_TYPES, _READ_ENUMS) as reader:
         reader.reader = with_packed_metrics(reader.reader)
         yield reader
+
+
+def entry_reader(avro: Mapping[str, Any]) -> Reader:
+    """What reads entries that are stored by that schema, with the metrics packed. Raises ValueError, TypeError."""
+    stored, ours = avro_schema(avro), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
+    return with_packed_metrics(resolve_reader(stored, ours, _READ_TYPES, _READ_ENUMS))
+
+
+def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
+    """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
+    if not isinstance(record, StructReader):
+        raise ValueError(f"a record is expected, not {record}")
+    there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
+    return [(-1 if at is None else at, one) for at, one in there]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class PackedReader(Reader):
     def __init__(self, plain: MapReader, *, is_optional: bool) -> None:
         self._plain = plain
         self.is_optional = is_optional
-        self._of_numbers = isinstance(plain.value, IntegerReader)
+        self.of_numbers = isinstance(plain.value, IntegerReader)
 
     def read(self, decoder: BinaryDecoder) -> PackedMap | None:
         """The map in its encoded form; None if absent. Raises ValueError, and TypeError for another decoder."""
@@ -22,7 +22,7 @@ class PackedReader(Reader):
             raise TypeError("metrics are packed as the bounded decoder finds them")
         if self.is_optional and decoder.read_int() <= 0:
             return None
-        return PackedMap(decoder.read_map(of_numbers=self._of_numbers), read_number if self._of_numbers else read_bytes)
+        return PackedMap(decoder.read_map(of_numbers=self.of_numbers), read_number if self.of_numbers else read_bytes)
 
     def skip(self, decoder: BinaryDecoder) -> None:
         """As `read`."""

@@ -1,7 +1,8 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +16,10 @@ from amoro_core.files.confining import require_real
 from amoro_core.files.locations import require_within
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.column_reading import ColumnReader, Listed
 from amoro_core.iceberg.contradictions import refuse_listed, refuse_manifest
 from amoro_core.iceberg.entries import (
+    PartitionTypes,
     is_unpartitioned,
     partition_types,
     to_data_file,
@@ -32,7 +35,7 @@ from amoro_core.iceberg.known_manifests import (
     key_of,
 )
 from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.live.columns import Gathering
+from amoro_core.live.columns import ColumnPart, Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
 from amoro_core.live.spelling import Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
@@ -49,6 +52,7 @@ class Known:
     cache: ColumnCache | None = None
     tables: KnownTables | None = None
     trusts_cache: bool = True  # whether data files may be taken from what came from the cache
+    columns: ColumnReader | None = None  # reads data manifests; None: they are read entry by entry
 
 
 NOTHING_KNOWN = Known()
@@ -75,13 +79,14 @@ def scan(
     uuid = str(metadata.table_uuid)
     before = UNKNOWN if known.tables is None else known.tables.find(uuid)
     source = _Source(table, read, known, before)
-    data, deletes = dict[Key, KnownPart](), dict[Key, tuple[DeleteFile, ...]]()
+    listed_data, deletes = dict[Key, ManifestFile](), dict[Key, tuple[DeleteFile, ...]]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
         key = key_of(listed, source.types[listed.partition_spec_id])
         if listed.content == ManifestContent.DATA:
-            data[key] = source.part(key, listed)
+            listed_data[key] = listed
         else:
             deletes[key] = source.deletes(key, listed)
+    data = source.parts(listed_data)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     manifests = KnownTable(data, deletes, unpartitioned)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
@@ -118,21 +123,40 @@ class _Source:
         self._uuid = str(metadata.table_uuid)
         self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
 
-    def part(self, key: Key, listed: ManifestFile) -> KnownPart:
-        """The live files of a data manifest."""
-        trusts, cache, types = self._known.trusts_cache, self._known.cache, self.types[listed.partition_spec_id]
+    def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, KnownPart]:
+        """The live files of data manifests, in their order."""
+        known = {key: self._known_part(key, listed) for key, listed in manifests.items()}
+        wanted = [manifests[key] for key, found in known.items() if found is None]
+        read = self._read_parts(wanted)
+        return {key: next(read) if found is None else found for key, found in known.items()}
+
+    def _known_part(self, key: Key, listed: ManifestFile) -> KnownPart | None:
+        trusts, cache = self._known.trusts_cache, self._known.cache
         found = self._before.data.get(key)
         if found is not None and (found.is_read or trusts):
             return found
+        types = self.types[listed.partition_spec_id]
         if trusts and cache is not None and (cached := cache.find(self._uuid, listed, types)) is not None:
             return KnownPart(cached, is_read=False)
+        return None
+
+    def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[KnownPart]:
+        cache, read = self._known.cache, self._known.columns
+        asked = [Listed.of(listed, self.types[listed.partition_spec_id]) for listed in wanted]
+        none = repeat(None, len(wanted))
+        found = none if read is None else read(self._table.io, list(zip(wanted, asked, strict=True)))
+        for listed, columns in zip(wanted, found, strict=True):
+            types = self.types[listed.partition_spec_id]
+            part = self._gathered(listed, types) if columns is None else columns
+            if cache is not None:
+                cache.keep(self._uuid, listed, types, part)
+            yield KnownPart(part, is_read=True)
+
+    def _gathered(self, listed: ManifestFile, types: PartitionTypes) -> ColumnPart:
         gathering = Gathering()
         for entry in self._entries(listed):
             gathering.add(to_data_file(entry, types))
-        columns = gathering.end_part()
-        if cache is not None:
-            cache.keep(self._uuid, listed, types, columns)
-        return KnownPart(columns, is_read=True)
+        return gathering.end_part()
 
     def deletes(self, key: Key, listed: ManifestFile) -> tuple[DeleteFile, ...]:
         """The live files of a delete manifest."""

@@ -31,7 +31,13 @@ SCHEMA = pa.schema(
     ]
 )
 _FORMATS = tuple(FileFormat)
-_NONE = -1
+#: Stands for no sort order and for no first row id.
+NONE = -1
+
+
+def format_code(file_format: FileFormat) -> int:
+    """How the column `formats` names the format."""
+    return _FORMATS.index(file_format)
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,8 @@ class ColumnPart:
 
 
 @dataclass(slots=True)
-class _OpenPart:
-    """The files gathered since the last part ended."""
+class OpenPart:
+    """Files that are gathered for a part."""
 
     codes: dict[Place, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
@@ -113,13 +119,18 @@ class _OpenPart:
     layouts: list[bytes] = field(default_factory=list)  # sort order, first row id, then split offsets
     metrics: list[bytes] = field(default_factory=list)
 
+    def ended(self) -> ColumnPart:
+        """The files in columns, a few hundred bytes each."""
+        arrays = [pa.array(getattr(self, one.name), one.type) for one in SCHEMA]
+        return ColumnPart(tuple(self.codes), pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
 
 class Gathering:
     """Gathers columns from rows that are not kept, one part after the other."""
 
     def __init__(self) -> None:
         self._codes: dict[Place, int] = {}
-        self._part = _OpenPart()
+        self._part = OpenPart()
         self._done: list[dict[str, pa.Array]] = []
         self._paths: list[Paths] = []
 
@@ -131,17 +142,16 @@ class Gathering:
         part.records.append(file.record_count)
         part.sizes.append(file.size_bytes)
         part.numbers.append(file.sequence_number)
-        part.formats.append(_FORMATS.index(file.file_format))
-        order = _NONE if file.sort_order_id is None else file.sort_order_id
-        row_id = _NONE if file.first_row_id is None else file.first_row_id
+        part.formats.append(format_code(file.file_format))
+        order = NONE if file.sort_order_id is None else file.sort_order_id
+        row_id = NONE if file.first_row_id is None else file.first_row_id
         part.layouts.append(pack_numbers((order, row_id, *file.split_offsets)))
         part.metrics.append(pack_metrics(file.metrics))
 
     def end_part(self) -> ColumnPart:
         """Convert the files since the last part to columns, a few hundred bytes each; returns the part."""
-        part, self._part = self._part, _OpenPart()
-        arrays = [pa.array(getattr(part, one.name), one.type) for one in SCHEMA]
-        ended = ColumnPart(tuple(part.codes), pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        part, self._part = self._part, OpenPart()
+        ended = part.ended()
         self.take(ended)
         return ended
 
@@ -175,8 +185,8 @@ class Gathering:
                 size_bytes=int(numbers["sizes"][at]),
                 sequence_number=int(numbers["numbers"][at]),
                 metrics=PackedMetrics(packed["metrics"][at].as_py()),
-                sort_order_id=None if order == _NONE else order,
-                first_row_id=None if row_id == _NONE else row_id,
+                sort_order_id=None if order == NONE else order,
+                first_row_id=None if row_id == NONE else row_id,
                 split_offsets=tuple(offsets),
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.column_reading import Listed, read_here
 from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.iceberg.manifests import Manifest, read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
+from amoro_core.live.columns import ColumnPart
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import TableScan
 from amoro_core.planning.evaluating import evaluate
@@ -37,6 +39,11 @@ class Reader:
     def __call__(self, io: FileIO, listed: ManifestFile) -> Manifest:
         self.read.append(listed.content)
         return read_manifest(io, listed)
+
+    def columns(self, io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterator[ColumnPart | None]:
+        """Data manifests, read at once as a scan of a table reads them."""
+        self.read += [listed.content for listed, _ in manifests]
+        return read_here(io, manifests)
 
 
 def said(found: TableScan | None) -> object:
@@ -63,9 +70,10 @@ def watched(lake: Lake, directory: Path, chance: random.Random, commits: int) ->
         if chance.random() < 0.2:
             config = random_config(chance)
         plain, reader, trusts = _seen(lake, NOTHING_KNOWN, Reader(), config), Reader(), chance.random() < 0.7
-        assert _seen(lake, Known(cache, tables, trusts), reader, config) == plain
+        columns = None if chance.random() < 0.3 else reader.columns
+        assert _seen(lake, Known(cache, tables, trusts, columns), reader, config) == plain
         again = Reader()
-        assert _seen(lake, Known(cache, tables, trusts), again, config) == plain
+        assert _seen(lake, Known(cache, tables, trusts, again.columns), again, config) == plain
         assert again.read == [] or isinstance(plain, str)
         seen += Counter(known=len(again.read) < len(reader.read), read=len(reader.read), refused=isinstance(plain, str))
         for path in chance.sample(files := _files(directory), k=min(2, len(files))):

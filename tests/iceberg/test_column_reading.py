@@ -1,0 +1,237 @@
+"""Data manifests read into columns at once: what is read is what entries say one by one, or nothing is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from amoro_core.errors import AmoroError
+from amoro_core.iceberg.column_reading import Listed, read_columns, read_here
+from amoro_core.iceberg.contradictions import refuse_manifest
+from amoro_core.iceberg.entries import partition_types, to_data_file
+from amoro_core.iceberg.manifests import read_bytes, read_list, read_manifest
+from amoro_core.live.columns import ColumnPart, Gathering
+from amoro_core.model.files import DataFile
+from amoro_core.model.paths import normalise
+from tests.engine.commits import Change, commit
+from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert
+from tests.iceberg.orphan_tables import live_paths, make_site
+from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
+from tests.iceberg.test_commit import SCHEMA, rows
+from tests.iceberg.test_entry_paths import TYPES, VALUES
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+
+
+def listed(table: Table, manifest: ManifestFile) -> Listed:
+    return Listed.of(manifest, partition_types(table.metadata, table.specs()[manifest.partition_spec_id]))
+
+
+def one_by_one(table: Table, manifest: ManifestFile) -> list[DataFile]:
+    """The live files according to the entries. Raises whatever refuses them."""
+    found, spec = read_manifest(table.io, manifest), table.specs()[manifest.partition_spec_id]
+    refuse_manifest(found, len(spec.fields))
+    return [to_data_file(entry, partition_types(table.metadata, spec)) for entry in found.live]
+
+
+def files_of(part: ColumnPart) -> list[DataFile]:
+    gathering = Gathering()
+    gathering.take(part)
+    columns = gathering.columns()
+    return [columns.row(at) for at in range(len(columns))]
+
+
+def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
+    found = read_columns(read_bytes(table.io, manifest), listed(table, manifest))
+    return None if found is None else files_of(found)
+
+
+def data_manifests(table: Table) -> list[ManifestFile]:
+    """Of all snapshots, as their lists have them."""
+    lists = [read_list(table.io, one.manifest_list) for one in table.refresh().metadata.snapshots]
+    return [one for some in lists for one in some if one.content == ManifestContent.DATA]
+
+
+def assert_same(table: Table) -> int:
+    """The number of files, all of which were read at once."""
+    found = 0
+    for manifest in data_manifests(table):
+        expected = one_by_one(table, manifest)
+        assert at_once(table, manifest) == expected
+        found += len(expected)
+    return found
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_of_commits_of_every_kind_are_read_at_once(catalog: SqlCatalog, version: int) -> None:
+    table = make_table(catalog, "db.t", SCHEMA, format_version=version)
+    for number in range(3):
+        append(table, rows(number, number + 10, number + 20), files=3)
+    if version == 2:  # the writer of the tests has no vectors
+        upsert(table, rows(1), ["x"])
+        delete_where(table, lambda row: row["x"] == 2)
+    remove_files(table, live_paths(table)[:1])
+    assert assert_same(table) > 9
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_files_of_random_tables_are_read_at_once(catalog: SqlCatalog, number: int) -> None:
+    table = make_site(catalog, number, None).table
+    if table.format_version > 1:
+        assert assert_same(table)
+    else:
+        assert {at_once(table, one) is None for one in data_manifests(table)} == {True}
+
+
+def test_manifests_of_format_1_are_read_one_by_one(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", SCHEMA, format_version=1)
+    append(table, rows(1))
+    assert [at_once(table, one) for one in data_manifests(table)] == [None]
+
+
+def made_of(catalog: SqlCatalog, files: list[EntryFile], fields: list[NestedField], version: int = 2) -> Table:
+    """A table partitioned by each of the fields, with a manifest of the files."""
+    parts = (
+        PartitionField(one.field_id, 1000 + one.field_id, IdentityTransform(), f"p{one.field_id}") for one in fields
+    )
+    table = make_table(catalog, "db.t", Schema(*fields), PartitionSpec(*parts), version)
+    for file in files:
+        file.spec_id = table.spec().spec_id
+    commit(table, lambda head: Change(tuple(files)))
+    return table.refresh()
+
+
+NAMES = [field.name for field in DATA_FILE_TYPE[3].fields]
+
+
+def made_up(chance: random.Random, number: int, partition: Record) -> EntryFile:
+    """A file about which anything may be known or not."""
+    maps = {
+        name: {key: chance.choice((0, 1, 63, 64, 2**40)) for key in range(1, chance.randint(1, 4))}
+        for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+        if chance.random() < 0.8
+    }
+    bounds = {
+        name: {key: b"b" * chance.choice((0, 1, 8, 63, 64, 300)) for key in range(1, chance.randint(1, 4))}
+        for name in ("lower_bounds", "upper_bounds")
+        if chance.random() < 0.8
+    }
+    return EntryFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file:/x/{'é' * chance.randint(0, 70)}{number}",
+        file_format=chance.choice((FileFormat.PARQUET, FileFormat.ORC, FileFormat.AVRO)),
+        partition=partition,
+        record_count=chance.choice((1, 63, 64, 2**40)),
+        file_size_in_bytes=chance.choice((1, 2**20, 2**47)),
+        split_offsets=chance.choice((None, [4], [4, 2**33], list(range(4, 300)))),
+        sort_order_id=chance.choice((None, 0, 1, 200)),
+        **maps,
+        **bounds,
+    )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_partitions_of_every_type_and_anything_that_may_be_missing_are_read_at_once(
+    catalog: SqlCatalog, seed: int, version: int
+) -> None:
+    chance = random.Random(seed)
+    fields = [NestedField(at, f"c{at}", kind, required=False) for at, kind in enumerate(TYPES, 1)]
+    values = [Record(*(None if chance.random() < 0.3 else one for one in VALUES)) for _ in range(4)]
+    files = [made_up(chance, number, chance.choice(values)) for number in range(60)]
+    assert assert_same(made_of(catalog, files, fields, version)) == 60
+
+
+@pytest.mark.parametrize("kind", [IntegerType(), LongType(), StringType()])
+def test_files_that_are_alike_are_read_at_once(catalog: SqlCatalog, kind: IntegerType | LongType | StringType) -> None:
+    values = ("a", "bb", None) if isinstance(kind, StringType) else (1, 2**30, None)
+    files = [made_up(random.Random(7), at, Record(values[at % len(values)])) for at in range(50)]
+    assert assert_same(made_of(catalog, files, [NestedField(1, "c1", kind, required=False)])) == 50
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    """A table with several files in its newest data manifest."""
+    fields = [NestedField(1, "c1", LongType(), required=False), NestedField(2, "c2", StringType(), required=False)]
+    chance = random.Random(5)
+    return made_of(catalog, [made_up(chance, at, Record(at % 3, "ab"[at % 2])) for at in range(5)], fields)
+
+
+def test_any_bit_that_turned_is_what_entries_say_or_nothing(table: Table) -> None:
+    manifest, chance = manifest_of(table), random.Random(3)
+    path = Path(normalise(manifest.manifest_path))
+    data = _uncompressed(path.read_bytes())
+    manifest = _sized(manifest, len(data))
+    same = 0
+    for _ in range(600):
+        at = chance.randrange(len(data))
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+        found = at_once(table, manifest)
+        if found is not None:
+            assert found == one_by_one(table, manifest)
+            same += 1
+    assert same > 100  # of bounds and paths most values are some
+
+
+def test_a_manifest_that_was_cut_is_not_read_at_once(table: Table) -> None:
+    manifest = manifest_of(table)
+    data, asked = read_bytes(table.io, manifest), listed(table, manifest)
+    header = data.index(data[-16:]) + 16
+    for size in range(0, len(data), 13):
+        assert read_columns(data[:size], asked) is None
+    assert read_columns(data[:header], asked) is None  # a whole file, but its list has other numbers of files
+    with pytest.raises(AmoroError, match="bytes were read"):
+        list(read_here(table.io, [(_sized(manifest, len(data) + 1), asked)]))
+
+
+def test_what_contradicts_the_manifest_list_is_not_read_at_once(table: Table) -> None:
+    manifest = manifest_of(table)
+    data, asked = read_bytes(table.io, manifest), listed(table, manifest)
+    assert read_columns(data, asked) is not None
+    others = (
+        replace(asked, spec_id=asked.spec_id + 1),
+        replace(asked, live_files=4),
+        replace(asked, sequence_number=-1),
+        replace(asked, types=asked.types[:1]),
+        replace(asked, types=(StringType(), LongType())),
+    )
+    assert [read_columns(data, one) for one in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"key_metadata": b"k"},
+        {"record_count": 5, "file_size_in_bytes": 0},
+        {"file_size_in_bytes": 2**48},
+        {"record_count": -1},
+        {"file_format": FileFormat.PUFFIN},
+    ],
+)
+def test_a_file_that_is_refused_is_not_read_at_once(catalog: SqlCatalog, odd: dict[str, Any]) -> None:
+    files = [made_up(random.Random(at), at, Record(1)) for at in range(3)]
+    for name, value in odd.items():
+        files[1][NAMES.index(name)] = value
+    table = made_of(catalog, files, [NestedField(1, "c1", LongType(), required=False)])
+    assert at_once(table, manifest_of(table)) is None
+    with pytest.raises(AmoroError):
+        one_by_one(table, manifest_of(table))
