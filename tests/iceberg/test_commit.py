@@ -32,6 +32,7 @@ from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
 from amoro_core.model.grants import Grant
+from amoro_core.model.rewrite import MAP_ENDING
 from amoro_core.validating import validate
 from amoro_core.validating.sight import look
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
@@ -664,3 +665,50 @@ def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
     with pytest.raises(CommitConflict, match="is live 0 times"):
         commit.stage(loaded(table), newer, content, {})
     assert fresh.metadata.current_snapshot_id == head.snapshot_id
+
+
+def test_what_is_older_than_the_files_is_not_read_for_them_and_the_rest_is(table: Table) -> None:
+    """A large history is not read for files of a lost attempt; a snapshot of the very number might name them."""
+    optimized(table, rewritten(table))
+    live = [file.path for file in live_files(table)]
+    number = current(table).sequence_number
+    assert number is not None
+    first = loaded(table).metadata.snapshots[0]
+    Path(local_path(first.manifest_list)).unlink()
+
+    assert commit.delete_unreferenced(loaded(table), access(table), live, number) == ()
+    with pytest.raises(DataFileMissing, match="the manifest list"):
+        commit.delete_unreferenced(loaded(table), access(table), live, first.sequence_number or 0)
+
+
+def test_manifests_that_are_older_than_the_files_are_not_read_for_them(table: Table) -> None:
+    append(table, rows(5))
+    number = current(table).sequence_number
+    assert number is not None
+    manifests = current(table).manifests(table.io)
+    older = [one for one in manifests if one.sequence_number < number]
+    assert 0 < len(older) < len(manifests)
+    for manifest in older:
+        Path(local_path(manifest.manifest_path)).unlink()
+    stray = Path(local_path(table.metadata.location), "data", "stray.parquet")
+    stray.write_bytes(b"x")
+
+    with pytest.raises(DataFileMissing):
+        commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number - 1)
+    assert commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number) == (stray.as_uri(),)
+
+
+def test_for_maps_of_positions_no_manifest_is_read(table: Table) -> None:
+    """They are in no commit, as the check before it sees to."""
+    data = Path(local_path(table.metadata.location), "data")
+    paths = [data / f"p-1-1-u{number}{MAP_ENDING}" for number in (1, 2)]
+    stray = data / "stray.parquet"
+    for path in (*paths, stray):
+        path.write_bytes(b"x")
+    Path(local_path(loaded(table).metadata.snapshots[0].manifest_list)).unlink()
+
+    first, second = (path.as_uri() for path in paths)
+    with pytest.raises(DataFileMissing):
+        commit.delete_unreferenced(loaded(table), access(table), [first, stray.as_uri()])
+    assert all(path.exists() for path in (*paths, stray))
+    assert commit.delete_unreferenced(loaded(table), access(table), [first, second]) == (first, second)

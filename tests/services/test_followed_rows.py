@@ -1,0 +1,121 @@
+"""What is written so that rows can be followed: gone when its attempt lost, or when its process has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import StorageFull
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.commits import CommitContent, Head, StagedCommit
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.store import commits
+from tests.engine import oracle, writer
+from tests.engine.builders import row
+from tests.services.world import World
+
+SEND, STAGE = IcebergTable.send, IcebergTable.stage
+
+
+class Killed(BaseException):
+    """The end of a process in the midst of its work."""
+
+
+def files(world: World) -> set[str]:
+    """All data and delete files, maps and manifests that lie below the table's location."""
+    root = Path(world.catalog.load_table("db.t").location().removeprefix("file://"))
+    return {str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin", ".avro")}
+
+
+def named(world: World) -> set[str]:
+    """Those that the table names."""
+    table = world.catalog.load_table("db.t")
+    snapshots = table.metadata.snapshots
+    manifests = {one.manifest_path for snapshot in snapshots for one in snapshot.manifests(table.io)}
+    live = {file.path for snapshot in snapshots for file in oracle.live_files(table, snapshot.snapshot_id)}
+    every = {*live, *manifests, *(snapshot.manifest_list for snapshot in snapshots)}
+    return {path.removeprefix("file://") for path in every}
+
+
+def maps(world: World) -> list[str]:
+    return sorted(path for path in files(world) if path.endswith(MAP_ENDING))
+
+
+def outcomes(world: World, process: str) -> list[CommitOutcome]:
+    return [attempt.outcome for attempt in world.store.read(lambda db: commits.list_for_process(db, process))]
+
+
+def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt writes its own, for the head of its moment; a lost one leaves neither these nor its manifests."""
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    carried: list[set[str]] = []
+
+    def late(self: IcebergTable, payload: bytes) -> None:
+        carried.append({path for path in files(world) - named(world) if path.endswith(".parquet")})
+        if len(carried) < 3:
+            writer.append(world.catalog.load_table("db.t"), [row(60 + len(carried))])
+        SEND(self, payload)
+
+    monkeypatch.setattr(IcebergTable, "send", late)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 2 + [CommitOutcome.DONE]
+    outputs = set.intersection(*carried)
+    own = [some - outputs for some in carried]
+    assert [len(some) for some in own] == [1, 1, 1]
+    assert own[0] | own[1] <= set.union(*carried) - files(world)
+    assert files(world) == named(world)
+
+
+def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_removed(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    before = files(world)
+    written: list[set[str]] = []
+
+    def full(self: IcebergTable, head: Head, content: CommitContent, summary: dict[str, str]) -> StagedCommit:
+        written.append(files(world) - before)
+        raise StorageFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "stage", full)
+        with pytest.raises(StorageFull):
+            world.committing.commit(process)
+    assert [len(some) for some in written] == [1]
+    assert files(world) == before
+    rows = oracle.live_rows(world.catalog.load_table("db.t"))
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
+
+
+def test_maps_are_removed_when_the_process_has_ended(world: World, process: str) -> None:
+    assert maps(world)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert maps(world) == []
+    assert not world.optimizing.find_process(process).process.left_over
+
+
+def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(reached: str) -> None:
+        if reached == "commit.after_done":
+            raise Killed
+
+    monkeypatch.setattr("amoro_core.services.committing.failpoint", die)
+    with pytest.raises(Killed):
+        world.committing.commit(process)
+    left = maps(world)
+    assert left
+    assert world.status(process) is ProcessStatus.SUCCESS
+    world.restart()
+    assert world.heard.left_over == [process]
+    removed = world.clearing.clean_up(process)
+    assert sorted(path.removeprefix("file://") for path in removed) == left
+    assert maps(world) == []
+    world.restart()
+    assert world.heard.left_over == []
