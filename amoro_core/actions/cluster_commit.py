@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from amoro_core.actions.rewriting import check_content, inputs_of, receipt_of
+from amoro_core.actions.rewriting import carried_figures, check_content, inputs_of, receipt_of, staged_with
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
@@ -16,12 +16,20 @@ from amoro_core.formats.port import AnyTable
 from amoro_core.model.actions import Case, Change, Dropped, TaskResult
 from amoro_core.model.clustered_files import group_of, layout_text
 from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, Strategy
-from amoro_core.model.commits import PROCESS_ID, CommitContent, Group, PlanRecord, SnapshotAdded, SortOrderAdded
+from amoro_core.model.commits import (
+    PROCESS_ID,
+    CommitContent,
+    Group,
+    LookUp,
+    PlanRecord,
+    SnapshotAdded,
+    SortOrderAdded,
+)
 from amoro_core.model.processes import CommitOutcome, Figure, OptimizingProcess, Receipt
 from amoro_core.model.sorting import Sorting
 from amoro_core.planning.clustering.depth import depth, ranges_of
 from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_cluster_output
-from amoro_core.validating.rules import validate
+from amoro_core.validating.rules import carried_over, validate
 
 #: Keys of the summary of a snapshot that clustering has committed.
 LAYOUT_KEY = "amoro.cluster-layout"
@@ -38,6 +46,7 @@ class Kept:
     columns: tuple[int, ...]  # field ids of the layout's keys; of a linear one only the first has depths
     registers: bool  # a sort order that says what the layout says is added where there is none
     rejects: bool  # writers that ask are refused until it ends
+    carries: int | None  # the most rows of a group that are looked up because others deleted them; None: it gives way
     before: Mapping[int, Sequence[float]]  # files that a point query meets, by group and column
     predicted: Mapping[int, Sequence[float]]
 
@@ -49,6 +58,7 @@ class Kept:
                 "columns": self.columns,
                 "registers": self.registers,
                 "rejects": self.rejects,
+                "carries": self.carries,
                 "before": dict(self.before),
                 "predicted": dict(self.predicted),
             }
@@ -61,7 +71,7 @@ class Kept:
         before, predicted = (
             {int(number): tuple(depths) for number, depths in said[name].items()} for name in ("before", "predicted")
         )
-        return cls(tuple(said["columns"]), said["registers"], said["rejects"], before, predicted)
+        return cls(tuple(said["columns"]), said["registers"], said["rejects"], said.get("carries"), before, predicted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +90,16 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
     that files carry then is one that is there, whatever others add meanwhile.
     """
     ready = [_done(one) for one in case.results if one.number not in _committed(case)]
-    record = _record(case.process, ready)
+    kept = Kept.of(case.process)
+    record = _record(case.process, ready, kept)
     head = table.head(record.snapshot_id, record.sequence_number)
-    validation = validate(known.look(table, record, head))
+    sight = known.look(table, record, head)
+    validation = validate(sight)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
     if validation.content is None:
         return Dropped(validation.dropped)
-    kept, layout, sorting = Kept.of(case.process), ready[0].work.layout, table.sorting()
+    layout, sorting = ready[0].work.layout, table.sorting()
     order_id = table.order_id_of(layout.keys) if layout.strategy is Strategy.LINEAR else 0
     are_there = all(sorting.has(key.field_id) for key in layout.keys)  # others may have dropped columns meanwhile
     if kept.registers and are_there and not order_id and not _was_refused(case):
@@ -101,9 +113,11 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
     failpoint("commit.before_intent")
     committed = [one for one in ready if one.number in content.groups]
     depths = _Depths.of(kept, committed, sorting)
-    staged = table.stage(head, content, _summary(case.process, layout, committed, depths))
+    carried = carried_over(sight, content)
+    summary = _summary(case.process, layout, committed, depths)
+    content, staged = staged_with(table, head, content, carried, case.process, summary)
     failpoint("commit.after_stage")
-    files = tuple(file.path for file in content.added_data)
+    files = (*(file.path for file in content.added_data), *(file.path for file in content.carried_deletes))
     receipt = receipt_of(case.process, record, content, head, staged, now)
     return Change(
         payload=staged.payload,
@@ -111,11 +125,11 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
         receipt=replace(
             receipt,
             disputed_deletes=len(table.disputed_deletes(inputs)),
-            more=_figures(committed, depths),
+            more=(*_figures(committed, depths), *carried_figures(carried)),
         ),
         groups=content.groups,
         files=files,
-        metadata_files=staged.metadata_files,
+        metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
         dropped=validation.dropped,
     )
 
@@ -137,7 +151,7 @@ def _done(result: TaskResult) -> _Done:
     return _Done(result.number, decode_cluster_input(result.input), decode_cluster_output(result.output))
 
 
-def _record(process: OptimizingProcess, ready: Sequence[_Done]) -> PlanRecord:
+def _record(process: OptimizingProcess, ready: Sequence[_Done], kept: Kept) -> PlanRecord:
     return PlanRecord(
         process_id=process.process_id,
         table_uuid=process.table_uuid,
@@ -145,12 +159,16 @@ def _record(process: OptimizingProcess, ready: Sequence[_Done]) -> PlanRecord:
         snapshot_id=process.snapshot_id,
         sequence_number=process.sequence_number,
         last_column_id=process.last_column_id,
-        # Their rows stand in another order: none can be followed by its position.
-        groups=tuple(
-            Group(one.number, one.work.rewrite, replace(one.output.rewrite, position_map=None), is_reordered=True)
-            for one in ready
-        ),
+        groups=tuple(_group(one, kept) for one in ready),
     )
+
+
+def _group(one: _Done, kept: Kept) -> Group:
+    """Its rows stand in another order: none can be followed by its position, but each can be looked up."""
+    keys = tuple(key.field_id for key in one.work.layout.keys)
+    look_up = None if kept.carries is None else LookUp(keys, kept.carries)
+    output = replace(one.output.rewrite, position_map=None)
+    return Group(one.number, one.work.rewrite, output, is_reordered=True, look_up=look_up)
 
 
 def _check_names(ready: Sequence[_Done]) -> None:

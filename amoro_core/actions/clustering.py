@@ -7,7 +7,7 @@ from datetime import timedelta
 from amoro_core.actions.cluster_commit import Kept, cluster_change
 from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, PlannedTask, Prepare, Request, Situation
 from amoro_core.actions.rewrite_planning import rewrite_work
-from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.errors import InvalidArgument
 from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case
@@ -54,7 +54,6 @@ class Cluster:
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[ClusterVerdict, Plan | None]:
         """The verdict by its triggers or for a request, and a task for each group."""
         config = parse_into(ClusteringConfig, situation.properties)
-        _refuse_unavailable(config)
         if given := request.options.given:
             raise InvalidArgument(f"{CLUSTER} has no option {given[0]}", hint="See: amoro optimize --help")
         if (why := table.left_alone()) is not None:
@@ -105,17 +104,6 @@ class Cluster:
         return tuple(
             KnownGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
             for number, work in sorted(works.items())
-        )
-
-
-def _refuse_unavailable(config: ClusteringConfig) -> None:
-    if config.update_strategy is UpdateStrategy.CARRY_OVER:
-        key = f"{PREFIX}update-strategy"
-        raise TableRefused(
-            f"{key}={UpdateStrategy.CARRY_OVER} is not yet available: rows that others delete meanwhile can't be "
-            "hidden in the outputs yet",
-            reason="configuration",
-            hint=f"Set {key} to give-way or reject.",
         )
 
 
@@ -201,6 +189,7 @@ def _plan(
         columns=tuple(key.field_id for key in made.layout.keys),
         registers=config.register_sort_order and made.layout.strategy is Strategy.LINEAR,
         rejects=config.update_strategy is UpdateStrategy.REJECT,
+        carries=config.carry_over_max_rows if config.update_strategy is UpdateStrategy.CARRY_OVER else None,
         before={number: group.before for number, group in enumerate(made.groups, 1)},
         predicted={number: group.predicted for number, group in enumerate(made.groups, 1)},
     )

@@ -1,6 +1,6 @@
 """Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces their inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -123,12 +123,12 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     check_content(record, content, inputs, table, known)
     failpoint("commit.before_intent")
     carried = carried_over(sight, content)
-    content, staged = _staged(table, head, content, carried, case.process)
+    content, staged = staged_with(table, head, content, carried, case.process, _summary(case.process))
     failpoint("commit.after_stage")
     deletes = (*content.added_deletes, *content.carried_deletes)
     files = (*(file.path for file in content.added_data), *(file.path for file in deletes))
     receipt = receipt_of(case.process, record, content, head, staged, now)
-    more = (*receipt.more, *_carried_figures(carried))
+    more = (*receipt.more, *carried_figures(carried))
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
@@ -140,15 +140,20 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     )
 
 
-def _staged(
-    table: Rewritable, head: Head, content: CommitContent, carried: Sequence[CarriedRows], process: OptimizingProcess
+def staged_with(
+    table: Rewritable,
+    head: Head,
+    content: CommitContent,
+    carried: Sequence[CarriedRows],
+    process: OptimizingProcess,
+    summary: Mapping[str, str],
 ) -> tuple[CommitContent, StagedCommit]:
     """The content with the deletes of rows that are carried over, and its staged commit. Nothing stays on failure."""
     deletes = table.write_carried(carried, process.process_id) if carried else ()
     failpoint("commit.after_carried")
     whole = replace(content, carried_deletes=deletes)
     try:
-        return whole, table.stage(head, whole, {**_summary(process), **_carried_summary(carried)})
+        return whole, table.stage(head, whole, {**summary, **_carried_summary(carried)})
     except BaseException:
         for file in deletes:
             with suppress(AmoroError):
@@ -165,7 +170,7 @@ def _carried_summary(carried: Sequence[CarriedRows]) -> dict[str, str]:
     return {REBASED_GROUPS: str(len(groups)), REBASED_DELETES: str(rows)}
 
 
-def _carried_figures(carried: Sequence[CarriedRows]) -> tuple[Figure, ...]:
+def carried_figures(carried: Sequence[CarriedRows]) -> tuple[Figure, ...]:
     """How many rows of the outputs others deleted meanwhile; nothing where none was."""
     rows = sum(len(one.positions) for one in carried if not one.is_joined)
     return (Figure("rows_carried_over", rows, "rows"),) if rows else ()

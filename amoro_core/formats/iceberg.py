@@ -13,6 +13,7 @@ from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess
 from amoro_core.files.options import FORMAT_KEY, writer_options
 from amoro_core.files.position_maps import read_left_out
+from amoro_core.files.row_lookup import Place, look_up
 from amoro_core.files.vector_reading import read_vectors
 from amoro_core.formats.carrying import write_carried
 from amoro_core.formats.iceberg_upkeep import UpkeptIcebergTable
@@ -302,6 +303,15 @@ class IcebergTable(UpkeptIcebergTable):
             raise ValueError(f"task {group.number} does not tell which rows it left out")
         rows = [given.data.record_count for given in group.work.rewritten]
         return read_left_out(self._access(self._newest), group.output.position_map, rows)
+
+    def look_up(
+        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
+    ) -> Mapping[Place, Place]:
+        """Where rows of the rewritten files of a task that looks rows up are in its outputs."""
+        if group.look_up is None:
+            raise ValueError(f"the rows of task {group.number} are not looked up")
+        outputs, keys = group.output.data_files, group.look_up.keys
+        return look_up(self._access(self._newest), group.work, outputs, keys, wanted, taken)
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         """Write the deletes of these rows beside the outputs, for one attempt of a commit; nothing is visible yet."""

@@ -5,13 +5,15 @@ from contextlib import suppress
 from dataclasses import replace
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.files.row_lookup import Place, RowsNotFound
 from amoro_core.formats.port import Rewritable
-from amoro_core.model.commits import FileFacts, Head, PlanRecord
+from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
 from amoro_core.model.paths import normalise
 from amoro_core.positions import PositionSet
+from amoro_core.validating.looking_up import to_look_up
 from amoro_core.validating.reading import to_read
-from amoro_core.validating.sight import Positions, Read, Sight, every_input, look
+from amoro_core.validating.sight import Found, Positions, Read, Sight, every_input, look
 
 _UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
 
@@ -27,6 +29,7 @@ class KnownFiles:
         self._facts: dict[str, FileFacts] = {}
         self._positions: dict[DeleteIdentity, tuple[frozenset[str], Positions]] = {}  # with the paths asked for
         self._left_out: dict[int, Mapping[int, PositionSet]] = {}
+        self._places: dict[int, dict[Place, Place | None]] = {}  # by task; None: the row is in no output
 
     def facts(self, table: Rewritable, path: str) -> FileFacts:
         """Like the table's `file_facts`."""
@@ -47,7 +50,26 @@ class KnownFiles:
                     self._left_out[group.number] = table.left_out(group)
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
-        return replace(sight, read=Read(positions, left_out))
+        sight = replace(sight, read=Read(positions, left_out))
+        found = {group.number: self._found(table, group, rows) for group, rows in to_look_up(sight)}
+        return replace(sight, read=Read(positions, left_out, found))
+
+    def _found(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> Found:
+        """Where these rows of the inputs are in the outputs; those that were found before are not looked up again."""
+        count = sum(len(positions) for positions in wanted.values())
+        if group.look_up is not None and count > group.look_up.most_rows:
+            return Found(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
+        known = self._places.setdefault(group.number, {})
+        places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
+        left = _by_file(place for place in places if place not in known)
+        try:
+            found = table.look_up(group, left, _by_file(place for place in known.values() if place is not None))
+        except RowsNotFound as error:
+            return Found(problem=str(error))
+        except _UNREADABLE as error:
+            return Found(problem=error.message)
+        known.update({place: found.get(place) for place in places if place not in known})
+        return Found(_by_file(there for place in places if (there := known[place]) is not None))
 
     def positions(
         self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]
@@ -65,6 +87,13 @@ class KnownFiles:
             if asked is not None and rows.keys() <= asked:
                 found[delete.identity] = positions
         return found
+
+
+def _by_file(places: Iterable[Place]) -> dict[int, PositionSet]:
+    found: dict[int, list[int]] = {}
+    for at, position in places:
+        found.setdefault(at, []).append(position)
+    return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
 
 
 def _is_small(delete: DeleteFile) -> bool:

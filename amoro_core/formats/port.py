@@ -9,6 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.io import FileAccess
+from amoro_core.files.row_lookup import Place
 from amoro_core.formats.opening import OpenTable, Role
 from amoro_core.formats.upkeep import Upkept
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
@@ -110,6 +111,14 @@ class Rewritable(Readable, Protocol):
 
     def left_out(self, group: Group) -> Mapping[int, PositionSet]:
         """The rows that a task left out, by the number of the input. Raises DataFileMissing or UnreadableFile."""
+
+    def look_up(
+        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
+    ) -> Mapping[Place, Place]:
+        """Where rows of the rewritten files of a task that looks rows up are in its outputs.
+
+        Like `amoro_core.files.row_lookup.look_up`, and raises what that raises.
+        """
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         """Write the deletes of these rows, for one attempt of a commit; nothing is visible yet.

@@ -12,6 +12,14 @@ PROCESS_ID = "amoro.process-id"
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """How rows of the inputs are found in outputs that hold them in another order."""
+
+    keys: tuple[int, ...]  # ids of the columns that the outputs are ordered by, all of the top level
+    most_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One task as it was planned, with its result; groups are committed or dropped independently."""
 
@@ -19,6 +27,7 @@ class Group:
     work: RewriteInput
     output: RewriteOutput
     is_reordered: bool = False  # the outputs hold the rows in another order than the inputs
+    look_up: LookUp | None = None  # None: rows are followed by the map of positions, or not at all
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from amoro_core.model.files import (
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import MAP_ENDING, InputFile
 from amoro_core.validating.lineage import lineage_problems
+from amoro_core.validating.sight import is_followed
 
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
@@ -97,7 +98,7 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
     that are gone: only those that apply must have been planned.
     """
     limit = task.record.sequence_number
-    followed = task.group.work.rewritten if task.group.output.position_map is not None else ()
+    followed = task.group.work.rewritten if is_followed(task.group) else ()
     for given in followed:
         if given.data.path in task.gone:
             continue

@@ -24,9 +24,9 @@ from amoro_core.validating.sight import (
     hidden_rows,
     inputs_of,
     is_ambiguous,
+    is_followed,
     is_gone,
     is_newer_equality,
-    is_rebased,
     live_as,
     live_of,
     new_deletes,
@@ -114,7 +114,7 @@ def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | 
 
 
 def _minds_removed(group: Group) -> bool:
-    return bool(group.work.converted) or not is_rebased(group)
+    return bool(group.work.converted) or not is_followed(group)
 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
@@ -210,7 +210,7 @@ def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> s
 
 def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
-    for given in () if is_rebased(group) else group.work.rewritten:
+    for given in () if is_followed(group) else group.work.rewritten:
         for delete in new_deletes(group, given, sight):
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
                 why = _why_not_followed(group)

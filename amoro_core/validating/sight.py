@@ -22,6 +22,15 @@ class Read:
 
     positions: Mapping[DeleteIdentity, Positions] = field(default_factory=dict)  # on inputs of the plan
     left_out: Mapping[int, Mapping[int, PositionSet]] = field(default_factory=dict)  # rows by task and input
+    found: Mapping[int, "Found"] = field(default_factory=dict)  # by task whose rows are looked up
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where rows that others have deleted since the plan are in the outputs of a task."""
+
+    rows: Mapping[int, PositionSet] = field(default_factory=dict)  # by the number of the output
+    problem: str = ""  # why they could not be found
 
 
 NOTHING_READ = Read()
@@ -66,6 +75,11 @@ def is_rebased(group: Group) -> bool:
     return group.output.position_map is not None
 
 
+def is_followed(group: Group) -> bool:
+    """Whether deletes of rows of the task's rewritten files can follow these, by a map or by looking them up."""
+    return is_rebased(group) or group.look_up is not None
+
+
 def live_as(given: InputFile, sight: Sight) -> tuple[ScannedFile, ...]:
     """The head's entries of that path: none where the file is gone, several where it is live twice."""
     return sight.files.get(normalise(given.data.path), ())
@@ -85,12 +99,12 @@ def inputs_of(group: Group, sight: Sight) -> tuple[InputFile, ...]:
 
 def on_history(group: Group, sight: Sight) -> tuple[InputFile, ...]:
     """The inputs to which nothing may have happened since the plan but what goes on applying to the outputs."""
-    return group.work.converted if is_rebased(group) else inputs_of(group, sight)
+    return group.work.converted if is_followed(group) else inputs_of(group, sight)
 
 
 def on_state(group: Group, sight: Sight) -> tuple[tuple[int, InputFile], ...]:
     """The inputs, with their numbers, whose rows are followed into the outputs, without those that are gone."""
-    if not is_rebased(group):
+    if not is_followed(group):
         return ()
     return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_gone(given, sight))
 
@@ -156,12 +170,22 @@ def deletes_of_positions(group: Group, given: InputFile, sight: Sight) -> list[D
     return [delete for delete in live if delete.kind is DeleteKind.POSITION]
 
 
-def needs_map(group: Group, sight: Sight) -> bool:
+def planned_positions(group: Group, given: InputFile) -> list[DeleteFile]:
+    """The deletes by position with which the input was planned."""
+    return [one for _, one in sorted(stored_deletes(group, given).items()) if one.kind is DeleteKind.POSITION]
+
+
+def has_changed(group: Group, sight: Sight) -> bool:
     """Whether something happened to the inputs that must be followed into the outputs."""
     return bool(gone_inputs(group, sight)) or any(
         deletes_of_positions(group, given, sight) or gone_deletes(group, given, sight)
         for _, given in on_state(group, sight)
     )
+
+
+def needs_map(group: Group, sight: Sight) -> bool:
+    """Whether its map must be read for what happened to the inputs."""
+    return is_rebased(group) and has_changed(group, sight)
 
 
 def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
@@ -176,6 +200,9 @@ def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
 
     By output, without outputs of which no row is. Everything needed was read, as the rules require.
     """
+    if group.look_up is not None:
+        outputs = group.output.data_files
+        return {outputs[at]: rows for at, rows in sorted(found_rows(group, sight).items())}
     if not needs_map(group, sight):
         return {}
     hidden = rows_of_gone_inputs(group, sight)
@@ -185,6 +212,12 @@ def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
             raise ValueError(f"the position delete {found.path} was not read")
         hidden[at] = found
     return in_outputs(group, hidden, sight)
+
+
+def found_rows(group: Group, sight: Sight) -> Mapping[int, PositionSet]:
+    """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
+    found = sight.read.found.get(group.number)
+    return {} if found is None else found.rows
 
 
 def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: Sight) -> dict[DataFile, PositionSet]:

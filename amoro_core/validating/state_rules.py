@@ -16,10 +16,12 @@ from amoro_core.validating.sight import (
     gone_deletes,
     gone_inputs,
     gone_positions,
+    has_changed,
     in_outputs,
     known_positions,
     needs_map,
     on_state,
+    planned_positions,
     positions_on,
     rows_of_gone_inputs,
 )
@@ -36,8 +38,10 @@ def left_out_rows_are_known(group: Group, sight: Sight) -> str | None:
 
 def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
+    is_looked_up = group.look_up is not None and has_changed(group, sight)
     for _, given in on_state(group, sight):
-        for deletes in (deletes_of_positions(group, given, sight), gone_positions(group, given, sight)):
+        before = planned_positions(group, given) if is_looked_up else gone_positions(group, given, sight)
+        for deletes in (deletes_of_positions(group, given, sight), before):
             found = positions_on(given, deletes, sight.read)
             if isinstance(found, DeleteFile):
                 return (
@@ -61,7 +65,8 @@ def planned_equality_deletes_still_apply(group: Group, sight: Sight) -> str | No
     left_out = sight.read.left_out.get(group.number, {})
     for at, given in on_state(group, sight):
         gone = [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.EQUALITY]
-        if gone and at in left_out and not left_out[at] <= _deleted(group, given, sight):
+        is_unknown = group.look_up is not None  # which rows it has hit
+        if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, sight))):
             return (
                 f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it may have come back"
             )
@@ -89,6 +94,17 @@ def _deleted(group: Group, given: InputFile, sight: Sight) -> PositionSet:
     return known_positions(given, deletes_of_positions(group, given, sight), sight)
 
 
+def hidden_rows_were_found(group: Group, sight: Sight) -> str | None:
+    """What is not found in the outputs can't be hidden there: it would come back."""
+    if group.look_up is None or not has_changed(group, sight):
+        return None
+    found = sight.read.found.get(group.number)
+    if found is None or found.problem:
+        why = "they were not looked up" if found is None else found.problem
+        return f"rows of it that others have deleted since the plan can't be found in the outputs: {why}"
+    return None
+
+
 #: The order matters: later rules rely on what was read.
 STATE_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
     left_out_rows_are_known,
@@ -96,4 +112,5 @@ STATE_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
     planned_positions_are_still_deleted,
     planned_equality_deletes_still_apply,
     few_rows_of_gone_inputs,
+    hidden_rows_were_found,
 )

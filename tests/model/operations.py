@@ -100,7 +100,13 @@ JOINED = {
     Fate.CARRIED_OR_JOINED: ProcessStatus.SUCCESS,
     Fate.LOSES_A_AND_CONVERSIONS_FAIL: ProcessStatus.PARTIAL,
 }
-#: What becomes of rewrites in another order, whose rows can't be followed.
+#: What becomes of rewrites in another order whose rows are looked up: which of them an equality delete of the plan hit
+#: is not known, so that none of these may go.
+LOOKED_UP = {
+    Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A,
+    Fate.CARRIED_BUT_CONVERSIONS_FAIL: Fate.FAILS,
+}
+#: What becomes of rewrites in another order whose rows are not followed.
 ORDERED = {
     Fate.CARRIED: Fate.LOSES_A,
     Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
+from amoro_core.files.row_lookup import Place
 from amoro_core.formats.port import Role
 from amoro_core.model.clustering import Layout, LayoutKey
 from amoro_core.model.commits import (
@@ -290,6 +291,11 @@ class LakeTableAtOnce:
 
     def left_out(self, group: Group) -> Mapping[int, PositionSet]:
         raise NotImplementedError("its optimizers do not tell which rows they left out")
+
+    def look_up(
+        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
+    ) -> Mapping[Place, Place]:
+        raise NotImplementedError("its optimizers put no rows into another order")
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
         raise NotImplementedError("its optimizers do not tell which rows they left out")
