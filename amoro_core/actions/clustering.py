@@ -60,7 +60,7 @@ class Cluster:
             return ClusterVerdict(False, why), None
         verdict = plan_clustering(_facts(table, situation), config, _asked(request))
         named = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
-        verdict = replace(verdict, partitions=named)
+        verdict = replace(verdict, partitions=named, notes=(*verdict.notes, *_notes(config)))
         if verdict.plan is None:
             return verdict, None
         return verdict, _plan(table, situation, config, request, verdict, verdict.plan)
@@ -105,6 +105,14 @@ class Cluster:
             KnownGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
             for number, work in sorted(works.items())
         )
+
+
+def _notes(config: ClusteringConfig) -> tuple[str, ...]:
+    """What people should know of a plan whose groups do not give way."""
+    if config.update_strategy is not UpdateStrategy.CARRY_OVER:
+        return ()
+    most = config.carry_over_max_rows
+    return (f"rows that others delete by position meanwhile are deleted in the outputs, at most {most} of a group",)
 
 
 def _facts(table: AnyTable, situation: Situation) -> ClusterFacts:

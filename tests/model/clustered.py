@@ -17,18 +17,29 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.actions import clustering as action_module
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
 from amoro_core.planning.clustering.properties import ClusteringConfig
 from amoro_core.services.optimizing import ScheduledTask
 from amoro_core.store import commits
 from tests.model.crashes import Died, dying
+from tests.model.hidden import require_hidden
 from tests.model.invariants import require_tidy
 from tests.model.lake import Lake, process_of
-from tests.model.operations import LOOKED_UP, OPERATIONS, ORDERED, Fate, Kind, Operation, Scene, expected_status, prepared
+from tests.model.operations import (
+    LOOKED_UP,
+    OPERATIONS,
+    ORDERED,
+    Fate,
+    Kind,
+    Operation,
+    Scene,
+    expected_status,
+    prepared,
+)
 from tests.model.stages import Stages
-from tests.services.clustered import Grouping, clusterer, commit_due, unsorted
+from tests.services.clustered import BY_ID, Grouping, clusterer, commit_due, ordered, unsorted
 from tests.services.world import World
 
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL, ProcessStatus.FAILED, ProcessStatus.CLOSED)
@@ -58,8 +69,17 @@ class ClusterCase:
         return f"{what}-v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.strategy}".replace(" ", "_")
 
 
-TABLES = tuple(product((1, 2, 3), (False, True), ("give-way", "reject", "carry-over")))
+CARRY_OVER = "carry-over"
+TABLES = tuple(product((1, 2, 3), (False, True), ("give-way", "reject", CARRY_OVER)))
+BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
 LAST = ("key column dropped",)
+#: Rows of partition a that these operations delete by position.
+HIDDEN = {
+    "position delete in input": 1,
+    "position delete in input, then append": 1,
+    "position deletes of every row of an input": 4,
+}
+FOLLOWED = {Fate.CARRIED, Fate.CARRIED_IN_BOTH, Fate.CARRIED_OR_JOINED}
 HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
 
 
@@ -83,7 +103,10 @@ def quick() -> list[ClusterCase]:
         for at in range(times):
             cases = [one for one in WHOLE if one.happenings == ((operation, moments[(turn + 2 * at) % len(moments)]),)]
             chosen.append(cases[(3 * turn + at) % len(cases)])
-    return chosen
+        if operation.fate in FOLLOWED:
+            cases = [one for one in WHOLE if one.happenings[0][0] is operation and one.strategy == CARRY_OVER]
+            chosen += [cases[turn % len(cases)], cases[-1 - turn % len(cases)]]
+    return list(dict.fromkeys(chosen))
 
 
 def pair(chance: random.Random) -> ClusterCase:
@@ -135,7 +158,7 @@ def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStat
     world = World(directory, lake.catalog)
     try:
         others = frozenset(one.path for one in lake.placed() if one.record["id"] >= 200)
-        with _planning(others):
+        with _planning(others, BACKWARDS if case.strategy == CARRY_OVER else BY_ID):
             asked = ClusterOptions(schedule_only=True)
             table_id = world.table().table_id
             begun = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked)
@@ -149,6 +172,9 @@ def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStat
         world.clearing.clean_up(begun.process_id)
         status = _require_ended(running)
         lake.require()
+        hidden = require_hidden(lake, begun.process_id)
+        assert hidden >= _least_hidden(case)
+        assert not hidden or case.strategy == CARRY_OVER
         require_tidy(world, lake, begun.process_id)
         return status
     finally:
@@ -163,9 +189,9 @@ def _prepared(catalog: SqlCatalog, case: ClusterCase) -> Lake:
 
 
 @contextmanager
-def _planning(others: frozenset[str]) -> Iterator[None]:
+def _planning(others: frozenset[str], layout: Layout) -> Iterator[None]:
     """A plan of all files but those: a group for each partition."""
-    every = Grouping(size=100)
+    every = Grouping(size=100, layout=layout)
 
     def plan(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:
         assert facts.scan is not None
@@ -184,11 +210,11 @@ def _run(running: _Running) -> None:
     handed = list(world.poll(optimizer, 1, 2))
     assert len(handed) == len(world.tasks(process_id))
     if Moment.BETWEEN_GROUPS in running.moments:
-        _complete(world, optimizer, handed.pop(0))
+        _complete(running, optimizer, handed.pop(0))
         commit_due(world, process_id)
         running.happens(Moment.BETWEEN_GROUPS)
     for one in handed:
-        _complete(world, optimizer, one)
+        _complete(running, optimizer, one)
     running.happens(Moment.BEFORE_COMMIT)
     died = False
     with ExitStack() as during:
@@ -214,10 +240,11 @@ def _run(running: _Running) -> None:
         commit_due(world, process_id)
 
 
-def _complete(world: World, optimizer: str, handed: ScheduledTask) -> None:
-    """Do a task, unless its group was given up meanwhile."""
-    if world.optimizing.ack(optimizer, [handed.attempt]) != [None]:
-        assert world.optimizing.complete(optimizer, handed.attempt, unsorted(handed))
+def _complete(running: _Running, optimizer: str, handed: ScheduledTask) -> None:
+    """Do a task, unless its group was given up meanwhile; rows that are looked up stand in another order."""
+    optimizing, work = running.scene.world.optimizing, ordered if running.case.strategy == CARRY_OVER else unsorted
+    if optimizing.ack(optimizer, [handed.attempt]) != [None]:
+        assert optimizing.complete(optimizer, handed.attempt, work(handed))
 
 
 @contextmanager
@@ -260,11 +287,19 @@ def _require_ended(running: _Running) -> ProcessStatus:
     return process.status
 
 
+def _least_hidden(case: ClusterCase) -> int:
+    """The rows of its inputs that the only operation deletes by position, where they are carried over for sure."""
+    operation, moment = case.happenings[0]
+    if case.strategy != CARRY_OVER or len(case.happenings) > 1 or moment is Moment.BEFORE_DATABASE:
+        return 0
+    return 0 if moment is Moment.BETWEEN_GROUPS else HIDDEN.get(operation.name, 0)
+
+
 def _expected(case: ClusterCase) -> Sequence[ProcessStatus]:
     ((operation, moment),) = case.happenings
     if moment is Moment.BEFORE_DATABASE:  # it has landed by then
         return [ProcessStatus.SUCCESS]
-    fates = LOOKED_UP if case.strategy == "carry-over" else ORDERED
+    fates = LOOKED_UP if case.strategy == CARRY_OVER else ORDERED
     fate = fates.get(operation.fate, operation.fate)
     status = expected_status(fate, Kind.REWRITE, partitioned=case.partitioned)
     if moment is Moment.BETWEEN_GROUPS and (fate is not Fate.UNHARMED or operation.name in HISTORY):

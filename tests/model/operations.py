@@ -33,6 +33,7 @@ class Fate(StrEnum):
 
     UNHARMED = "unharmed"
     CARRIED = "its deletes are carried over"  # but not to outputs in another order
+    CARRIED_IN_BOTH = "its deletes in both partitions are carried over"
     CARRIED_BUT_CONVERSIONS_LOSE_A = "its deletes are carried over; conversions lose partition a"
     CARRIED_BUT_CONVERSIONS_FAIL = "its deletes are carried over; conversions fail"
     CARRIED_OR_JOINED = "its deletes are carried over, and joined in format 3; conversions of format 2 fail"
@@ -47,6 +48,8 @@ PARTITIONED = {
     (Fate.UNHARMED, Kind.CONVERT): ProcessStatus.SUCCESS,
     (Fate.CARRIED, Kind.REWRITE): ProcessStatus.SUCCESS,
     (Fate.CARRIED, Kind.CONVERT): ProcessStatus.SUCCESS,
+    (Fate.CARRIED_IN_BOTH, Kind.REWRITE): ProcessStatus.SUCCESS,
+    (Fate.CARRIED_IN_BOTH, Kind.CONVERT): ProcessStatus.SUCCESS,
     (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.REWRITE): ProcessStatus.SUCCESS,
     (Fate.CARRIED_BUT_CONVERSIONS_LOSE_A, Kind.CONVERT): ProcessStatus.PARTIAL,
     (Fate.CARRIED_BUT_CONVERSIONS_FAIL, Kind.REWRITE): ProcessStatus.SUCCESS,
@@ -109,6 +112,7 @@ LOOKED_UP = {
 #: What becomes of rewrites in another order whose rows are not followed.
 ORDERED = {
     Fate.CARRIED: Fate.LOSES_A,
+    Fate.CARRIED_IN_BOTH: Fate.FAILS,
     Fate.CARRIED_BUT_CONVERSIONS_LOSE_A: Fate.LOSES_A,
     Fate.CARRIED_BUT_CONVERSIONS_FAIL: Fate.FAILS,
     Fate.CARRIED_OR_JOINED: Fate.FAILS,
@@ -296,7 +300,10 @@ OPERATIONS = (
     Operation("position delete in other", _delete_position_in_other, deletes=True),
     Operation("position delete in other, without bounds", _delete_position_in_other_without_bounds, deletes=True),
     Operation(
-        "position deletes of every row of an input", _delete_all_positions_of_an_input, Fate.CARRIED, deletes=True
+        "position deletes of every row of an input",
+        _delete_all_positions_of_an_input,
+        Fate.CARRIED_IN_BOTH,
+        deletes=True,
     ),
     Operation(
         "position deletes compacted",

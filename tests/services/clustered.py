@@ -3,11 +3,11 @@
 import json
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from amoro_core.actions.clustering import Cluster
-from amoro_core.files.io import open_access
+from amoro_core.files.io import FileAccess, open_access
 from amoro_core.model.clustered_files import group_of, group_suffix
 from amoro_core.model.clustering import (
     AS_CONFIGURED,
@@ -36,6 +36,7 @@ from amoro_core.planning.clustering.facts import (
 from amoro_core.planning.clustering.properties import ClusteringConfig
 from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
 from amoro_core.services.optimizing import ScheduledTask
+from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.services.world import World
 
@@ -88,16 +89,9 @@ def cluster_with(world: World, grouping: Grouping, options: ClusterOptions = AS_
 def unsorted(handed: ScheduledTask) -> WorkResult:
     """What rewriting the group's files as they are makes, under names that tell the group."""
     given = decode_cluster_input(handed.work.payload)
-    work = given.rewrite
-    access = open_access(
-        {},
-        work.table.location,
-        read_locations=work.table.read_locations,
-        write_locations=(work.table.location, work.table.data_location),
-    )
     made = rewrite(
-        work,
-        access,
+        given.rewrite,
+        _access(given),
         handed.attempt,
         on_progress=lambda done, total: None,
         is_cancelled=lambda: False,
@@ -106,6 +100,30 @@ def unsorted(handed: ScheduledTask) -> WorkResult:
     stages = (StageFacts("write", 12, made.rows_written),)
     output = ClusterOutput(renamed(made, given), b"", stages, 0, 0)
     return WorkResult(CLUSTER, encode_cluster_output(output))
+
+
+def ordered(handed: ScheduledTask) -> WorkResult:
+    """What clustering the group's files makes."""
+    given = decode_cluster_input(handed.work.payload)
+    made = cluster(
+        given,
+        _access(given),
+        handed.attempt,
+        on_progress=lambda done, total: None,
+        is_cancelled=lambda: False,
+        memory_limit_bytes=512 * 1024 * 1024,
+    )
+    return WorkResult(CLUSTER, encode_cluster_output(made))
+
+
+def _access(given: ClusterInput) -> FileAccess:
+    table = given.rewrite.table
+    return open_access(
+        {},
+        table.location,
+        read_locations=table.read_locations,
+        write_locations=(table.location, table.data_location),
+    )
 
 
 def renamed(made: RewriteOutput, given: ClusterInput) -> RewriteOutput:
@@ -118,12 +136,18 @@ def renamed(made: RewriteOutput, given: ClusterInput) -> RewriteOutput:
     return replace(made, data_files=tuple(files))
 
 
-def work_on(world: World, process_id: str, optimizer: str, most: int = 1000) -> int:
+def work_on(
+    world: World,
+    process_id: str,
+    optimizer: str,
+    most: int = 1000,
+    work: Callable[[ScheduledTask], WorkResult] = unsorted,
+) -> int:
     """Let the optimizer do so many tasks of clustering, and commit what is due after each; how many it did."""
     done = 0
     while done < most and (handed := world.poll(optimizer)):
         assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.optimizing.complete(optimizer, handed[0].attempt, unsorted(handed[0]))
+        assert world.optimizing.complete(optimizer, handed[0].attempt, work(handed[0]))
         done += 1
         commit_due(world, process_id)
     return done

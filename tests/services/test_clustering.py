@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import clustering as action_module
-from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy, TableRefused
+from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.blockers import BlockedOperation, Blocker
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
@@ -461,13 +461,6 @@ def test_in_the_mode_scheduled_the_clock_makes_one_plan_and_starts_none(world: W
     assert world.starting.start_due() == []
     again = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert (again.process_id, f"amoro process start {begun.process_id}" in again.reason) == ("", True)
-
-
-def test_carry_over_is_refused_by_name(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "carry-over"})
-    with pytest.raises(TableRefused, match="carry-over is not yet available") as raised:
-        cluster_with(world, Grouping())
-    assert raised.value.reason == "configuration"
 
 
 def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_says_so(world: World) -> None:

@@ -1,0 +1,206 @@
+"""`update-strategy=carry-over`: rows that others delete while their group is put in order are hidden in its outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.actions import clustering as action_module
+from amoro_core.actions import rewriting
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.commits import Group
+from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
+from amoro_core.positions import PositionSet
+from amoro_core.store import commits, process_plans
+from tests.engine import oracle
+from tests.engine.builders import row
+from tests.model.hidden import require_hidden
+from tests.model.lake import Lake, ids_are
+from tests.services.clustered import (
+    Grouping,
+    cluster_with,
+    clusterer,
+    commit_due,
+    ordered,
+    summary_of,
+    with_property,
+    work_on,
+)
+from tests.services.world import World
+
+BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
+CARRY_OVER = {"self-optimizing.cluster.update-strategy": "carry-over"}
+
+
+class Killed(BaseException):
+    """The coordinator is no more."""
+
+
+@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
+    """Six files of ten rows."""
+    made = Lake.created(catalog, request.param, properties=CARRY_OVER)
+    for number in range(6):
+        made.append([row(10 * number + at) for at in range(10)])
+    return made
+
+
+@pytest.fixture
+def world(tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(action_module, "plan_clustering", Grouping(3, BACKWARDS, only_unclustered=True))
+    home = tmp_path / "home"
+    home.mkdir()
+    made = World(home, lake.catalog)
+    yield made
+    made.close()
+
+
+def process_of(world: World, process_id: str) -> OptimizingProcess:
+    return world.optimizing.find_process(process_id).process
+
+
+def figures(world: World, process_id: str) -> list[int]:
+    """Rows carried over, by commit."""
+    done = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    landed = [one.receipt for one in done if one.outcome is CommitOutcome.DONE and one.groups]
+    return [sum(figure.value for figure in one.figures if figure.name == "rows_carried_over") for one in landed]
+
+
+def delete_files(world: World) -> set[str]:
+    root = Path(world.catalog.load_table("db.t").location().removeprefix("file://")) / "data"
+    return {path.name for path in root.rglob("*-carried.*")}
+
+
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, list[int]]]:
+    """The rows that are looked up from now on, by the number of the input, look-up by look-up."""
+    asked, look_up = [], IcebergTable.look_up
+
+    def watched(table: IcebergTable, group: Group, wanted: Mapping[int, PositionSet], taken: Any) -> Any:
+        asked.append({at: positions.ascending().tolist() for at, positions in wanted.items()})
+        return look_up(table, group, wanted, taken)
+
+    monkeypatch.setattr(IcebergTable, "look_up", watched)
+    return asked
+
+
+def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: World, lake: Lake) -> None:
+    process_id = cluster_with(world, Grouping())
+    optimizer = clusterer(world)
+    lake.delete_positions(ids_are(3, 17))
+    work_on(world, process_id, optimizer, 1, ordered)
+    assert summary_of(world)["amoro.rebased-deletes"] == "2"
+    lake.delete_positions(ids_are(35))
+    work_on(world, process_id, optimizer, work=ordered)
+    assert world.status(process_id) is ProcessStatus.SUCCESS
+    assert figures(world, process_id) == [2, 1]
+    plan = world.store.read(lambda db: process_plans.get(db, process_id))
+    assert "at most 100000 of a group" in str(plan.document["notes"])
+    assert require_hidden(lake, process_id) == 3
+    lake.require()
+    # The next writer's delete of a row in an output finds what is hidden there already.
+    lake.delete_positions(ids_are(4, 36))
+    lake.require()
+
+
+def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for(
+    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.delete_positions(ids_are(1, 2))
+    lake.upsert([row(5, value="newer")])
+    process_id = cluster_with(world, Grouping())
+    asked = looked_up(monkeypatch)
+    lake.delete_positions(ids_are(3))
+    work_on(world, process_id, clusterer(world), work=ordered)
+    assert [rows for one in asked for rows in one.values()] == [[3]]
+    assert world.status(process_id) is ProcessStatus.SUCCESS
+    assert require_hidden(lake, process_id) == 1
+    lake.require()
+
+
+def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
+    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id = cluster_with(world, Grouping())
+    asked, send = looked_up(monkeypatch), IcebergTable.send
+    waiting = [ids_are(25), ids_are(8)]
+
+    def late(table: IcebergTable, payload: bytes) -> None:
+        if b"add-sort-order" not in payload and waiting:
+            lake.delete_positions(waiting.pop())
+        send(table, payload)
+
+    monkeypatch.setattr(IcebergTable, "send", late)
+    lake.delete_positions(ids_are(3, 4))
+    work_on(world, process_id, clusterer(world), 1, ordered)
+    found = [sorted(at for rows in one.values() for at in rows) for one in asked if one]
+    assert found == [[3, 4], [8], [5]]
+    assert figures(world, process_id) == [4]
+    assert len(delete_files(world)) == 1  # those of lost attempts are gone
+    assert require_hidden(lake, process_id) == 4
+    lake.require()
+
+
+def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(world: World, lake: Lake) -> None:
+    with_property(world, {"self-optimizing.cluster.carry-over.max-rows": "2"})
+    process_id = cluster_with(world, Grouping())
+    lake.delete_positions(ids_are(3, 4, 5, 35, 36))
+    work_on(world, process_id, clusterer(world), work=ordered)
+    process = process_of(world, process_id)
+    assert process.status is ProcessStatus.PARTIAL
+    assert "they are 3, and at most 2 are looked up" in str(world.optimizing.find_process(process_id))
+    assert require_hidden(lake, process_id) == 2
+    lake.require()
+
+
+@pytest.mark.parametrize(
+    ("place", "orphans"),
+    [("commit.after_carried", 1), ("commit.after_stage", 1), ("commit.after_intent", 0), ("commit.after_send", 0)],
+)
+def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
+    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str, orphans: int
+) -> None:
+    """What nobody knew of yet is an orphan, as the manifests are that were staged with it."""
+    process_id = cluster_with(world, Grouping())
+    lake.delete_positions(ids_are(3))
+    left: list[set[str]] = []
+
+    def die(name: str) -> None:
+        if name == place and (found := delete_files(world)):
+            left.append(found)
+            raise Killed
+
+    with monkeypatch.context() as patch, suppress(Killed):
+        patch.setattr(rewriting, "failpoint", die)
+        patch.setattr("amoro_core.actions.cluster_commit.failpoint", die)
+        patch.setattr("amoro_core.services.committing.failpoint", die)
+        work_on(world, process_id, clusterer(world), 1, ordered)
+    assert len(left) == 1
+    world.restart()
+    commit_due(world, process_id)
+    assert figures(world, process_id) == [1]
+    assert require_hidden(lake, process_id) == 1
+    lake.require()
+    assert len(delete_files(world)) == 1 + orphans
+
+
+def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(
+    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id = cluster_with(world, Grouping())
+    lake.delete_positions(ids_are(3))
+    work_on(world, process_id, optimizer := clusterer(world), 0, ordered)
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "stage", lambda *_: (_ for _ in ()).throw(OSError("no")))
+        with suppress(OSError):
+            work_on(world, process_id, optimizer, 1, ordered)
+    assert delete_files(world) == set()
+    commit_due(world, process_id)
+    assert Counter(oracle.live_rows(lake.table.refresh())).total() == 59
+    lake.require()
