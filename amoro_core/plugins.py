@@ -17,6 +17,7 @@ from amoro_core.events import get_logger
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import TableFormat
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.column_reading import ColumnReader, read_here
 from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.model.containers import EXTERNAL
 from amoro_core.scheduling.policy import POLICIES, Policy
@@ -59,12 +60,15 @@ def containers(home: Path) -> Mapping[str, Container]:
     return made
 
 
-def table_formats(cache: ColumnCache | None = None, tables: KnownTables | None = None) -> tuple[TableFormat, ...]:
-    """All table formats: Iceberg, which can't be replaced, with what it knows, and those of installed packages.
+def table_formats(
+    cache: ColumnCache | None = None, tables: KnownTables | None = None, columns: ColumnReader = read_here
+) -> tuple[TableFormat, ...]:
+    """All table formats: Iceberg, which can't be replaced, with what it knows and what decodes its manifests, and those
+    of installed packages.
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
-    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(cache, tables)}
+    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(cache, tables, columns)}
     for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
         found[made.name] = made
     return tuple(found.values())

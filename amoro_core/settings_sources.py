@@ -237,7 +237,8 @@ def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
             WithJsonSchema({"type": "integer", "minimum": least, "maximum": most}),
         ]
     if kind is str and "parse" in limits:
-        return Annotated[str, BeforeValidator(_size(limits["parse"])), WithJsonSchema(_SIZE_SCHEMA)]
+        check = _parsed(limits["parse"], limits.get("word", _A_SIZE))
+        return Annotated[str, BeforeValidator(check), WithJsonSchema(limits.get("schema", _SIZE_SCHEMA))]
     if kind is str:
         return Annotated[str, BeforeValidator(_required(str, "text"))]
     if kind == _RULES:
@@ -266,12 +267,12 @@ def _number(least: int, most: int) -> Callable[[object], object]:
     return check
 
 
-def _size(parse: Callable[[str], int]) -> Callable[[object], object]:
+def _parsed(parse: Callable[[str], int], word: str) -> Callable[[object], object]:
     def check(value: object) -> object:
         try:
             parse(str(value))
         except ValueError as error:
-            raise ValueError("expected a size such as 512MB or 2GB, or 0") from error
+            raise ValueError(f"expected {word}") from error
         return str(value)
 
     return check
@@ -288,6 +289,7 @@ def _names(pattern: str, word: str) -> Callable[[object], object]:
     return check
 
 
+_A_SIZE = "a size such as 512MB or 2GB, or 0"
 _SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": _SIZE, "minimum": 0, "maximum": 0}
 _RULES_SCHEMA = {
     "type": "object",

@@ -20,6 +20,8 @@ from amoro_core.files.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.column_reading import read_here
+from amoro_core.iceberg.decoding import DecodingWorkers
 from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.meters import Meters
 from amoro_core.model import metrics
@@ -105,6 +107,10 @@ class Around:
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
 
 
+def _nothing() -> None:
+    """Nothing was begun."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts from which services are built; tests replace some of them."""
@@ -120,6 +126,7 @@ class Parts:
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
     meters: Meters = field(default_factory=Meters)
     background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs what nobody waits for
+    close: Callable[[], None] = _nothing  # ends what was begun for them
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
@@ -128,21 +135,28 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 
 
 def installed(
-    home: Path, given_catalogs: Sequence[CatalogConfig], cache_bytes: int = 0, planning_bytes: int = 0
+    home: Path,
+    given_catalogs: Sequence[CatalogConfig],
+    cache_bytes: int = 0,
+    planning_bytes: int = 0,
+    planning_processes: int = 0,
 ) -> Parts:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
-    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`.
+    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`. Up to
+    `planning_processes` decode those of large tables; `Parts.close` ends them.
     """
     cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
     tables = KnownTables(planning_bytes) if planning_bytes else None
+    workers = DecodingWorkers(planning_processes) if planning_processes else None
     return Parts(
-        Formats(table_formats(cache, tables)),
+        Formats(table_formats(cache, tables, workers.read if workers else read_here)),
         containers(home),
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],
         Actions(more_actions()),
         background=_in_a_thread,
+        close=workers.close if workers else _nothing,
     )
 
 

@@ -20,7 +20,8 @@ from pyiceberg.manifest import ManifestFile
 from amoro_core.events import get_logger
 from amoro_core.iceberg.entries import PartitionTypes
 from amoro_core.iceberg.row_ids import first_row_id_of
-from amoro_core.live.columns import SCHEMA, ColumnPart, Place
+from amoro_core.live.columns import SCHEMA, ColumnPart
+from amoro_core.live.storing import packed_part, unpacked_part
 
 log = get_logger("amoro.cache")
 
@@ -164,15 +165,8 @@ def _live_files(listed: ManifestFile, otherwise: int) -> int:
 
 
 def _packed(key: str, part: ColumnPart) -> bytes:
-    """A digest of the key and of what follows: an Arrow stream with the places in its metadata."""
-    places = [
-        (spec_id, [None if one is None else one.hex() for one in partition]) for spec_id, partition in part.places
-    ]
-    batch = part.batch.replace_schema_metadata({"places": json.dumps(places)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_batch(batch)
-    payload: bytes = sink.getvalue().to_pybytes()
+    """A digest of the key and of what follows: the part."""
+    payload = packed_part(part, "lz4")
     return _digest(key, payload) + payload
 
 
@@ -182,15 +176,9 @@ def _unpacked(key: str, content: bytes) -> ColumnPart | None:
     if content[:_DIGEST_BYTES] != _digest(key, payload):
         return None
     try:
-        with pa.ipc.open_stream(payload) as reader:
-            batch = reader.read_next_batch()
+        return unpacked_part(payload)
     except (pa.ArrowException, StopIteration):  # of a version of Arrow that this one does not read
         return None
-    places: list[Place] = [
-        (spec_id, tuple(None if one is None else bytes.fromhex(one) for one in partition))
-        for spec_id, partition in json.loads(batch.schema.metadata[b"places"])
-    ]
-    return ColumnPart(tuple(places), batch)
 
 
 def _digest(key: str, payload: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.column_reading import Listed, read_here
+from amoro_core.iceberg.column_reading import ColumnReader, Listed, read_here
 from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.iceberg.manifests import Manifest, read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
@@ -33,17 +33,18 @@ ROOM = 2**30
 class Reader:
     """Counts the manifests that are read, by their content."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_at_once: ColumnReader = read_here) -> None:
         self.read: list[ManifestContent] = []
+        self._read_at_once = read_at_once
 
     def __call__(self, io: FileIO, listed: ManifestFile) -> Manifest:
         self.read.append(listed.content)
         return read_manifest(io, listed)
 
-    def columns(self, io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterator[ColumnPart | None]:
+    def columns(self, io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterable[ColumnPart | None]:
         """Data manifests, read at once as a scan of a table reads them."""
         self.read += [listed.content for listed, _ in manifests]
-        return read_here(io, manifests)
+        return self._read_at_once(io, manifests)
 
 
 def said(found: TableScan | None) -> object:
@@ -57,7 +58,9 @@ def said(found: TableScan | None) -> object:
     )
 
 
-def watched(lake: Lake, directory: Path, chance: random.Random, commits: int) -> Counter[str]:
+def watched(
+    lake: Lake, directory: Path, chance: random.Random, commits: int, read: ColumnReader = read_here
+) -> Counter[str]:
     """What looks after each of so many random commits have shown; any difference is an AssertionError."""
     seen: Counter[str] = Counter()
     cache, tables = ColumnCache(directory, ROOM, least_files=1), KnownTables(ROOM, 0)
@@ -69,10 +72,10 @@ def watched(lake: Lake, directory: Path, chance: random.Random, commits: int) ->
             tables = KnownTables(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
-        plain, reader, trusts = _seen(lake, NOTHING_KNOWN, Reader(), config), Reader(), chance.random() < 0.7
+        plain, reader, trusts = _seen(lake, NOTHING_KNOWN, Reader(), config), Reader(read), chance.random() < 0.7
         columns = None if chance.random() < 0.3 else reader.columns
         assert _seen(lake, Known(cache, tables, trusts, columns), reader, config) == plain
-        again = Reader()
+        again = Reader(read)
         assert _seen(lake, Known(cache, tables, trusts, again.columns), again, config) == plain
         assert again.read == [] or isinstance(plain, str)
         seen += Counter(known=len(again.read) < len(reader.read), read=len(reader.read), refused=isinstance(plain, str))

@@ -46,6 +46,7 @@ DEFAULTS = (
     ("history-keep", "30d", "default"),
     ("cache-size", "2GB", "default"),
     ("planning-memory", "1GB", "default"),
+    ("planning-workers", "auto", "default"),
     ("table-series", "true", "default"),
     ("blocker-timeout", "1m", "default"),
     ("catalog-timeout", "1m", "default"),
@@ -112,6 +113,13 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
     assert load_settings(tmp_path, None, {}).planning_bytes == size
 
 
+@pytest.mark.parametrize(("text", "number"), [("none", 0), ("1", 1), ("64", 64)])
+def test_processes_that_decode_are_a_number_or_none(tmp_path: Path, text: str, number: int) -> None:
+    (tmp_path / "amoro.yaml").write_text(f"planning-workers: {text}\n")
+    assert load_settings(tmp_path, None, {}).planning_processes == number
+    assert 1 <= Settings().planning_processes <= 64
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -123,6 +131,9 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
         ("AMORO_CACHE_SIZE", "7"),
         ("AMORO_CACHE_SIZE", "much"),
         ("AMORO_PLANNING_MEMORY", "7"),
+        ("AMORO_PLANNING_WORKERS", "0"),
+        ("AMORO_PLANNING_WORKERS", "65"),
+        ("AMORO_PLANNING_WORKERS", "some"),
     ],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:

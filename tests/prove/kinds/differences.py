@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.iceberg.column_reading import read_here
+from amoro_core.iceberg.decoding import DecodingWorkers
 from tests.engine import writer
 from tests.engine.chance import seed_ids
 from tests.iceberg.looking import watched
@@ -27,6 +29,8 @@ SECONDS = 25.0
 REPLAYS = True
 
 HISTORIES, COMMITS = 100, 12
+#: Every other real history is read by another process.
+WORKERS = DecodingWorkers(1, least_files=0)
 
 
 def run(seed: int, totals: Counter[str]) -> None:
@@ -37,6 +41,6 @@ def run(seed: int, totals: Counter[str]) -> None:
     with quick_directory() as made, pytest.MonkeyPatch.context() as patch:
         seed_ids(patch, chance)
         lake = Lake.created(writer.make_catalog(Path(made)), partitioned=chance.random() < 0.8)
-        seen = watched(lake, Path(made) / "cache", chance, COMMITS)
+        seen = watched(lake, Path(made) / "cache", chance, COMMITS, WORKERS.read if seed % 2 else read_here)
     totals["real histories"] += 1
     totals["broken files of the cache"] += seen["broken"]

@@ -1,0 +1,31 @@
+"""The files of a part as bytes, for the cache on disk and for other processes."""
+
+import json
+
+import pyarrow as pa
+
+from amoro_core.live.columns import ColumnPart, Place
+
+
+def packed_part(part: ColumnPart, compression: str | None = None) -> bytes:
+    """An Arrow stream with the places in its metadata."""
+    places = [
+        (spec_id, [None if one is None else one.hex() for one in partition]) for spec_id, partition in part.places
+    ]
+    batch = part.batch.replace_schema_metadata({"places": json.dumps(places)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_batch(batch)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def unpacked_part(payload: bytes) -> ColumnPart:
+    """What was packed. Raises ArrowException or StopIteration for a stream that this version of Arrow can't read."""
+    with pa.ipc.open_stream(payload) as reader:
+        batch = reader.read_next_batch()
+    places: list[Place] = [
+        (spec_id, tuple(None if one is None else bytes.fromhex(one) for one in partition))
+        for spec_id, partition in json.loads(batch.schema.metadata[b"places"])
+    ]
+    return ColumnPart(tuple(places), batch)
