@@ -19,7 +19,7 @@ from amoro_core.files.keys import comparable, key_columns, key_schema
 from amoro_core.files.lineage import lineage_of, written_schema
 from amoro_core.files.row_hashes import Mask, row_hashes, same_rows, same_values
 from amoro_core.files.row_reading import Positions, RowReader, RowsTooLarge
-from amoro_core.files.schema import parse_schema, select_ids, with_dropped
+from amoro_core.files.schema import key_path, parse_schema, select_ids, with_dropped
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.lineage import FORMAT_WITH_LINEAGE
 from amoro_core.model.rewrite import InputFile, RewriteInput
@@ -48,9 +48,9 @@ def look_up(
 ) -> dict[Place, Place]:
     """The place in the outputs of each wanted row of the rewritten files.
 
-    `keys`: ids of columns of the top level, by which the outputs are ordered. `wanted`: positions by the number of the
-    input, without rows that the plan's position deletes hid. `taken`: by the number of the output, rows that were found
-    for others before. Rows that an equality delete of the plan hit are in no output, and missing.
+    `keys`: ids of columns, not within lists or maps, by which the outputs are ordered. `wanted`: positions by the
+    number of the input, without rows that the plan's position deletes hid. `taken`: by the number of the output, rows
+    that were found for others before. Rows that an equality delete of the plan hit are in no output, and missing.
     Raises RowsNotFound where another is not there, or rows are too many bytes or can't be told apart; DataFileMissing,
     UnreadableFile, TableRefused.
     """
@@ -139,9 +139,8 @@ class _Search:
             left = MOST_BYTES - sum(int(part.nbytes) for part in parts)
             parts.append(self._reader.rows_at(self._work.rewritten[at].data, some, schema, left))
         rows = pa.concat_batches(parts)
-        columns = {field.field_id: column for field, column in zip(schema.fields, rows.columns, strict=True)}
         places = [(at, position) for at, some in positions.items() for position in some.tolist()]
-        return _Wanted(places, rows, {field_id: columns[field_id] for field_id in self._keys})
+        return _Wanted(places, rows, {field_id: _leaf(rows, schema, field_id) for field_id in self._keys})
 
     def by_id(self, wanted: _Wanted, outputs: Sequence[DataFile]) -> dict[Place, Place]:
         """Where rows of these ids are. Raises RowsNotFound for rows that have none yet."""
@@ -207,6 +206,17 @@ class _Search:
                 own = key_hashes(key_columns(opened.projected(batch), self._key_schema, self._keys))
                 found.append(np.flatnonzero(np.isin(own, hashes)) + first)
         return np.concatenate(found)
+
+
+def _leaf(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
+    """The values of a column that may lie within structs; null where one of these is."""
+    path = key_path(schema.fields, field_id)
+    if path is None:
+        raise ValueError(f"no column {field_id}")
+    found = rows.column(path[0])
+    for at in path[1:]:
+        found = found.flatten()[at]
+    return found
 
 
 def _pairs(wanted: Hashes, left: Positions, given: Hashes) -> tuple[Positions, Positions]:

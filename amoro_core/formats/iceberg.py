@@ -295,7 +295,8 @@ class IcebergTable(UpkeptIcebergTable):
         if delete.is_vector:
             return {normalise(delete.named_file or ""): read_vectors(access, [delete], rows, _nothing)[delete.identity]}
         found = read_positions(access, delete, _nothing, rows)
-        return {path: PositionSet.of(positions) for path, positions in found.items()}
+        # A position behind the end deletes nothing; followed into outputs it would stand for a row of another file.
+        return {path: PositionSet.of(positions[positions < rows[path]]) for path, positions in found.items()}
 
     def left_out(self, group: Group) -> Mapping[int, PositionSet]:
         """The rows that a task left out, by the number of the input."""

@@ -15,7 +15,7 @@ PROCESS_ID = "amoro.process-id"
 class LookUp:
     """How rows of the inputs are found in outputs that hold them in another order."""
 
-    keys: tuple[int, ...]  # ids of the columns that the outputs are ordered by, all of the top level
+    keys: tuple[int, ...]  # ids of the columns that the outputs are ordered by
     most_rows: int
 
 

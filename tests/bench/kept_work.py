@@ -34,7 +34,7 @@ def _run(deed: str, seconds: float, *, rebase: bool) -> dict[str, object]:
         world = made_table(Path(directory), rebase=rebase)
         try:
             other = Writer(world.catalog.load_table("db.t"), seed=1)
-            kept = beside(world, other, getattr(other, deed), WRITERS[deed], seconds)
+            kept = beside(world, getattr(other, deed), WRITERS[deed], seconds)
             require_rows(world, other)
         finally:
             world.close()

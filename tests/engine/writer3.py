@@ -61,6 +61,25 @@ def delete_rows(table: Table, predicate: Callable[[Mapping[str, Any]], bool], br
     return commit(table, build, branch)
 
 
+def delete_positions(table: Table, marked: Mapping[str, Iterable[int]]) -> Snapshot | None:
+    """Delete rows by their positions in data files of main, which must be live; others stay deleted."""
+
+    def build(head: Table) -> Change:
+        files = oracle.files_in(head.metadata)
+        data = {one.path: one for one in files if one.content == oracle.DATA}
+        old = {one.referenced: one for one in files if one.is_vector and one.referenced in marked}
+        if gone := set(marked) - set(data):
+            raise ValueError(f"not live: {sorted(gone)}")
+        sets = {
+            data[path]: {*positions, *(oracle.vector_positions(old[path]) if path in old else ())}
+            for path, positions in marked.items()
+        }
+        removed = frozenset((one.path, one.offset) for one in old.values())
+        return Change(tuple(vectors(head, sets)), removed_vectors=removed)
+
+    return commit(table, build, MAIN)
+
+
 def renew_vectors(table: Table, without: Callable[[Mapping[str, Any]], bool] | None = None) -> Snapshot | None:
     """Replace all live vectors of main by new ones. Rows for which `without` holds are live again afterwards."""
 

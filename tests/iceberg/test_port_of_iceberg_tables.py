@@ -283,6 +283,16 @@ def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfi
     assert len(kept) == 1
 
 
+def test_a_position_behind_the_end_of_a_file_deletes_nothing(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}, {"id": 2}])
+    [path] = {one.path for one in live_rows_with_positions(table)}
+    row_delta(table, position_deletes=[(path, [1, 2, 3])])
+    found = opened(config)
+    [delete] = deletes_of(found)
+    assert found.positions(delete, {normalise(path): 2}) == {normalise(path): PositionSet.of([1])}
+
+
 def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogConfig, catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}])

@@ -172,7 +172,7 @@ def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStat
         world.clearing.clean_up(begun.process_id)
         status = _require_ended(running)
         lake.require()
-        hidden = require_hidden(lake, begun.process_id)
+        hidden = require_hidden(lake.table, begun.process_id)
         assert hidden >= _least_hidden(case)
         assert not hidden or case.strategy == CARRY_OVER
         require_tidy(world, lake, begun.process_id)

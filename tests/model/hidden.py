@@ -7,21 +7,22 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from tests.engine import oracle
 from tests.engine.oracle import LiveFile
-from tests.model.lake import Lake, process_of
+from tests.model.lake import process_of
 
 _ROW_ID = "_row_id"
 
 
-def require_hidden(lake: Lake, process_id: str) -> int:
+def require_hidden(table: Table, process_id: str) -> int:
     """Each row that the process's commits hide in their outputs, as it is stored there, was hidden in an input before.
 
     Every column counts, and from format 3 on the row's id. Returns how many there are.
     """
-    metadata, count = lake.table.refresh().metadata, 0
+    metadata, count = table.refresh().metadata, 0
     known = {one.snapshot_id for one in metadata.snapshots}
     for snapshot in metadata.snapshots:
         if process_of(snapshot) != process_id or snapshot.parent_snapshot_id not in known:
@@ -45,12 +46,14 @@ def _hidden(metadata: TableMetadata, files: Iterable[LiveFile], others: set[str]
     for file in files:
         if file.content != oracle.DATA or file.path in others:
             continue
-        table = pq.read_table(file.path.removeprefix("file://"))
-        rows = table.to_pylist()
+        positions = sorted({at for number, at in deleted[file.path] if number >= file.data_sequence})
+        if not positions:
+            continue
+        table = pq.read_table(file.path.removeprefix("file://")).take(positions)
         ids = {name: (table.schema.field(name).metadata or {}).get(b"PARQUET:field_id") for name in table.schema.names}
-        for position in {at for number, at in deleted[file.path] if number >= file.data_sequence}:
-            row = {ids[name]: value for name, value in rows[position].items() if not name.startswith("_")}
-            stored = rows[position].get(_ROW_ID)
+        for position, raw in zip(positions, table.to_pylist(), strict=True):
+            row = {ids[name]: value for name, value in raw.items() if not name.startswith("_")}
+            stored = raw.get(_ROW_ID)
             implied = None if file.first_row_id is None else file.first_row_id + position
             found[*((key, row[key]) for key in sorted(row, key=str)), stored if stored is not None else implied] += 1
     return found

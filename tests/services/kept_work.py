@@ -4,8 +4,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
+from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.files import FORMAT_WITH_VECTORS
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
+from amoro_core.protocol.cluster_codec import decode_cluster_output
 from amoro_core.store import commits
-from tests.engine import oracle, writer
+from tests.engine import oracle, writer, writer3
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
+from tests.model.hidden import require_hidden
+from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
 
 SCHEMA = Schema(
@@ -41,6 +47,7 @@ class Kept:
     rewritten: int = 0
     committed: int = 0
     carried: int = 0  # rows that others deleted while they were rewritten
+    hidden: int = 0  # rows that were found hidden in outputs, where that was looked at
     outcomes: Counter[ProcessStatus] = field(default_factory=Counter)
 
     @property
@@ -52,8 +59,8 @@ class Kept:
 class Writer:
     """Another writer, with what it has made of the rows: the version of each id that is live."""
 
-    def __init__(self, table: Table, seed: int) -> None:
-        self.rows = dict.fromkeys(range(FILES * ROWS), 0)
+    def __init__(self, table: Table, seed: int, files: int = FILES) -> None:
+        self.rows = dict.fromkeys(range(files * ROWS), 0)
         self.done = 0
         self.failed = 0  # though it tried again
         self._table, self._chance = table, random.Random(seed)
@@ -97,7 +104,10 @@ class Writer:
             if self.rows.get(id_) == version
         }
         new = [{"id": id_, "version": version, "filler": "merged"} for id_, version in hit.items()] if merged else []
-        writer.row_delta(self._table, new, position_deletes=[(path, positions)], per_file=True)
+        if self._table.metadata.format_version == FORMAT_WITH_VECTORS and not merged:
+            writer3.delete_positions(self._table, {path: positions})
+        else:
+            writer.row_delta(self._table, new, position_deletes=[(path, positions)], per_file=True)
         if merged:
             self.rows.update(hit)
         else:
@@ -118,7 +128,15 @@ class Writer:
         self.rows.pop(gone)
 
 
-def made_table(directory: Path, *, rebase: bool, files: int = FILES) -> World:
+def made_table(
+    directory: Path,
+    *,
+    rebase: bool = True,
+    files: int = FILES,
+    version: int = 2,
+    width: int = WIDTH,
+    more: Mapping[str, str] | None = None,
+) -> World:
     """A world whose table has the files, with rows of random text."""
     catalog = writer.make_catalog(directory)
     properties = {
@@ -126,12 +144,13 @@ def made_table(directory: Path, *, rebase: bool, files: int = FILES) -> World:
         "self-optimizing.max-task-size-bytes": str(TARGET_BYTES),
         "self-optimizing.rebase.enabled": str(rebase).lower(),
         "write.parquet.compression-codec": "zstd",
+        **(more or {}),
     }
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=properties)
+    table = writer.make_table(catalog, "db.t", SCHEMA, format_version=version, properties=properties)
     chance = np.random.default_rng(1)
     for number in range(files):
-        text = chance.integers(32, 127, (ROWS, WIDTH), np.uint8).tobytes().decode()
-        filler = [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]
+        text = chance.integers(32, 127, (ROWS, width), np.uint8).tobytes().decode()
+        filler = [text[at : at + width] for at in range(0, len(text), width)]
         ids = np.arange(number * ROWS, (number + 1) * ROWS)
         rows = pa.table({"id": ids, "version": np.zeros(ROWS, np.int64), "filler": filler})
         writer.append(table, rows)
@@ -149,18 +168,54 @@ def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[
             if after_task is not None:
                 after_task()
         kept.outcomes[world.committing.commit(process_id)] += 1
-        attempts = world.store.read(lambda db, process_id=process_id: commits.list_for_process(db, process_id))
-        done = [one for one in attempts if one.outcome is CommitOutcome.DONE]
-        landed = {number for one in done for number in one.groups}
-        for task in world.tasks(process_id):
-            size = sum(file.size_bytes for file in world.output_of(task).data_files)
-            kept.rewritten += size
-            kept.committed += size if task.task_id.number in landed else 0
-        kept.carried += sum(
-            figure.value for one in done for figure in one.receipt.figures if figure.name == "rows_carried_over"
-        )
+        sizes = {
+            task.task_id.number: sum(file.size_bytes for file in world.output_of(task).data_files)
+            for task in world.tasks(process_id)
+        }
+        _count(kept, world, process_id, sizes)
         before = _swept(world.catalog.load_table("db.t"), before)
     return kept
+
+
+def cluster_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
+    """Put the whole table in order in one thread, again and again until it is over, by turns in two orders.
+
+    Each row that is hidden in an output was hidden in an input.
+    """
+    kept, optimizer = Kept(), clusterer(world)
+    before: set[str] = set()
+    for columns in cycle([("filler",), ("id", "filler")]):
+        if is_over():
+            return kept
+        asked = ClusterOptions(columns=columns, full=True)
+        begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger="request", cluster=asked)
+        process_id, sizes = begun.process_id, {}
+        while handed := world.poll(optimizer):
+            world.optimizing.ack(optimizer, [handed[0].attempt])
+            made = ordered(handed[0])
+            files = decode_cluster_output(made.payload).rewrite.data_files
+            sizes[handed[0].attempt.task_id.number] = sum(file.size_bytes for file in files)
+            if after_task is not None:
+                after_task()
+            world.optimizing.complete(optimizer, handed[0].attempt, made)
+            commit_due(world, process_id)
+        kept.outcomes[world.status(process_id)] += 1
+        _count(kept, world, process_id, sizes)
+        kept.hidden += require_hidden(world.catalog.load_table("db.t"), process_id)
+        before = _swept(world.catalog.load_table("db.t"), before)
+    raise AssertionError
+
+
+def _count(kept: Kept, world: World, process_id: str, sizes: Mapping[int, int]) -> None:
+    """Add what became of a process whose tasks have written so many bytes each."""
+    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    done = [one for one in attempts if one.outcome is CommitOutcome.DONE]
+    landed = {number for one in done for number in one.groups}
+    kept.rewritten += sum(sizes.values())
+    kept.committed += sum(size for number, size in sizes.items() if number in landed)
+    kept.carried += sum(
+        figure.value for one in done for figure in one.receipt.figures if figure.name == "rows_carried_over"
+    )
 
 
 def _swept(table: Table, before: set[str]) -> set[str]:
@@ -173,7 +228,13 @@ def _swept(table: Table, before: set[str]) -> set[str]:
     return live
 
 
-def beside(world: World, other: Writer, deed: Callable[[], None], pause_s: float, seconds: float) -> Kept:
+def beside(
+    world: World,
+    deed: Callable[[], None],
+    pause_s: float,
+    seconds: float,
+    work: Callable[[World, Callable[[], bool]], Kept] = rewrite_for,
+) -> Kept:
     """Rewrite for so long while another thread writes at each pause. Raises what the writer raises."""
     over, problems = threading.Event(), []
 
@@ -188,7 +249,7 @@ def beside(world: World, other: Writer, deed: Callable[[], None], pause_s: float
     thread.start()
     try:
         end = time.monotonic() + seconds
-        kept = rewrite_for(world, lambda: time.monotonic() >= end)
+        kept = work(world, lambda: time.monotonic() >= end)
     finally:
         over.set()
         thread.join()

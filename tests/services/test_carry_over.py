@@ -33,6 +33,7 @@ from tests.services.clustered import (
     with_property,
     work_on,
 )
+from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
 from tests.services.world import World
 
 BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
@@ -102,7 +103,7 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: Worl
     assert figures(world, process_id) == [2, 1]
     plan = world.store.read(lambda db: process_plans.get(db, process_id))
     assert "at most 100000 of a group" in str(plan.document["notes"])
-    assert require_hidden(lake, process_id) == 3
+    assert require_hidden(lake.table, process_id) == 3
     lake.require()
     # The next writer's delete of a row in an output finds what is hidden there already.
     lake.delete_positions(ids_are(4, 36))
@@ -120,7 +121,7 @@ def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for(
     work_on(world, process_id, clusterer(world), work=ordered)
     assert [rows for one in asked for rows in one.values()] == [[3]]
     assert world.status(process_id) is ProcessStatus.SUCCESS
-    assert require_hidden(lake, process_id) == 1
+    assert require_hidden(lake.table, process_id) == 1
     lake.require()
 
 
@@ -143,7 +144,7 @@ def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
     assert found == [[3, 4], [8], [5]]
     assert figures(world, process_id) == [4]
     assert len(delete_files(world)) == 1  # those of lost attempts are gone
-    assert require_hidden(lake, process_id) == 4
+    assert require_hidden(lake.table, process_id) == 4
     lake.require()
 
 
@@ -155,7 +156,7 @@ def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(world: Wor
     process = process_of(world, process_id)
     assert process.status is ProcessStatus.PARTIAL
     assert "they are 3, and at most 2 are looked up" in str(world.optimizing.find_process(process_id))
-    assert require_hidden(lake, process_id) == 2
+    assert require_hidden(lake.table, process_id) == 2
     lake.require()
 
 
@@ -185,7 +186,7 @@ def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
     world.restart()
     commit_due(world, process_id)
     assert figures(world, process_id) == [1]
-    assert require_hidden(lake, process_id) == 1
+    assert require_hidden(lake.table, process_id) == 1
     lake.require()
     assert len(delete_files(world)) == 1 + orphans
 
@@ -204,3 +205,26 @@ def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(
     commit_due(world, process_id)
     assert Counter(oracle.live_rows(lake.table.refresh())).total() == 59
     lake.require()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_kept(
+    tmp_path: Path, version: int
+) -> None:
+    """Planned, clustered and committed as by the service; what was written before is clustered again each time."""
+    world = made_table(tmp_path, files=4, version=version, width=20, more=CARRY_OVER)
+    other, tasks = Writer(world.catalog.load_table("db.t"), version, files=4), 0
+
+    def after_task() -> None:
+        nonlocal tasks
+        tasks += 1
+        for _ in range(3):
+            other.delete()
+
+    try:
+        kept = cluster_for(world, lambda: tasks >= 4, after_task)
+        require_rows(world, other)
+    finally:
+        world.close()
+    assert (other.failed, kept.share, set(kept.outcomes)) == (0, 1.0, {ProcessStatus.SUCCESS})
+    assert kept.carried == kept.hidden > 0

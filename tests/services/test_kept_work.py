@@ -23,7 +23,7 @@ def test_beside_a_writer_that_deletes_by_position_work_is_kept(
     world: World, deed: str, pause_s: float, seconds: float
 ) -> None:
     other = Writer(world.catalog.load_table("db.t"), seed=1)
-    kept = beside(world, other, getattr(other, deed), pause_s, seconds)
+    kept = beside(world, getattr(other, deed), pause_s, seconds)
     require_rows(world, other)
     assert (other.failed, kept.share >= 0.9) == (0, True), kept
     assert kept.carried

@@ -210,6 +210,22 @@ def test_rows_are_found_by_their_ids_where_they_have_ids(tmp_path: Path) -> None
     assert [ids[one] for _, one in got.values()] == stored[1]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_are_found_that_are_ordered_by_a_column_within_a_struct(tmp_path: Path, version: int) -> None:
+    schema = Schema(
+        NestedField(1, "n", LongType()),
+        NestedField(2, "p", StructType(NestedField(3, "x", StringType()), NestedField(4, "y", LongType()))),
+    )
+    rows = [[1, 2, 3, 4], [{"x": "a", "y": 7}, None, {"x": "b", "y": None}, {"x": "c", "y": -7}]]
+    work = group(tmp_path, schema, linear(4), files_of(tmp_path, schema, table_of(schema, rows), 2), outputs=2)
+    if version == 3:
+        work = in_format_3(work, (0, 10))
+    made = run(work)
+    written = [pq.read_table(file.path).column("n").to_pylist() for file in made.rewrite.data_files]
+    got = found(work, made, {0: PositionSet.first(2), 1: PositionSet.first(2)})
+    assert {place: written[at][one] for place, (at, one) in got.items()} == {(0, 0): 1, (0, 1): 2, (1, 0): 3, (1, 1): 4}
+
+
 def test_rows_without_ids_are_not_found_in_format_3(tmp_path: Path) -> None:
     work = in_format_3(few(tmp_path, [1, 2, 3, 4]), (100, None))
     made = run(work)
