@@ -40,6 +40,11 @@ COMMAND_WAIT = timedelta(seconds=30)
 ENDING = timedelta(seconds=10)
 
 
+#: How long a thread may hold Python's lock while others wait for it: a call waits several times. Beside a look at
+#: 100,000 files p99 of calls was 51 ms with Python's own 5 ms, and 19 ms with this.
+SWITCH_INTERVAL_S = 0.0005
+
+
 class LocalLauncher:
     """Starts everything in this process.
 
@@ -52,6 +57,7 @@ class LocalLauncher:
 
     def up(self, options: UpOptions) -> None:
         configure_logs()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = load_settings(options.home, options.config)
         if options.host is not None:
             settings = settings.with_values("flag --host", host=options.host)
