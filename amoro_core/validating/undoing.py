@@ -261,10 +261,14 @@ def newer_equality_deletes_are_kept(sight: _Sight) -> Iterator[str]:
 
 
 def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
-    """A position refers to a row of the output and has no effect on what comes back: the row would reappear."""
+    """A position refers to a row of the output and has no effect on what comes back: the row would reappear.
+
+    What the commits have carried over to their outputs goes with these: the files come back with others' own deletes.
+    """
     for found in sight.outputs.values():
         for delete in found[0].deletes:
-            if delete.kind is DeleteKind.POSITION and not _names_others(delete, found[0].data, sight):
+            is_new = delete.kind is DeleteKind.POSITION and delete.numbered not in sight.added_deletes
+            if is_new and not _names_others(delete, found[0].data, sight):
                 yield f"the position delete {delete.path} came since and may apply to {found[0].data.path}"
 
 

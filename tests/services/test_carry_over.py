@@ -34,6 +34,7 @@ from tests.services.clustered import (
     work_on,
 )
 from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
+from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 
 BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
@@ -228,3 +229,15 @@ def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_ke
         world.close()
     assert (other.failed, kept.share, set(kept.outcomes)) == (0, 1.0, {ProcessStatus.SUCCESS})
     assert kept.carried == kept.hidden > 0
+
+
+def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_of(world: World, lake: Lake) -> None:
+    process_id = cluster_with(world, Grouping())
+    lake.delete_positions(ids_are(3, 17, 35))
+    before = files_of(lake.table.refresh())
+    work_on(world, process_id, clusterer(world), work=ordered)
+    assert figures(world, process_id) == [2, 1]
+    assert files_of(lake.table.refresh()) != before
+    undo(world, process_id)
+    assert files_of(lake.table.refresh()) == before
+    lake.require()
