@@ -54,6 +54,7 @@ from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.services.journal import JournalService
 from amoro_core.services.known_actions import KnownActionService
+from amoro_core.services.late_deletes import LateDeleteService
 from amoro_core.services.learning import LearningService
 from amoro_core.services.leasing import LeaseService
 from amoro_core.services.maintaining import MaintenanceService, WorkLimits
@@ -191,7 +192,14 @@ class Services:
         find_action = self.actions.by_own_name.__getitem__
         clockwork = Clockwork(self.actions.every, settings.rhythm())
         self.tables = TableService(
-            store, tables_of, clock, around.joining, clockwork, find_action, settings.table_series
+            store,
+            tables_of,
+            clock,
+            around.joining,
+            clockwork,
+            find_action,
+            settings.table_series,
+            LateDeleteService(store, clock, meters).look,
         )
         self.planning = PlanningService(
             store,

@@ -125,7 +125,7 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
         receipt=replace(
             receipt,
             disputed_deletes=len(table.disputed_deletes(inputs)),
-            more=(*_figures(committed, depths), *carried_figures(carried)),
+            more=(*_figures(committed, depths), *carried_figures(carried, record)),
         ),
         groups=content.groups,
         files=files,

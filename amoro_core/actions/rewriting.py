@@ -128,7 +128,7 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     deletes = (*content.added_deletes, *content.carried_deletes)
     files = (*(file.path for file in content.added_data), *(file.path for file in deletes))
     receipt = receipt_of(case.process, record, content, head, staged, now)
-    more = (*receipt.more, *carried_figures(carried))
+    more = (*receipt.more, *carried_figures(carried, record))
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
@@ -170,10 +170,19 @@ def _carried_summary(carried: Sequence[CarriedRows]) -> dict[str, str]:
     return {REBASED_GROUPS: str(len(groups)), REBASED_DELETES: str(rows)}
 
 
-def carried_figures(carried: Sequence[CarriedRows]) -> tuple[Figure, ...]:
-    """How many rows of the outputs others deleted meanwhile; nothing where none was."""
-    rows = sum(len(one.positions) for one in carried if not one.is_joined)
-    return (Figure("rows_carried_over", rows, "rows"),) if rows else ()
+def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple[Figure, ...]:
+    """What others deleted meanwhile: rows of the outputs, the tasks that wrote these, and how much they have written;
+    nothing where no row was deleted."""
+    rebased = [one for one in carried if not one.is_joined]
+    if not rebased:
+        return ()
+    numbers = {one.group for one in rebased}
+    written = [file for group in record.groups if group.number in numbers for file in group.output.data_files]
+    return (
+        Figure("rows_carried_over", sum(len(one.positions) for one in rebased), "rows"),
+        Figure("groups_rebased", len(numbers), "groups"),
+        Figure("bytes_rebased", sum(file.size_bytes for file in written), "bytes"),
+    )
 
 
 def check_content(

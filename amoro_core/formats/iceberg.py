@@ -34,6 +34,7 @@ from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.known_manifests import KnownTables
+from amoro_core.iceberg.late_deletes import late_deletes
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
     context,
@@ -51,6 +52,7 @@ from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, 
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
+from amoro_core.model.late_deletes import LateDelete
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
@@ -203,6 +205,10 @@ class IcebergTable(UpkeptIcebergTable):
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         """The equality deletes that may delete rows of any of the files and that Java skips there."""
         return disputed_deletes(self._newest.metadata, files)
+
+    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
+        """Snapshots of others above that sequence number that delete rows of files which a commit had replaced."""
+        return late_deletes(self._table, scan, self._access(self._table), read_manifest, since)
 
     def access(self) -> FileAccess:
         """Access to the table's files."""

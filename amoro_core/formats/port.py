@@ -14,6 +14,7 @@ from amoro_core.formats.opening import OpenTable, Role
 from amoro_core.formats.upkeep import Upkept
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
+from amoro_core.model.late_deletes import LateDelete
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -62,6 +63,10 @@ class Readable(OpenTable, Protocol):
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         """The equality deletes that may delete rows of any of the files but are known to be skipped there by other
         readers of the format."""
+
+    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
+        """Snapshots of others above that sequence number, the oldest first, that delete rows of files which a commit of
+        ours had replaced before; `scan` is of the head. None where the format can't tell."""
 
     def access(self) -> FileAccess:
         """Access to the table's files."""

@@ -59,6 +59,7 @@ class EventKind(StrEnum):
     UNKNOWN = "unknown"  # whether a commit was applied
     FAILED = "failed"  # a process, or an attempt of a task
     CLOSED = "closed"
+    LATE_DELETES = "late-deletes"  # another application deleted rows of files that a commit had replaced before
     BACKED_OFF = "backed-off"  # a table, or a commit that waits
     PAUSED = "paused"  # an action on a table
     RESUMED = "resumed"

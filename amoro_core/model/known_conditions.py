@@ -71,6 +71,17 @@ CONDITIONS = (
         "Look at the table's branches and tags, and turn expire-snapshots off for tables whose tags are made often.",
     ),
     Condition(
+        "late-deletes",
+        Severity.PAGE,
+        Where(Grown(metrics.LATE_DELETES), ">", 0),
+        timedelta(),
+        "{value} snapshots of other applications delete rows that were rewritten before: these rows are still there",
+        "Another application planned deletes, did not look whether their files are still there, and committed them"
+        " after these were rewritten.",
+        "amoro event list --kind late-deletes has table, snapshot and application: repeat the delete, and let the"
+        " application validate that the files it deletes from exist.",
+    ),
+    Condition(
         "commit-unknown",
         Severity.PAGE,
         Where(Sum(metrics.ACTIVE, where={"status": ("commit_unknown",)}), ">", 0),

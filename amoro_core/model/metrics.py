@@ -69,6 +69,18 @@ FILES_ADDED = _counter("data_files_added", "Data files that commits put in their
 DELETES_REMOVED = _counter("delete_files_removed", "Delete files that commits took out of tables.")
 BYTES_READ = _counter("rewritten_bytes", "Bytes of the files that were rewritten.")
 ROWS = _counter("verified_rows", "Rows whose number was found equal before and after, before they were committed.")
+REBASED_GROUPS = _counter(
+    "groups_rebased", "Results of tasks that were committed although others had changed files they were made of."
+)
+REBASED_BYTES = _counter("rebased_bytes", "Bytes of the files that these tasks had written.")
+DROPPED_GROUPS = _counter(
+    "groups_dropped",
+    "Results of tasks that were not committed, since others had changed files they were made of.",
+    "type",
+)
+LATE_DELETES = _counter(
+    "late_deletes", "Snapshots of others that delete rows of files which a commit had replaced before: rows are back."
+)
 MAINTAINED = _counter("maintenance_processes", "Processes of maintenance that ended, by result.", "action", "result")
 CONDEMNED = _counter("files_condemned", "Files that maintenance condemned, by kind.", "kind")
 DELETED = _counter("files_deleted", "Condemned files that were deleted, by kind.", "kind")
@@ -127,6 +139,10 @@ METRICS = (
     DELETES_REMOVED,
     BYTES_READ,
     ROWS,
+    REBASED_GROUPS,
+    REBASED_BYTES,
+    DROPPED_GROUPS,
+    LATE_DELETES,
     MAINTAINED,
     CONDEMNED,
     DELETED,

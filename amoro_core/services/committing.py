@@ -41,13 +41,7 @@ from amoro_core.meters import Meters
 from amoro_core.model import metrics
 from amoro_core.model.actions import Case, Dropped
 from amoro_core.model.commits import SnapshotAdded, Trace
-from amoro_core.model.processes import (
-    CommitAttempt,
-    CommitOutcome,
-    OptimizingProcess,
-    ProcessStatus,
-    Receipt,
-)
+from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import LONGEST_REASON, briefly, cut
 from amoro_core.state import processes as process_machine
@@ -221,9 +215,13 @@ class CommittingService:
         failpoint("commit.after_intent")
         ended = self._sent(case, table, attempt, change.dropped)
         if ended:
-            for number, reason in change.dropped.items():
-                log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
+            self._tell_dropped(case.process, change.dropped)
         return ended
+
+    def _tell_dropped(self, process: OptimizingProcess, dropped: Mapping[int, str]) -> None:
+        for number, reason in dropped.items():
+            log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
+        self._meters.count(metrics.DROPPED_GROUPS, process.type, by=len(dropped))
 
     def _sent(
         self, case: Case, table: Committable, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED
@@ -355,8 +353,7 @@ class CommittingService:
         """None of the groups that were ready can be committed."""
         process_id, effects = case.process.process_id, Effects()
         self._store.write(lambda db: keep_dropped(db, process_id, dropped.groups, effects, self._clock()))
-        for number, reason in dropped.groups.items():
-            log.warning("group.dropped", process=process_id, task=number, reason=reason)
+        self._tell_dropped(case.process, dropped.groups)
         self._settled(effects)
 
     def _settled(self, effects: Effects) -> None:
@@ -403,6 +400,8 @@ class CommittingService:
         self._store.write(finish)
         if isinstance(error, CheckFailed):
             self._meters.count(metrics.FAILED_CHECKS, case.process.type)
+        if isinstance(error, CommitConflict):
+            self._meters.count(metrics.DROPPED_GROUPS, case.process.type, by=len(case.results))
         failpoint("commit.after_failure")
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
         self._changed()

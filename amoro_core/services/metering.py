@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 
@@ -17,6 +17,7 @@ from amoro_core.model.processes import (
     CommitOutcome,
     OptimizingProcess,
     ProcessStatus,
+    Receipt,
     ResourceGroup,
     TaskStatus,
 )
@@ -111,6 +112,7 @@ class MeteringService:
             self._totals[metrics.DELETES_REMOVED, ()] += max(0, done.delete_files_before - done.delete_files_after)
             self._totals[metrics.BYTES_READ, ()] += done.bytes_before
             self._totals[metrics.ROWS, ()] += done.rows_after
+            self._add(_OF_COMMITS, done)
 
     def _count_maintenance(self, process: OptimizingProcess) -> None:
         if process.is_optimizing:
@@ -122,12 +124,19 @@ class MeteringService:
             kind_word = figure.name.removesuffix("_files_deleted").replace("_", "-")
             if figure.name.endswith("_files_deleted") and kind_word in _KINDS:
                 self._totals[metrics.DELETED, (kind_word,)] += figure.value
-            elif (total := _TOTALS.get(figure.name)) is not None:
+        if process.receipt is not None:
+            self._add(_OF_MAINTENANCE, process.receipt)
+
+    def _add(self, totals: Mapping[str, Metric], receipt: Receipt) -> None:
+        """Add figures of a receipt to the counters named for them."""
+        for figure in receipt.figures:
+            if (total := totals.get(figure.name)) is not None:
                 self._totals[total, ()] += figure.value
 
 
 #: Figures of receipts that are added to counters directly.
-_TOTALS = {
+_OF_COMMITS = {"groups_rebased": metrics.REBASED_GROUPS, "bytes_rebased": metrics.REBASED_BYTES}
+_OF_MAINTENANCE = {
     "bytes_deleted": metrics.DELETED_BYTES,
     "files_failed": metrics.DELETE_FAILURES,
     "mended": metrics.LOST_REFS,
@@ -144,8 +153,8 @@ def _counters(types: Sequence[str]) -> dict[Series, float]:
     kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
     tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
     sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
-    checks = ((metrics.FAILED_CHECKS, (name,)) for name in types)
-    series = (*((metric, ()) for metric in plain), *ended, *maintained, *kinds, *tried, *sent, *checks)
+    named = ((metric, (name,)) for metric in (metrics.FAILED_CHECKS, metrics.DROPPED_GROUPS) for name in types)
+    series = (*((metric, ()) for metric in plain), *ended, *maintained, *kinds, *tried, *sent, *named)
     return dict.fromkeys(series, 0.0)
 
 

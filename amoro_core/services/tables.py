@@ -10,6 +10,7 @@ from types import MappingProxyType
 from amoro_core.actions.contract import Action
 from amoro_core.errors import AmoroError, TableNotFound, TableRefused
 from amoro_core.events import get_logger
+from amoro_core.formats.port import Readable
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import (
     decide_enabled,
@@ -17,6 +18,7 @@ from amoro_core.model.config import (
     is_switched_off,
     parse_config,
 )
+from amoro_core.model.files import TableScan
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.table_lists import Pending
@@ -76,11 +78,13 @@ class TableService:
         clockwork: Clockwork | None = None,
         find_action: Callable[[str], Action] | None = None,
         keeps_series: bool = True,
+        look: Callable[[TableRuntime, Readable, TableScan | None], None] = lambda runtime, table, scan: None,
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
         `clockwork` has the actions that are evaluated with each refresh; `find_action` tells of what processes are for,
-        whose files are left to them; `keeps_series`: whether tables' numbers are kept over time."""
-        self._keeps_series = keeps_series
+        whose files are left to them; `keeps_series`: whether tables' numbers are kept over time; `look` is called
+        for each table whose files were read."""
+        self._keeps_series, self._look = keeps_series, look
         self._find_action = find_action
         self._store = store
         self._clockwork = clockwork or Clockwork((), {})
@@ -267,6 +271,7 @@ class TableService:
                 return Evaluated(spared, runtime.scanned_at)
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         scan, others = table.scan(), self._taken(runtime, loaded)
+        self._look(runtime, table, scan)
         selects = beside(others, loaded.selects)
         found = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)

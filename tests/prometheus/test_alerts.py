@@ -279,6 +279,7 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     told(metrics.CATALOG_UP, 0, "cat", minutes=9): {},
     told(metrics.CERTIFICATE_END, START.timestamp() + 14 * DAY_S): {"AmoroCertificateEnds": {}},
     told(metrics.CERTIFICATE_END, START.timestamp() + 15 * DAY_S): {},
+    told(metrics.LATE_DELETES, 1): {"AmoroLateDeletes": {}},
     told(metrics.LOGIN_FAILURES, 20): {"AmoroLoginFailures": {}},
     told(metrics.LOGIN_FAILURES, 19): {},
     conflicts(11, 9): {"AmoroCommitsConflict": {}},

@@ -19,8 +19,8 @@ from amoro_core.services.groups import GroupChange
 from amoro_core.services.metering import MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
-from tests.engine import writer
-from tests.engine.builders import SCHEMA, row
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
 FULL = OptimizingType.FULL
@@ -102,6 +102,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "task_attempts_total": {("success",), ("failed",), ("lost",), ("given_back",)},
         "commit_attempts_total": {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)},
         "failed_checks_total": set(product(types)),
+        "groups_dropped_total": set(product(types)),
     }
     assert len(samples) == sum(len(labels) for labels in found.values())
 
@@ -327,3 +328,34 @@ def test_a_state_database_that_fails_is_told_as_such(world: World, metering: Met
 
 def values(metering: MeteringService, metric: metrics.Metric) -> dict[tuple[str, ...], float]:
     return {sample.labels: sample.value for sample in metering.read() if sample.name == metric.name}
+
+
+def test_what_was_kept_beside_other_writers_is_counted_and_what_was_not(
+    world: World, metering: MeteringService
+) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(2):
+        writer.append(table, [row(number, "a"), row(10 + number, "a"), row(20 + number, "b")])
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 1)
+    writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: item["id"] == 20)
+    kept = [world.output_of(task).data_files[0] for task in world.tasks(process_id) if "=a" in task.partition]
+    assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    found = told(metering)
+    assert [found[name] for name in ("groups_rebased_total", "rebased_bytes_total", "groups_dropped_total.full")] == [
+        1.0, kept[0].size_bytes, 1.0,
+    ]  # fmt: skip
+
+
+def test_a_process_that_lost_whole_counts_all_its_tasks(world: World, metering: MeteringService) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(2):
+        writer.append(table, [row(number, "a"), row(20 + number, "b")])
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    writer.remove_files(
+        world.catalog.load_table("db.t"), {one.path for one in oracle.live_files(world.catalog.load_table("db.t"))}
+    )
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert told(metering)["groups_dropped_total.full"] == 2.0

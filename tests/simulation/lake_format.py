@@ -23,6 +23,7 @@ from amoro_core.model.commits import (
     Trace,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
+from amoro_core.model.late_deletes import LateDelete
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -138,6 +139,9 @@ class LakeTableAtOnce:
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         return frozenset()
+
+    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
+        return ()
 
     def access(self) -> FileAccess:
         raise NotImplementedError("the core does not ask")

@@ -1,0 +1,219 @@
+"""Deletes by others that came after a commit and name files that it had replaced: told once, with who wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+from amoro_core.iceberg import late_deletes
+from amoro_core.model import metrics
+from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.journal import Event, EventFilter, EventKind
+from amoro_core.model.late_deletes import application_of
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import events
+from tests.engine import oracle, writer, writer3
+from tests.engine.builders import ids, make, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_position_deletes
+from tests.services.world import World
+
+SPARK = {"engine-name": "spark", "engine-version": "4.1", "app-id": "local-17"}
+
+
+def made(world: World, version: int) -> tuple[Table, list[oracle.LiveFile]]:
+    """A table of three files with ten rows each, and these files."""
+    table = make(world.catalog, version)
+    for number in range(3):
+        writer.append(table, [row(10 * number + at) for at in range(10)])
+    return table, oracle.live_files(table)
+
+
+def rewrite(world: World) -> str:
+    """Rewrite all files into one; the process."""
+    process_id = world.begin(OptimizingType.FULL, force=True)
+    world.run_all(process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    refresh(world)
+    return process_id
+
+
+def refresh(world: World) -> list[Event]:
+    """Look at the table as it is now; what was told so far, the oldest first."""
+    table_id = world.table().table_id
+    world.tables.refresh(table_id)
+    wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
+    return world.store.read(lambda db: events.list_newest(db, wanted, None, 100))[::-1]
+
+
+def counted(world: World) -> float:
+    return world.meters.values().get((metrics.LATE_DELETES, ()), 0.0)
+
+
+def delete_first_rows(
+    table: Table, files: Sequence[oracle.LiveFile], kind: str, summary: dict[str, str] = SPARK
+) -> Snapshot:
+    """Delete the first row of each of the files without a look whether they are live."""
+
+    def build(head: Table) -> Change:
+        added: list[DataFile]
+        if kind == "vectors":
+            added = writer3.vectors(head, {file: [0] for file in files})
+        elif kind == "a file for each":
+            added = [write_position_deletes(head, file.spec_id, (), [(file.path, 0)]) for file in files]
+        else:
+            pairs = sorted((file.path, 0) for file in files)
+            added = [write_position_deletes(head, files[0].spec_id, (), pairs, kind == "one file")]
+        return Change(tuple(added), summary=summary)
+
+    made = commit(table, build)
+    assert made is not None
+    return made
+
+
+KINDS = [(2, "a file for each"), (2, "one file"), (2, "one file without bounds"), (3, "vectors")]
+
+
+@pytest.mark.parametrize(("version", "kind"), KINDS)
+def test_deletes_of_replaced_files_are_told_once_with_who_wrote_them(world: World, version: int, kind: str) -> None:
+    table, before = made(world, version)
+    process_id = rewrite(world)
+    replaced_by = world.table_head()
+    assert refresh(world) == []
+    late = delete_first_rows(table, [*before[:2], *oracle.live_files(table.refresh())], kind)
+    assert len(ids(table)) == 29, "only the output's first row is gone"
+    [event] = refresh(world)
+    assert (event.about.table, event.about.process_id) == ("cat.db.t", process_id)
+    assert event.data == {
+        "snapshot": str(late.snapshot_id),
+        "application": "spark 4.1 (app-id local-17)",
+        "files": 2,
+        "replaced_by": str(replaced_by),
+    }
+    assert f"snapshot {late.snapshot_id} of spark 4.1 (app-id local-17) deletes rows of " in event.text
+    assert counted(world) == 1
+    writer.append(table, [row(100)])
+    assert refresh(world) == [event]
+    again = delete_first_rows(table, before[2:], kind, {})
+    assert [one.data["snapshot"] for one in refresh(world)] == [str(late.snapshot_id), str(again.snapshot_id)]
+    assert refresh(world)[-1].data["application"] == "an unknown application"
+    world.restart()
+    writer.append(table, [row(101)])
+    assert len(refresh(world)) == 2
+
+
+@pytest.mark.parametrize(("version", "kind"), KINDS)
+def test_deletes_that_a_commit_has_carried_over_or_that_name_live_files_are_not_told(
+    world: World, version: int, kind: str
+) -> None:
+    table, before = made(world, version)
+    process_id = world.begin(OptimizingType.FULL, force=True)
+    world.run_all(process_id)
+    delete_first_rows(table, before[:2], kind)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert refresh(world) == []
+    delete_first_rows(table, [one for one in oracle.live_files(table.refresh()) if one.content == oracle.DATA], kind)
+    assert refresh(world) == []
+    assert counted(world) == 0
+
+
+def test_a_compaction_of_deletes_that_names_replaced_files_deletes_no_row(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, before = made(world, 2)
+    rewrite(world)
+    monkeypatch.setattr("tests.engine.commits._summary", lambda *_: Summary(Operation.REPLACE))
+    delete_first_rows(table, before, "a file for each")
+    assert refresh(world) == []
+
+
+def test_files_that_were_replaced_long_ago_are_not_looked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, before = made(world, 2)
+    rewrite(world)
+    monkeypatch.setattr(late_deletes, "LOOKS_BACK", timedelta())
+    delete_first_rows(table, before, "a file for each")
+    assert refresh(world) == []
+
+
+def test_a_delete_file_that_is_too_large_or_unreadable_is_not_looked_into(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name live files as well as replaced ones; a large one costs too much to be read for a report."""
+    table, before = made(world, 2)
+    rewrite(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(late_deletes, "MAX_BYTES", 10)
+        delete_first_rows(table, before, "one file")
+        assert refresh(world) == []
+    delete_first_rows(table, before, "one file")
+    [path] = {
+        one.path
+        for one in oracle.live_files(table.refresh())
+        if one.content != oracle.DATA and one.data_sequence == table.metadata.last_sequence_number
+    }
+    Path(path.removeprefix("file://")).write_bytes(b"PAR1")
+    assert refresh(world) == []
+    delete_first_rows(table, before, "a file for each")
+    assert len(refresh(world)) == 1
+
+
+def test_files_that_others_removed_are_their_own_matter(world: World) -> None:
+    table, _ = made(world, 2)
+    rewrite(world)
+    writer.append(table, [row(50), row(51)])
+    theirs = [one for one in oracle.live_files(table.refresh()) if one.record_count == 2]
+    writer.copy_on_write(table, lambda item: item["id"] == 50)
+    delete_first_rows(table, theirs, "a file for each")
+    assert refresh(world) == []
+
+
+def test_deletes_of_before_the_file_was_replaced_are_not_late(world: World) -> None:
+    """The delete names one file that the second commit replaced, and one that is still live."""
+    table, before = made(world, 2)
+    ours = {PROCESS_ID: "p"}
+    first, second, third = before
+    assert commit(table, lambda head: Change(removed_paths=frozenset({first.path}), summary=ours))
+    delete_first_rows(table, [second, third], "one file without bounds")
+    assert commit(table, lambda head: Change(removed_paths=frozenset({second.path}), summary=ours))
+    assert refresh(world) == []
+    delete_first_rows(table, [second, third], "one file without bounds")
+    assert len(refresh(world)) == 1
+
+
+def test_files_that_an_undo_has_put_back_are_live(world: World) -> None:
+    table, before = made(world, 2)
+    begun = world.maintaining.undo(rewrite(world))
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    delete_first_rows(table, before, "a file for each")
+    assert refresh(world) == []
+
+
+def test_files_that_were_taken_back_are_live(world: World) -> None:
+    table, before = made(world, 2)
+    start = world.table_head()
+    rewrite(world)
+    writer.rollback(table, start)
+    delete_first_rows(table, before, "a file for each")
+    assert refresh(world) == []
+    assert ids(table) == [one for one in range(30) if one % 10]
+
+
+@pytest.mark.parametrize(
+    ("summary", "name"),
+    [
+        ({"engine-name": "trino", "trino_query_id": "q1"}, "trino (trino_query_id q1)"),
+        ({"spark.app.id": "app-1"}, "spark.app.id app-1"),
+        ({"flink.job-id": "j1", "app-id": "a1"}, "app-id a1"),
+        ({"engine-name": "flink", "engine-version": "2.1"}, "flink 2.1"),
+        ({"engine-version": "2.1"}, "an unknown application"),
+    ],
+)
+def test_an_application_is_named_as_far_as_the_summary_tells(summary: dict[str, str], name: str) -> None:
+    assert application_of(summary) == name
