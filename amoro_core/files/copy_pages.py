@@ -5,7 +5,6 @@ not carried into an output whose other rows are good.
 """
 
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -35,7 +34,7 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
     """
     first, length = extent(meta)
     at, end, shift = begin, begin + length, first - begin
-    values, nulls, data_pages, encodings = 0, 0, list[tuple[int, int]](), Counter[int]()
+    values, nulls, data_pages, encodings = 0, 0, list[tuple[int, int]](), dict[int, int]()
     try:
         while at < end:
             header, body = content.read(PageHeader, at)
@@ -56,7 +55,7 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
                 data_pages.append((at + shift, after - at))
                 values += count
                 nulls += header.data_page_header_v2.num_nulls if header.type == _DATA_PAGE_V2 else 0
-                encodings[encoding] += 1
+                encodings[encoding] = encodings.get(encoding, 0) + 1
             # To decompress is dear: where bytes have no mark, the first pages must do.
             if meta.codec not in _UNMARKED or at == begin or len(data_pages) == 1:
                 _require_codec(header, page, meta.codec)
@@ -76,12 +75,12 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
         raise NotCopied("its pages are not those that the offset index says")
 
 
-def _encodings(stats: Sequence[Struct]) -> Counter[int]:
+def _encodings(stats: Sequence[Struct]) -> dict[int, int]:
     """The encodings of the data pages, of both versions: not every writer distinguishes them here."""
-    found: Counter[int] = Counter()
+    found: dict[int, int] = {}
     for one in stats:
         if one.page_type != _DICTIONARY_PAGE and one.count:
-            found[one.encoding] += one.count
+            found[one.encoding] = found.get(one.encoding, 0) + one.count
     return found
 
 

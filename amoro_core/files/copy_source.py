@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from amoro_core.files.parquet_format import (
     MAGIC,
@@ -18,10 +19,10 @@ from amoro_core.files.parquet_format import (
     FileMetaData,
     OffsetIndex,
     Struct,
-    decoded,
     encoded,
-    is_known,
 )
+
+S = TypeVar("S", bound=Struct)
 
 _TAIL_BYTES = 8
 _DEEPEST = 100
@@ -64,6 +65,7 @@ class CopySource:
 
     read: Read  # so many bytes at an offset
     content: bytes | None  # the whole file, if it is in memory
+    structs: Bytes | None  # the same
     footer: Struct
     leaves: tuple[Leaf, ...]
     agreement: Agreement
@@ -79,6 +81,12 @@ class CopySource:
         """The number of rows of each row group."""
         return tuple(group.num_rows for group in self.footer.row_groups)
 
+    def struct(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
+        """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
+        if self.structs is not None:
+            return self.structs.known(kind, at, length)
+        return Bytes(self.read(at, length)).known(kind, 0, length)
+
 
 def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
     """The file of that size as a source of copies. Raises NotCopied."""
@@ -90,17 +98,22 @@ def open_source(read: Read, size: int, content: bytes | None = None) -> CopySour
     begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
         raise NotCopied("its marks are not those of a Parquet file")
-    text = read(begin, size - _TAIL_BYTES - begin)
+    length = size - _TAIL_BYTES - begin
+    structs = None if content is None else Bytes(content)
     try:
-        footer = decoded(FileMetaData, text)
-        known = is_known(footer, text)
+        found = (
+            Bytes(read(begin, length)).known(FileMetaData, 0, length)
+            if structs is None
+            else structs.known(FileMetaData, begin, length)
+        )
     except (ValueError, TypeError) as error:
         raise NotCopied(f"its footer can't be read: {error}") from error
-    if not known:
+    if found is None:
         raise NotCopied("its footer has fields that are not known here")
+    footer = found[0]
     try:
         leaves = _leaves(footer.schema)
-        source = CopySource(read, content, footer, leaves, _agreement(footer, len(leaves)))
+        source = CopySource(read, content, structs, footer, leaves, _agreement(footer, len(leaves)))
         _require_sound(source, begin)
     except (TypeError, AttributeError, ValueError) as error:
         raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
@@ -277,20 +290,21 @@ def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tupl
     """The chunk's offset index, and its column index as it is stored; None where it has not both. Raises NotCopied."""
     if not chunk.offset_index_offset:
         return None
-    text = source.read(chunk.offset_index_offset, chunk.offset_index_length)
     try:
-        index = decoded(OffsetIndex, text)
-        known = is_known(index, text)
+        offsets = source.struct(OffsetIndex, chunk.offset_index_offset, chunk.offset_index_length)
+        if offsets is None:
+            raise NotCopied("its offset index is not understood")
+        index = offsets[0]
         firsts = [one.first_row_index for one in index.page_locations]
         pages = len(firsts)
-        if not known or firsts[:1] != [0] or firsts != sorted(set(firsts)) or firsts[-1] >= rows:
+        if firsts[:1] != [0] or firsts != sorted(set(firsts)) or firsts[-1] >= rows:
             raise NotCopied("its offset index is not understood")
         if not chunk.column_index_offset:
             return None
-        text = source.read(chunk.column_index_offset, chunk.column_index_length)
-        columns = decoded(ColumnIndex, text)
-        if not is_known(columns, text):
+        found = source.struct(ColumnIndex, chunk.column_index_offset, chunk.column_index_length)
+        if found is None:
             raise NotCopied("its column index is not understood")
+        columns, text = found
         for one in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
             if one is not None and len(one) != pages:
                 raise NotCopied("its column index has another number of pages")

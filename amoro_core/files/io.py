@@ -51,8 +51,7 @@ class FileAccess:
 
     def read_bytes(self, path: str) -> bytes:
         """The whole file, in one request. Raises DataFileMissing."""
-        place = self._io.require(path, "read")
-        with translated(path), self._io.new_input(place).open() as stream:
+        with translated(path), self._io.new_input(normalise(path)).open() as stream:
             return bytes(stream.read())
 
     def read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
@@ -63,9 +62,8 @@ class FileAccess:
 
     def open_input(self, path: str) -> Any:
         """The file, open and seekable; the caller closes it. Raises DataFileMissing."""
-        place = self._io.require(path, "read")
         with translated(path):
-            return self._io.new_input(place).open()
+            return self._io.new_input(normalise(path)).open()
 
     def size(self, path: str) -> int:
         """The file's length in bytes. Raises DataFileMissing."""

@@ -5,12 +5,14 @@ that nothing is lost; a field that is not set is None. Nothing is checked but th
 field must expect None. What these tables do not know is lost: `is_known` says whether a value is the whole.
 """
 
+from collections.abc import Callable
+from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
 from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TType
-from thrift.transport.TTransport import TMemoryBuffer
 
 #: The marks at the beginning and end of a file, and of one whose footer is encrypted.
 MAGIC, MAGIC_ENCRYPTED = b"PAR1", b"PARE"
@@ -23,13 +25,11 @@ _BYTES = (TType.STRING, "BINARY")
 _Kind = tuple[int, Any]
 
 
-class Struct:
+class Struct(SimpleNamespace):
     """A Thrift struct or union; fields are attributes."""
 
     thrift_spec: ClassVar[tuple[Any, ...]] = ()
-
-    def __init__(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
+    kind: ClassVar[list[Any]]  # the class and its fields, as the codec wants them
 
     if TYPE_CHECKING:
 
@@ -44,11 +44,13 @@ def _struct(name: str, /, **fields: tuple[int, _Kind]) -> type[Struct]:
     spec: list[Any] = [None] * (1 + max((number for number, _ in fields.values()), default=-1))
     for field, (number, (kind, more)) in fields.items():
         spec[number] = (number, kind, field, more, None)
-    return type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
+    made = type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
+    made.kind = [made, made.thrift_spec]
+    return made
 
 
 def _of(kind: type[Struct]) -> _Kind:
-    return TType.STRUCT, [kind, kind.thrift_spec]
+    return TType.STRUCT, kind.kind
 
 
 def _list(element: _Kind) -> _Kind:
@@ -216,22 +218,37 @@ PageHeader = _struct(
 )
 
 
+class _Memory:
+    """Bytes as Thrift's decoder wants them; there are never more."""
+
+    def __init__(self, content: bytes) -> None:
+        self.cstringio_buf = BytesIO(content)
+
+    def cstringio_refill(self, partial: bytes, wanted: int) -> BytesIO:
+        raise EOFError
+
+
+#: Encoding needs no transport.
+_encode: Callable[[Struct, list[Any]], bytes] = TCompactProtocolAccelerated(None, fallback=False)._fast_encode
+
+
 class Bytes:
-    """Bytes from which structs are read one after the other."""
+    """Bytes from which structs are read, wherever they begin."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._transport = TMemoryBuffer(content)
+        memory = _Memory(content)
         # A damaged length must not make room for billions of elements.
         most = {"string_length_limit": len(content), "container_length_limit": len(content)}
-        self._protocol = TCompactProtocolAccelerated(self._transport, fallback=False, **most)
-        self._stream: Any = self._transport.cstringio_buf
+        self._protocol = TCompactProtocolAccelerated(memory, fallback=False, **most)
+        self._decode: Any = self._protocol._fast_decode
+        self._stream = memory.cstringio_buf
 
     def read(self, kind: type[S], at: int) -> tuple[S, int]:
         """The struct that begins there, and where it ends. Raises ValueError for what is none."""
         self._stream.seek(at)
         try:
-            found: S = self._protocol._fast_decode(None, self._protocol, [kind, kind.thrift_spec])
+            found: S = self._decode(None, self._protocol, kind.kind)
         except (TProtocolException, EOFError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"no {kind.__name__} at {at}: {error}") from error
         return found, self._stream.tell()
@@ -239,6 +256,12 @@ class Bytes:
     def is_known(self, value: Struct, at: int, end: int) -> bool:
         """Whether the struct that was read there holds all that the bytes do."""
         return self._content[at:end] == encoded(value)
+
+    def known(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
+        """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
+        found, end = self.read(kind, at)
+        text = encoded(found)
+        return (found, text) if end == at + length and text == self._content[at:end] else None
 
 
 def decoded(kind: type[S], content: bytes) -> S:
@@ -248,10 +271,7 @@ def decoded(kind: type[S], content: bytes) -> S:
 
 def encoded(value: Struct) -> bytes:
     """The struct's bytes."""
-    transport = TMemoryBuffer()
-    protocol = TCompactProtocolAccelerated(transport, fallback=False)
-    found: bytes = protocol._fast_encode(value, [type(value), value.thrift_spec])
-    return found
+    return _encode(value, value.kind)
 
 
 def is_known(value: Struct, content: bytes) -> bool:

@@ -141,12 +141,11 @@ class SplicedOutput(ParquetOutput):
         for part in parts:
             if part.filter is None and b".".join(part.leaf.path) in self._filtered:
                 raise NotCopied("it lacks a bloom filter that the table wants")
-        if self._verifies and source.content is not None:
-            pages, view = Bytes(source.content), memoryview(source.content)
+        if self._verifies and source.content is not None and source.structs is not None:
+            view = memoryview(source.content)
             for part in parts:
-                verify_pages(
-                    pages, view, part.leaf, part.chunk.meta_data, extent(part.chunk.meta_data)[0], _pages_of(part)
-                )
+                meta = part.chunk.meta_data
+                verify_pages(source.structs, view, part.leaf, meta, extent(meta)[0], _pages_of(part))
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):

@@ -167,6 +167,7 @@ class CheckedStream:
     def __init__(self, stream: Any, checkpoint: Callable[[], None] | None) -> None:
         self.checkpoint = checkpoint
         self._stream = stream
+        self._written_bytes = 0
 
     @property
     def closed(self) -> bool:
@@ -177,11 +178,13 @@ class CheckedStream:
         """Write it, unless the checkpoint raises."""
         if self.checkpoint is not None:
             self.checkpoint()
-        return int(self._stream.write(content))
+        written = int(self._stream.write(content))
+        self._written_bytes += written
+        return written
 
     def tell(self) -> int:
         """Bytes written so far."""
-        return int(self._stream.tell())
+        return self._written_bytes
 
     def flush(self) -> None:
         """Pass on what is buffered."""

@@ -31,13 +31,16 @@ from amoro_core.positions import PositionSet
 from amoro_optimizer.rewrite.copying import Account, copy_source
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
+from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
 from amoro_optimizer.rewrite.outputs import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit for rows collected into a row group; encoding needs about as much again.
 _ROW_GROUP_SHARE = 4
+
+#: To ask the system for the memory in use takes longer than many a step.
+_MEMORY_LOOK_S = 0.01
 
 #: A mask of rows, eight to a byte.
 Packed = npt.NDArray[np.uint8]
@@ -69,6 +72,7 @@ def rewrite(
     refuse_unfit(work)
     options = options or writer_options(work.table.properties)
     memory_bytes = budget(memory_limit_bytes)
+    reuse_freed()
     run = Run(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
@@ -160,10 +164,14 @@ class Run:
     rows_done: int = 0
     bytes_read: int = 0
     peak_memory: int = 0
+    _next_look_s: float = 0.0
 
     def checkpoint(self) -> None:
-        """Note the memory in use. Raises AttemptAbandoned when the attempt was cancelled."""
-        self.peak_memory = max(self.peak_memory, resident_bytes())
+        """Note the memory in use now and then. Raises AttemptAbandoned when the attempt was cancelled."""
+        now_s = time.monotonic()
+        if now_s >= self._next_look_s:
+            self.peak_memory = max(self.peak_memory, resident_bytes())
+            self._next_look_s = now_s + _MEMORY_LOOK_S
         if self.is_cancelled():
             raise AttemptAbandoned(f"attempt {self.attempt} was cancelled")
 
@@ -315,12 +323,12 @@ def _write_groups(
     """Write the file's row groups in order: copied if no row is deleted, else decoded unless all are."""
     ends = list(accumulate(copies.rows))
     for number, (rows, end) in enumerate(zip(copies.rows, ends, strict=True)):
-        deleted = mask[end - rows : end]
-        if rows and deleted.all():
+        deleted = np.count_nonzero(mask[end - rows : end])
+        if rows and deleted == rows:
             run.advance(rows)
             continue
         try:
-            if deleted.any():
+            if deleted:
                 raise NotCopied("rows of its row groups are deleted")
             outputs.copy(copies, number, copied, decoder.lineage(number, end - rows, rows))
             run.advance(rows)

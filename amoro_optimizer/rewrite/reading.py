@@ -1,22 +1,24 @@
 """Reads that may take long: small data files are read ahead, and reads are abandoned with their attempt."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
-from itertools import pairwise
+from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from amoro_core.files.io import FileAccess
-from amoro_core.files.opening import SMALL_FILE_BYTES, fetched
+from amoro_core.files.opening import SMALL_FILE_BYTES
 from amoro_core.model.files import DataFile
 
 #: While waiting for a read: the interval of checks whether the attempt was cancelled.
 _LOOK_S = 0.1
-#: Two files are held at once: the one being decoded and the next.
+#: Two files, or as many small ones as make `_TOGETHER_BYTES`, are held twice: those in work and the next.
 _FILE_SHARE = 16
+_TOGETHER_BYTES = 8 << 20
 _LEAST_BYTES = 1 << 20
 
 
@@ -40,9 +42,17 @@ def begun(call: Callable[[], Result]) -> "Future[Result]":
 
 def waited(future: "Future[Result]", checkpoint: Callable[[], None]) -> Result:
     """Wait for the result. `checkpoint` is called meanwhile and may raise; the call then ends unobserved."""
-    while not wait([future], _LOOK_S).done:
+    while not _is_done(future):
         checkpoint()
     return future.result()
+
+
+def _is_done(future: "Future[Result]") -> bool:
+    """Whether the call has ended, after waiting a moment for it."""
+    if not future.done():
+        with suppress(TimeoutError):  # of the waiting: what the call raised is returned
+            future.exception(_LOOK_S)
+    return future.done()
 
 
 class WatchedAccess(FileAccess):
@@ -95,7 +105,7 @@ class _Stream:
 
 
 class ReadAhead:
-    """Fetches data files one ahead in the expected order; an unexpected one is read on demand."""
+    """Fetches small data files ahead in the expected order, some at once; an unexpected one is read on demand."""
 
     def __init__(
         self, access: FileAccess, files: Sequence[DataFile], checkpoint: Callable[[], None], memory_bytes: int
@@ -104,22 +114,40 @@ class ReadAhead:
         self._access = access
         self._checkpoint = checkpoint
         self._most_bytes = max(_LEAST_BYTES, min(SMALL_FILE_BYTES, memory_bytes // _FILE_SHARE))
-        self._next = {one.path: other for one, other in pairwise(files)}
-        self._ahead: tuple[str, Future[bytes | None]] | None = None
+        self._files = files
+        self._places = {file.path: place for place, file in enumerate(files)}
+        self._read: dict[str, bytes] = {}
+        self._ahead: tuple[Sequence[DataFile], Future[dict[str, bytes]]] | None = None
 
     def take(self, file: DataFile) -> bytes | None:
         """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
-        ahead, self._ahead = self._ahead, None
-        future = ahead[1] if ahead is not None and ahead[0] == file.path else self._begin(file)
-        content = waited(future, self._checkpoint)
-        following = self._next.get(file.path)
-        if following is not None:
-            self._ahead = (following.path, self._begin(following))
-        return content
+        if file.size_bytes > self._most_bytes:
+            return None
+        if file.path not in self._read:
+            expected, future = self._expected(file)
+            self._read = waited(future, self._checkpoint)
+            after = self._places.get(expected[-1].path)
+            following = [] if after is None else self._together(after + 1)
+            self._ahead = (following, self._begin(following)) if following else None
+        return self._read.pop(file.path)
 
-    def _begin(self, file: DataFile) -> "Future[bytes | None]":
-        if file.size_bytes <= self._most_bytes:
-            return begun(lambda: fetched(self._access, file, self._most_bytes))
-        streamed: Future[bytes | None] = Future()
-        streamed.set_result(None)
-        return streamed
+    def _expected(self, file: DataFile) -> tuple[Sequence[DataFile], "Future[dict[str, bytes]]"]:
+        """The files that are read with this one: what was begun, if it is the first of these."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and file.path == ahead[0][0].path:
+            return ahead
+        return [file], self._begin([file])
+
+    def _together(self, begin: int) -> Sequence[DataFile]:
+        """Small files from that place on: as many as are read in one go."""
+        found: list[DataFile] = []
+        nbytes = 0
+        for file in islice(self._files, begin, None):
+            nbytes += file.size_bytes
+            if file.size_bytes > self._most_bytes or (found and nbytes > min(_TOGETHER_BYTES, self._most_bytes)):
+                break
+            found.append(file)
+        return found
+
+    def _begin(self, files: Sequence[DataFile]) -> "Future[dict[str, bytes]]":
+        return begun(lambda: {file.path: self._access.read_bytes(file.path) for file in files})
