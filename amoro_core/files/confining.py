@@ -110,16 +110,26 @@ class _RegularInput(InputFile):
             # By its descriptor: by name, another file than the inspected one might be opened.
             open_file = f"{_OPEN_FILES}/{descriptor}"
             if os.path.islink(open_file):
-                require_real(open_file, self._readable, "read", shown=self.location)
+                require_among(os.readlink(open_file), self._readable, "read", "", self.location)
             return PyArrowFile(self.location, open_file, self._source._filesystem).open(seekable)
 
 
-def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "", shown: str = "") -> None:
+def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "") -> None:
     """Raise TableRefused("location") for a local path that links lead outside all prefixes."""
-    real = os.path.realpath(place)
-    if not any(is_within(real, os.path.realpath(normalise(one))) for one in prefixes if is_local(one)):
+    require_among(os.path.realpath(place), prefixes, verb, hint, place)
+
+
+def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, shown: str) -> None:
+    """Raise TableRefused("location") for a local path, free of links, that is outside all prefixes.
+
+    What lies in a prefix as it is written lies in it whatever links it has; only else these are looked up.
+    """
+    local = [normalise(one) for one in prefixes if is_local(one)]
+    if not any(is_within(real, one) for one in local) and not any(
+        is_within(real, os.path.realpath(one)) for one in local
+    ):
         raise TableRefused(
-            f"will not {verb} {shown or place}: links lead to {real}, which is outside the allowed locations",
+            f"will not {verb} {shown}: links lead to {real}, which is outside the allowed locations",
             reason="location",
             hint=hint,
         )
