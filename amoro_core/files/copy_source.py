@@ -6,7 +6,7 @@ not as expected raises `NotCopied` with the reason, and is then decoded.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ S = TypeVar("S", bound=Struct)
 
 _TAIL_BYTES = 8
 _DEEPEST = 100
+#: Page indexes up to this size are read at once, with what lies between them.
+_INDEX_BYTES = 4 << 20
 _REQUIRED, _REPEATED = 0, 2
 #: Room for a bloom filter's header where its length is not told.
 _FILTER_HEADER_BYTES = 64
@@ -65,7 +67,8 @@ class CopySource:
 
     read: Read  # so many bytes at an offset
     content: bytes | None  # the whole file, if it is in memory
-    structs: Bytes | None  # the same
+    structs: Bytes | None  # the same; else its page indexes, if they are few enough
+    structs_at: int  # where these begin in the file
     footer: Struct
     leaves: tuple[Leaf, ...]
     agreement: Agreement
@@ -83,8 +86,8 @@ class CopySource:
 
     def struct(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
-        if self.structs is not None:
-            return self.structs.known(kind, at, length)
+        if self.structs is not None and at >= self.structs_at:
+            return self.structs.known(kind, at - self.structs_at, length)
         return Bytes(self.read(at, length)).known(kind, 0, length)
 
 
@@ -113,12 +116,23 @@ def open_source(read: Read, size: int, content: bytes | None = None) -> CopySour
     footer = found[0]
     try:
         leaves = _leaves(footer.schema)
-        source = CopySource(read, content, structs, footer, leaves, _agreement(footer, len(leaves)))
+        source = CopySource(read, content, structs, 0, footer, leaves, _agreement(footer, len(leaves)))
         _require_sound(source, begin)
+        if structs is None:
+            source = _with_indexes(source, begin)
     except (TypeError, AttributeError, ValueError) as error:
         raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
     _require_trusted(footer.created_by)
     return source
+
+
+def _with_indexes(source: CopySource, end: int) -> CopySource:
+    """The file that is not in memory with its page indexes, read at once: writers put them before the footer."""
+    chunks = [chunk for group in source.footer.row_groups if group.num_rows for chunk in group.columns]
+    begin = min((at for one in chunks for at in (one.offset_index_offset, one.column_index_offset) if at), default=end)
+    if not 0 < end - begin <= _INDEX_BYTES:
+        return source
+    return replace(source, structs=Bytes(source.read(begin, end - begin)), structs_at=begin)
 
 
 def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:

@@ -5,16 +5,17 @@ from contextlib import ExitStack
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.copy_source import CopySource, NotCopied, Read, open_source
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import reading_parquet
 from amoro_core.files.options import WriterOptions
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.rewrite import CopyRule
+from amoro_optimizer.rewrite.reading import WatchedAccess
 
 _MIB = 1 << 20
 
 
 def copy_source(
-    access: FileAccess,
+    access: WatchedAccess,
     data: DataFile,
     content: bytes | None,
     rule: CopyRule,
@@ -38,15 +39,16 @@ def copy_source(
     return source
 
 
-def _reader(access: FileAccess, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
+def _reader(access: WatchedAccess, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
     if content is not None:
         return (lambda at, length: content[at : at + length]), len(content)
-    stream = closing.enter_context(access.open_input(data.path))
+    stream = access.open_stream(data.path)
+    closing.callback(stream.close)
 
     def read(at: int, length: int) -> bytes:
         with reading_parquet(data.path):
             stream.seek(at)
-            return bytes(stream.read(length))
+            return stream.read(length)
 
     return read, data.size_bytes
 

@@ -226,7 +226,7 @@ class Run:
         return self._ahead.take(file.data)
 
     @property
-    def watched(self) -> FileAccess:
+    def watched(self) -> WatchedAccess:
         """Access whose reads end with the attempt."""
         return WatchedAccess(self.access, self.checkpoint)
 

@@ -69,14 +69,17 @@ class WatchedAccess(FileAccess):
         return waited(begun(lambda: self._access.read_range(path, offset, size_bytes)), self._checkpoint)
 
     def open_input(self, path: str) -> Any:
-        stream = waited(begun(lambda: self._access.open_input(path)), self._checkpoint)
-        return pa.PythonFile(_Stream(stream, self._checkpoint), mode="r")
+        return pa.PythonFile(self.open_stream(path), mode="r")
+
+    def open_stream(self, path: str) -> "WatchedStream":
+        """The file, open and seekable; the caller closes it. Raises DataFileMissing."""
+        return WatchedStream(waited(begun(lambda: self._access.open_input(path)), self._checkpoint), self._checkpoint)
 
     def require_readable(self, path: str) -> None:
         self._access.require_readable(path)
 
 
-class _Stream:
+class WatchedStream:
     """A stream whose reads end with the attempt."""
 
     def __init__(self, stream: Any, checkpoint: Callable[[], None]) -> None:
