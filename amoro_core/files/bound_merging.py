@@ -47,7 +47,7 @@ def with_told(
 ) -> ColumnMetrics:
     """The metrics of an output with bounds and NaN counts that hold for copied rows, too.
 
-    `metrics` are by the output's footer, and count NaN values of encoded rows alone. `origins` has for each row group
+    `metrics` are by the output's footer, without bounds, and count NaN values of encoded rows alone. `origins` has for each row group
     the file it was copied from; None: it was encoded. What one input does not tell is not told of the output. A column
     of floating-point numbers whose NaN values were not counted has no bounds: engines that trust bounds would take
     its NaN values to be within them.
@@ -71,9 +71,16 @@ def with_told(
             nans[field_id] = count
         if mode.type in (MetricModeTypes.NONE, MetricModeTypes.COUNTS):
             continue
-        chunks = [(group.column(place), origin) for group, origin in zip(groups, origins, strict=True)]
-        ours = [chunk for chunk, origin in chunks if origin is None and not _only_nulls(chunk)]
-        told = {id(origin): origin.told for chunk, origin in chunks if origin is not None and not _only_nulls(chunk)}
+        ours: list[pq.ColumnChunkMetaData] = []
+        told: dict[int, ColumnMetrics] = {}
+        for group, origin in zip(groups, origins, strict=True):
+            chunk = group.column(place)
+            if _only_nulls(chunk):
+                continue
+            if origin is None:
+                ours.append(chunk)
+            else:
+                told[id(origin)] = origin.told
         own = column_bounds(kind, ours, mode.length) if ours else None
         low = [one.lower_bounds.get(field_id) for one in told.values()] + ([own[0]] if own else [])
         high = [one.upper_bounds.get(field_id) for one in told.values()] + ([own[1]] if own else [])

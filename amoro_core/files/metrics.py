@@ -16,7 +16,12 @@ from amoro_core.model.lineage import LINEAGE_IDS
 
 
 def column_metrics(
-    metadata: pq.FileMetaData, schema: Schema, options: WriterOptions, nan_counts: Mapping[int, int]
+    metadata: pq.FileMetaData,
+    schema: Schema,
+    options: WriterOptions,
+    nan_counts: Mapping[int, int],
+    *,
+    with_bounds: bool = True,
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
     """The metrics of a written file, according to the table's metrics modes, and its split offsets.
 
@@ -42,7 +47,7 @@ def column_metrics(
         statistics = [chunk.statistics for chunk in chunks]
         if all(one is not None and one.has_null_count for one in statistics):
             nulls[field_id] = sum(one.null_count for one in statistics)
-        if mode.type is not MetricModeTypes.COUNTS:
+        if with_bounds and mode.type is not MetricModeTypes.COUNTS:
             found = column_bounds(schema.find_type(field_id), chunks, mode.length)
             for known, bound in zip(bounds, found, strict=True):
                 if bound is not None:

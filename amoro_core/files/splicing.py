@@ -164,7 +164,9 @@ class SplicedOutput(ParquetOutput):
                 size_bytes = self.written_bytes
                 self._stream.close()
             metadata = _checked(self.path, footer, end, [group.num_rows for group in self._groups])
-            metrics, split_offsets = column_metrics(metadata, self._schema, self._options, self._nan_counts)
+            metrics, split_offsets = column_metrics(
+                metadata, self._schema, self._options, self._nan_counts, with_bounds=False
+            )
             metrics = with_told(metrics, metadata, self._schema, self._options, self._origins)
         except BaseException:
             self.discard()
