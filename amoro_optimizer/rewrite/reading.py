@@ -89,13 +89,16 @@ class WatchedStream:
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
+        """So many bytes, or the rest; fewer at the end. Raises what the checkpoint raises."""
         self._reading = begun(lambda: self._stream.read(size))
         return waited(self._reading, self._checkpoint)
 
     def seek(self, position: int, whence: int = 0) -> int:
+        """Go to that position, and return it."""
         return int(self._stream.seek(position, whence))
 
     def tell(self) -> int:
+        """The present position."""
         return int(self._stream.tell())
 
     def close(self) -> None:
