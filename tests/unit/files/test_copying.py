@@ -146,6 +146,25 @@ def test_row_groups_without_rows_are_left_out(tmp_path: Path) -> None:
     assert pq.read_table(written.path).equals(rows)
 
 
+def test_the_page_indexes_of_a_large_file_are_read_at_once(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, write_page_index=True), count=1)
+    content, reads = path.read_bytes(), list[int]()
+
+    def read(at: int, length: int) -> bytes:
+        reads.append(at)
+        return content[at : at + length]
+
+    one = open_source(read, len(content))
+    opened = len(reads)
+    for group in one.footer.row_groups:
+        for leaf, chunk in zip(one.leaves, group.columns, strict=True):
+            assert page_index(one, leaf, chunk, group.num_rows) == page_index(
+                source(path), leaf, chunk, group.num_rows
+            )
+    # The last bytes, the first ones, the footer, all indexes.
+    assert (opened, len(reads)) == (4, 4)
+
+
 def test_a_large_file_is_copied_from_a_stream_as_from_memory(tmp_path: Path) -> None:
     paths = files(tmp_path, partial(by_arrow, write_page_index=True, write_page_checksum=True))
     whole = copied(tmp_path, FLAT, paths, name="whole.parquet")

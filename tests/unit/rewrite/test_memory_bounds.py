@@ -22,6 +22,7 @@ from amoro_core.errors import AttemptAbandoned
 from amoro_optimizer.rewrite.cache import DECODED_DELETES, BoundedCache
 from amoro_optimizer.rewrite.gathering import SpilledKeys, gather
 from amoro_optimizer.rewrite.key_index import ABSENT
+from amoro_optimizer.rewrite.memory import reuse_freed
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory, sweep_spills
 
 from .builders import col, context, data_file, equality_deletes, rows_of, run, task
@@ -244,3 +245,20 @@ def test_a_value_that_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="no"):
         cache.get_or_make("key", fail, 100, lambda: None)
     assert cache.get_or_make("key", lambda: ("value", 5), 100, lambda: None) == "value"
+
+
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+@pytest.mark.parametrize(("named", "expected"), [(None, "jemalloc"), ("system", "system")])
+def test_the_environment_decides_where_arrow_takes_its_memory(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, expected: str
+) -> None:
+    before = pa.default_memory_pool()
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if named:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", named)
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        reuse_freed()
+        assert pa.default_memory_pool().backend_name == expected
+    finally:
+        pa.set_memory_pool(before)

@@ -190,11 +190,13 @@ class Recording(FileAccess):
     def __init__(self, root: Path) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
         self.read: list[str] = []
+        self.readers: list[threading.Thread] = []
         self.has_read = threading.Condition()
 
     def read_bytes(self, path: str) -> bytes:
         with self.has_read:
             self.read.append(path)
+            self.readers.append(threading.current_thread())
             self.has_read.notify_all()
         return super().read_bytes(path)
 
@@ -225,6 +227,17 @@ def test_the_next_file_is_fetched_while_the_one_before_it_is_worked_on(tmp_path:
     assert access.wait_for(*files)
     assert reads.take(files[2]) == content(files[2])
     assert access.read == [file.path for file in files]
+
+
+@pytest.mark.parametrize(("memory_bytes", "together"), [(1, 1), (32 << 20, 3), (1 << 40, 4)])
+def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memory_bytes: int, together: int) -> None:
+    # Of a sixteenth of the memory, and of 8 MiB at most; never less than one file.
+    access, files = Recording(tmp_path), [replace(file, size_bytes=600 << 10) for file in files_of(tmp_path, 5)]
+    reads = ahead(access, files, memory_bytes=memory_bytes)
+
+    assert [reads.take(file) for file in files] == [content(file) for file in files]
+    assert access.read == [file.path for file in files]
+    assert [reader is access.readers[1] for reader in access.readers[1:]] == [number < together for number in range(4)]
 
 
 def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
