@@ -158,9 +158,7 @@ def test_the_page_indexes_of_a_large_file_are_read_at_once(tmp_path: Path) -> No
     opened = len(reads)
     for group in one.footer.row_groups:
         for leaf, chunk in zip(one.leaves, group.columns, strict=True):
-            assert page_index(one, leaf, chunk, group.num_rows) == page_index(
-                source(path), leaf, chunk, group.num_rows
-            )
+            assert page_index(one, leaf, chunk, group.num_rows) == page_index(source(path), leaf, chunk, group.num_rows)
     # The last bytes, the first ones, the footer, all indexes.
     assert (opened, len(reads)) == (4, 4)
 
