@@ -44,7 +44,7 @@ def _struct(name: str, /, **fields: tuple[int, _Kind]) -> type[Struct]:
     spec: list[Any] = [None] * (1 + max((number for number, _ in fields.values()), default=-1))
     for field, (number, (kind, more)) in fields.items():
         spec[number] = (number, kind, field, more, None)
-    made = type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
+    made: type[Struct] = type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
     made.kind = [made, made.thrift_spec]
     return made
 
