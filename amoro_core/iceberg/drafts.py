@@ -20,7 +20,7 @@ from amoro_core.iceberg.list_writing import Listing, write_list
 from amoro_core.iceberg.manifest_writing import existing_entry, write_manifest
 from amoro_core.iceberg.manifests import ManifestHeader, read_manifest
 from amoro_core.iceberg.metadata import metadata_location
-from amoro_core.iceberg.row_ids import first_new_row_id
+from amoro_core.iceberg.row_ids import ROW_IDS_SINCE, first_new_row_id, with_first_row_id
 from amoro_core.model.commits import StagedCommit
 
 MAIN = "main"
@@ -46,8 +46,10 @@ class Draft:
     snapshot_id: int
     sequence_number: int
     read: ManifestReader = read_manifest
+    splices: bool = True  # whether data manifests may be written without decoding them
     written: list[str] = field(default_factory=list)
     own: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)  # of the manifests written, by path
+    spliced: dict[str, ManifestFile] = field(default_factory=dict)  # written without decoding, by path
     numbered: int = 0
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -62,19 +64,40 @@ class Draft:
         self, content: ManifestContent, header: ManifestHeader, entries: Sequence[ManifestEntry]
     ) -> ManifestFile:
         """Write the entries as a new manifest of the snapshot."""
-        path = self.path(f"{self.name}-m{self.numbered}.avro")
-        self.numbered += 1
+        path = self._next_path()
         version = self.table.metadata.format_version
         with translated(path):
             done = write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
         self.own[path] = entries
         return done
 
+    def stored(self, content: bytes, listed: ManifestFile) -> ManifestFile:
+        """Write a new manifest that is encoded already; `listed` describes it but for its path."""
+        path = self._next_path()
+        with translated(path), self.table.io.new_output(path).create(overwrite=True) as target:
+            target.write(content)
+        listed[0] = path
+        self.spliced[path] = listed
+        return listed
+
+    def _next_path(self) -> str:
+        path = self.path(f"{self.name}-m{self.numbered}.avro")
+        self.numbered += 1
+        return path
+
     def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
         """The entries of a manifest to carry over: all of our own manifests', the live ones of others."""
         if file.manifest_path in self.own:
             return self.own[file.manifest_path]
+        if file.manifest_path in self.spliced:
+            # Each entry has its own row id; none has one where the manifest has none.
+            has_ids = self.table.metadata.format_version >= ROW_IDS_SINCE
+            return read_manifest(self.table.io, with_first_row_id(file, 0 if has_ids else None)).entries
         return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
+
+    def is_own(self, path: str) -> bool:
+        """Whether the manifest was written for this snapshot."""
+        return path in self.own or path in self.spliced
 
     def drop(self, path: str) -> None:
         """Delete a manifest of our own that was merged into another."""

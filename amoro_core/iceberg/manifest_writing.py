@@ -178,7 +178,7 @@ def write_manifest(
         file_schema=entry_schema(format_version, header.partition_type),
         record_schema=entry_schema(RECORD_VERSION, header.partition_type),
         schema_name="manifest_entry",
-        metadata=_metadata(format_version, content, header),
+        metadata=manifest_metadata(format_version, content, header),
     ) as writer:
         for block in _blocks(entries):
             writer.write_block(list(block))
@@ -208,7 +208,8 @@ def _blocks(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry
         yield entries[start : start + ENTRIES_IN_A_BLOCK]
 
 
-def _metadata(format_version: TableVersion, content: ManifestContent, header: ManifestHeader) -> dict[str, str]:
+def manifest_metadata(format_version: TableVersion, content: ManifestContent, header: ManifestHeader) -> dict[str, str]:
+    """The metadata of a manifest file beside the schema of its entries."""
     schema_id = header.schema_id
     if schema_id is None:
         schema_id = str(json.loads(header.schema_json).get("schema-id", 0))

@@ -7,7 +7,6 @@ from enum import Enum
 from io import BytesIO
 from typing import Any
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO, InputFile, InputStream
@@ -21,6 +20,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import NestedField, StructType
 
@@ -79,8 +79,8 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
     with reading_manifest(manifest), open_manifest(io, manifest) as reader:
-        header = _header_of(reader, manifest)
-        entries = (_inherit_from_manifest(entry, manifest) for entry in reader)
+        header = header_of(reader.header.meta, reader.schema, manifest)
+        entries = (with_inherited_numbers(entry, manifest) for entry in reader)
         return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
 
 
@@ -115,6 +115,11 @@ def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
         raise ValueError(f"a record is expected, not {record}")
     there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
     return [(-1 if at is None else at, one) for at, one in there]
+
+
+def with_inherited_numbers(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
+    """The entry, with the snapshot id and the sequence numbers that it inherits from its manifest."""
+    return _inherit_from_manifest(entry, manifest)
 
 
 @contextmanager
@@ -162,10 +167,10 @@ def _translated(error: Exception, what: str, path: str) -> Exception:
     return UnreadableFile(f"the {what} {path} can't be read: {said(error)}")
 
 
-def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> ManifestHeader:
-    meta = reader.header.meta
+def header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:
+    """The header of a manifest with that metadata and schema of entries. Raises KeyError, StopIteration, ValueError."""
     # The file's own type: the table's current schema may lack the partition's source column.
-    partition = next(field for field in data_file_fields(reader.schema) if field.field_id == PARTITION).field_type
+    partition = next(field for field in data_file_fields(schema) if field.field_id == PARTITION).field_type
     if not isinstance(partition, StructType):
         raise ValueError(f"the partition has the type {partition}")
     return ManifestHeader(

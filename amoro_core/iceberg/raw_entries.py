@@ -73,6 +73,8 @@ class Layout:
     """How entries of one schema are stored."""
 
     avro: Mapping[str, Any]
+    entry: Reader
+    own: tuple[bool, ...]  # of an entry's own fields before its file, whether each may be null
     at: Mapping[str, int]  # the place of each field in the values of an entry, -1 where it is not stored
     runs: tuple[_Run, ...]
     partition: Reader
@@ -109,7 +111,8 @@ def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[i
 def layout_of(avro_schema: str) -> Layout:
     """The layout of entries of that schema. Raises ValueError for one whose entries are stored in another order."""
     avro = json.loads(avro_schema)
-    fields = stored_fields(entry_reader(avro))
+    entry = entry_reader(avro)
+    fields = stored_fields(entry)
     if [at for at, _ in fields] != [*(IN_ENTRY[name] for name in _ENTRY_FIELDS), IN_ENTRY["data_file"]]:
         raise ValueError("the fields of entries are in another order")
     inner = stored_fields(fields[-1][1])
@@ -119,6 +122,8 @@ def layout_of(avro_schema: str) -> Layout:
     partition = inner[stored.index("partition") - len(own)][1]
     return Layout(
         avro,
+        entry,
+        tuple(field.is_optional for field in own),
         dict.fromkeys((*_ENTRY_FIELDS, *FILE_FIELDS), -1) | {name: at for at, name in enumerate(stored)},
         ((0, tuple(own)), *_runs([_field(reader) for _, reader in inner], len(own))),
         partition,

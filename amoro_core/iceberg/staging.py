@@ -16,8 +16,9 @@ from amoro_core.iceberg.counting import ChangeCounts
 from amoro_core.iceberg.drafts import FORMAT_VERSIONS, MAIN, Draft, totals
 from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
 from amoro_core.iceberg.manifest_writing import added_entry, counted, deleted_entry, existing_entry, new_header
-from amoro_core.iceberg.manifests import Manifest, ManifestHeader, read_list, read_manifest
+from amoro_core.iceberg.manifests import Manifest, ManifestHeader, read_bytes, read_list, read_manifest
 from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings, within_budget
+from amoro_core.iceberg.spliced_manifests import Source, Spliced, splice
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
@@ -32,19 +33,21 @@ def stage(
     *,
     read: ManifestReader = read_manifest,
     merge: bool = True,
+    splices: bool = True,
 ) -> StagedCommit:
     """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
 
-    With `merge`, small manifests are merged according to the table's properties. Nothing is visible before the commit
-    is sent; on failure the files written are deleted. Raises CommitConflict when the table has another head, or does
-    not have each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
+    With `merge`, small manifests are merged according to the table's properties; with `splices`, data manifests that
+    lose files are not decoded where they need not be. Nothing is visible before the commit is sent; on failure what was
+    written is deleted. Raises CommitConflict when the table has another head, or does not have each removed file
+    exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
     if metadata.format_version not in FORMAT_VERSIONS:
         raise ValueError(f"format {metadata.format_version} can't be written")
     settings = merge_settings(metadata.properties) if merge else MergeSettings(enabled=False)
-    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read)
+    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read, splices)
     _require_older(content, metadata, draft.sequence_number)
     try:
         return _stage(draft, head, content, summary, settings)
@@ -131,20 +134,39 @@ def _kept(
             continue
         may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)
         if not is_counted(file) or may_hold:
-            manifest = draft.read(io, file)
-            gone = _removed(draft, manifest, removals)
+            file, gone = _rest(draft, file, removals)
             found.update(identity_of(entry.data_file) for entry in gone)
             for entry in gone:
                 metrics.remove_file(entry.data_file)
-            if gone:
-                done.append(_without(draft, manifest, gone))
-                continue
-            file = counted(manifest)
         done.append(file)
     for part, removed in removals.items():
         if found[part] != 1:
             raise CommitConflict(f"{removed.path} is live {found[part]} times on the head, so it can't be replaced")
     return done
+
+
+Removals = Mapping[DeleteIdentity, DataFile | DeleteFile]
+
+
+def _rest(draft: Draft, file: ManifestFile, removals: Removals) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
+    """The manifest without the removed files, itself if it has none of them, and their entries."""
+    spliced = _spliced(draft, file, removals) if draft.splices and is_counted(file) else None
+    if spliced is not None:
+        return draft.stored(spliced.content, spliced.listed) if spliced.gone else file, spliced.gone
+    manifest = draft.read(draft.table.io, file)
+    gone = _removed(draft, manifest, removals)
+    return _without(draft, manifest, gone) if gone else counted(manifest), gone
+
+
+def _spliced(draft: Draft, file: ManifestFile, removals: Removals) -> Spliced | None:
+    if file.content != ManifestContent.DATA:
+        return None
+    metadata = draft.table.metadata
+    types = partition_types(metadata, metadata.specs()[file.partition_spec_id])
+    data = read_bytes(draft.table.io, file)
+    source = Source(file, data, types, metadata.format_version, draft.snapshot_id)
+    paths = frozenset(part.path for part in removals)
+    return splice(source, paths, lambda manifest: _removed(draft, manifest, removals))
 
 
 def is_counted(file: ManifestFile) -> bool:
@@ -194,9 +216,7 @@ def require_one_vector(content: CommitContent, head: Head) -> None:
             )
 
 
-def _removed(
-    draft: Draft, manifest: Manifest, removals: Mapping[DeleteIdentity, DataFile | DeleteFile]
-) -> list[ManifestEntry]:
+def _removed(draft: Draft, manifest: Manifest, removals: Removals) -> list[ManifestEntry]:
     """The manifest's live entries to remove. Raises CommitConflict for one that differs from what was validated."""
     metadata = draft.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
@@ -240,7 +260,7 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
         entries = [entry for one in some for entry in draft.entries(one)]
         done.append(draft.manifest(some[0].content, header, entries))
         for one in some:
-            if one.manifest_path in draft.own:
+            if draft.is_own(one.manifest_path):
                 draft.drop(one.manifest_path)
     return done
 
