@@ -96,13 +96,15 @@ def read_keys(
     schema: Schema,
     mapping: NameMapping | None,
     checkpoint: Callable[[], None],
+    once_unknown: Collection[int] = (),
 ) -> KeyTable:
     """The keys of an equality delete file in the types of `schema`, the table's plus dropped columns.
 
+    `once_unknown`: columns that had the type unknown when it may have been written; it may lack these, which are null.
     Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
     """
     ids = key_ids(delete)
-    parts = list(key_batches(access, delete, schema, mapping, checkpoint))
+    parts = list(key_batches(access, delete, schema, mapping, checkpoint, once_unknown))
     columns = tuple(pa.chunked_array([part[index] for part in parts]) for index in range(len(ids))) if parts else ()
     return KeyTable(ids, columns, sum(len(part[0]) for part in parts))
 
@@ -121,6 +123,7 @@ def key_batches(
     schema: Schema,
     mapping: NameMapping | None,
     checkpoint: Callable[[], None],
+    once_unknown: Collection[int] = (),
 ) -> Iterator[tuple[pa.Array, ...]]:
     """The keys of an equality delete file batch by batch; otherwise like `read_keys`."""
     ids = key_ids(delete)
@@ -129,7 +132,7 @@ def key_batches(
         _check_count(source, delete)
         projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
         unwritten = {field_id for field_id in ids if isinstance(schema.find_type(field_id), UnknownType)}
-        missing = set(ids) - held_ids(projection, source.schema) - unwritten
+        missing = set(ids) - held_ids(projection, source.schema) - unwritten - set(once_unknown)
         if missing:
             raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")
         for _, batch in source.batches(projection.columns):

@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import NestedField, StructType, UnknownType
 
 from amoro_core.errors import TableRefused
 from amoro_core.files import partitions
@@ -124,6 +124,19 @@ def context(
         sort_order_json=None if (order := metadata.sort_order()).is_unsorted else order.model_dump_json(),
         properties=write_properties(properties),
         read_locations=tuple(readable),
+        once_unknown=_once_unknown(metadata, compared),
+    )
+
+
+def _once_unknown(metadata: TableMetadata, compared: Iterable[int]) -> tuple[int, ...]:
+    """The compared fields that have the type unknown in any schema; that type is not written to files."""
+    return tuple(
+        field_id
+        for field_id in sorted(set(compared))
+        if any(
+            field_id in schema.field_ids and isinstance(schema.find_type(field_id), UnknownType)
+            for schema in metadata.schemas
+        )
     )
 
 

@@ -26,6 +26,7 @@ class TableContext:
     sort_order_json: str | None
     properties: Mapping[str, str]  # the table's properties that concern a writer (write.*)
     read_locations: tuple[str, ...]  # prefixes below which inputs may lie
+    once_unknown: tuple[int, ...] = ()  # ids of compared columns that had the type unknown: deletes may lack them
 
 
 @dataclass(frozen=True, slots=True)

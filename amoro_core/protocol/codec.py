@@ -271,6 +271,7 @@ def _encode_context(table: TableContext) -> pb.TableContext:
         sort_order_json=table.sort_order_json,
         properties=table.properties,
         read_locations=table.read_locations,
+        once_unknown=table.once_unknown,
     )
 
 
@@ -289,6 +290,7 @@ def _decode_context(message: pb.TableContext) -> TableContext:
         sort_order_json=message.sort_order_json if message.HasField("sort_order_json") else None,
         properties=dict(message.properties),
         read_locations=tuple(message.read_locations),
+        once_unknown=tuple(message.once_unknown),
     )
 
 

@@ -399,6 +399,7 @@ class TableContext(_message.Message):
     SORT_ORDER_JSON_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     READ_LOCATIONS_FIELD_NUMBER: _builtins.int
+    ONCE_UNKNOWN_FIELD_NUMBER: _builtins.int
     catalog: _builtins.str
     table: _builtins.str
     table_uuid: _builtins.str
@@ -424,6 +425,10 @@ class TableContext(_message.Message):
     def read_locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """prefixes below which inputs may lie"""
 
+    @_builtins.property
+    def once_unknown(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ids of compared columns that had the type unknown: deletes may lack them"""
+
     def __init__(
         self,
         *,
@@ -440,10 +445,11 @@ class TableContext(_message.Message):
         sort_order_json: _builtins.str | None = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         read_locations: _abc.Iterable[_builtins.str] | None = ...,
+        once_unknown: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_name_mapping_json", b"_name_mapping_json", "_sort_order_json", b"_sort_order_json", "name_mapping_json", b"name_mapping_json", "sort_order_json", b"sort_order_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_name_mapping_json", b"_name_mapping_json", "_sort_order_json", b"_sort_order_json", "catalog", b"catalog", "data_location", b"data_location", "dropped_fields_json", b"dropped_fields_json", "format_version", b"format_version", "location", b"location", "name_mapping_json", b"name_mapping_json", "properties", b"properties", "read_locations", b"read_locations", "schema_json", b"schema_json", "sort_order_json", b"sort_order_json", "spec_json", b"spec_json", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_name_mapping_json", b"_name_mapping_json", "_sort_order_json", b"_sort_order_json", "catalog", b"catalog", "data_location", b"data_location", "dropped_fields_json", b"dropped_fields_json", "format_version", b"format_version", "location", b"location", "name_mapping_json", b"name_mapping_json", "once_unknown", b"once_unknown", "properties", b"properties", "read_locations", b"read_locations", "schema_json", b"schema_json", "sort_order_json", b"sort_order_json", "spec_json", b"spec_json", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__name_mapping_json: _TypeAlias = _typing.Literal["name_mapping_json"]  # noqa: Y015
     _WhichOneofArgType__name_mapping_json: _TypeAlias = _typing.Literal["_name_mapping_json", b"_name_mapping_json"]  # noqa: Y015

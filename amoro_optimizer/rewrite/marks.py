@@ -169,7 +169,10 @@ class Marks:
             self._access.require_readable(delete.path)
             if delete.record_count * self._key_width(chain.ids) > self._cache_bytes // _CACHED_SHARE:
                 self._read.add(index)
-                for columns in key_batches(self._access, delete, self._schema, self._mapping, self._checkpoint):
+                unknown = self._work.table.once_unknown
+                for columns in key_batches(
+                    self._access, delete, self._schema, self._mapping, self._checkpoint, unknown
+                ):
                     yield columns, level
             else:
                 yield from parts_of(self._cached_keys(index), level)
@@ -179,7 +182,8 @@ class Marks:
 
         def read() -> tuple[KeyTable, int]:
             self._read.add(index)
-            table = read_keys(self._access, delete, self._schema, self._mapping, self._checkpoint)
+            unknown = self._work.table.once_unknown
+            table = read_keys(self._access, delete, self._schema, self._mapping, self._checkpoint, unknown)
             return table, table.nbytes
 
         types = str(key_schema(self._schema, delete.equality_ids))

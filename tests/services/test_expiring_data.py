@@ -53,7 +53,7 @@ KINDS: dict[str, PrimitiveType] = {
 }
 
 
-def make(world: World, kind: str = "timestamp", partitioned: bool = True, **properties: str) -> Table:
+def make(world: World, kind: str = "timestamp", partitioned: bool = True, version: int = 2, **properties: str) -> Table:
     schema = Schema(
         NestedField(1, "id", IntegerType(), required=False),
         NestedField(2, "ts", LongType(), required=False),
@@ -62,7 +62,7 @@ def make(world: World, kind: str = "timestamp", partitioned: bool = True, **prop
     by = IdentityTransform() if kind in ("string", "date") else DayTransform()
     spec = PartitionSpec(PartitionField(3, 1000, by, "op_day")) if partitioned else UNPARTITIONED_PARTITION_SPEC
     world.now = NOW
-    return writer.make_table(world.catalog, "db.t", schema, spec, properties={**BASE, **properties})
+    return writer.make_table(world.catalog, "db.t", schema, spec, version, {**BASE, **properties})
 
 
 def record(table: Table, id_: int, time: str) -> dict[str, Any]:

@@ -146,6 +146,24 @@ def test_columns_of_the_type_unknown_are_left_out_of_new_files(world: World, cat
     assert columns_of(table) == {("id",)}
 
 
+def test_deletes_by_a_column_that_was_unknown_go_on_deleting_where_it_is_null(
+    world: World, catalog: SqlCatalog
+) -> None:
+    table = make(catalog, NestedField(2, "u", UnknownType(), required=False))
+    fill(table, *({} for _ in range(4)))
+    writer.row_delta(table, equality_deletes=[(["u", "id"], [{"u": None, "id": 1}, {"u": None, "id": 11}])])
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("u", LongType())
+    fill(table, {"u": 5}, {}, first=20)
+    writer.row_delta(table, equality_deletes=[(["u", "id"], [{"u": 5, "id": 200}, {"u": None, "id": 0}])])
+    context = world.tables_of.open(parse_table("cat.db.t")).context(0)
+    assert context.once_unknown == (2,)
+
+    optimize(world, table)
+
+    assert columns_of(table) == {("id", "u")}
+
+
 @pytest.mark.parametrize("kind", [TimestampType(), TimestampNanoType()])
 def test_dates_that_became_timestamps_are_rewritten_as_such(
     world: World, catalog: SqlCatalog, kind: IcebergType

@@ -106,6 +106,29 @@ def test_columns_of_the_type_unknown_are_not_written_and_are_null_as_keys(tmp_pa
     assert {1, 5, 8}.isdisjoint(written.metrics.column_sizes)
 
 
+@pytest.mark.parametrize("held", [False, True], ids=["left out", "held as null"])
+def test_a_delete_by_a_column_that_was_unknown_deletes_the_rows_in_which_it_is_null(tmp_path: Path, held: bool) -> None:
+    """The column got a type since: that of the delete file says nothing, the table's history says what it was."""
+    schema = Schema(NestedField(1, "was", LongType()), NestedField(2, "n", LongType()))
+    typed, plain = [col("was", pa.int64(), 1), col("n", pa.int64(), 2)], [col("n", pa.int64(), 2)]
+    before = data_file(tmp_path, plain, {"n": [1, 2, 2]})
+    after = data_file(tmp_path, typed, {"was": [0, None, None], "n": [2, 2, 3]})
+    keys = (
+        equality_deletes(tmp_path, [1, 2], [col("was", pa.null(), 1), *plain], {"was": [None], "n": [2]})
+        if held
+        else equality_deletes(tmp_path, [1, 2], plain, {"n": [2]})
+    )
+    work = task(context(tmp_path, schema), [before, after], [keys])
+    if not held:
+        with pytest.raises(UnreadableFile, match=r"lacks the key columns \[1\]"):
+            run(work)
+
+    output = run(replace(work, table=replace(work.table, once_unknown=(1,))))
+
+    written = [row for file in output.data_files for row in pq.read_table(file.path).to_pylist()]
+    assert written == [{"was": None, "n": 1}, {"was": 0, "n": 2}, {"was": None, "n": 3}]
+
+
 def test_a_column_that_was_unknown_takes_any_type(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "was", StructType(NestedField(3, "x", LongType()))))
     file = data_file(tmp_path, [col("n", pa.int64(), 1), col("was", pa.null(), 2)], {"n": [1], "was": [None]})
