@@ -245,11 +245,12 @@ def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
     gone = scanned.files[0].data
     content = CommitContent((1,), (gone,), (), (), ())
     head = found.head(scanned.snapshot_id)
+    lists = [found.stage(head, content, {}).manifest_list]
     for manifest in table.refresh().current_snapshot().manifests(table.io):
-        # The one that loses the file is read as it is stored, to carry over the rest of its entries.
+        # The one that loses the file is read each time as it is stored, to carry over the rest of its entries.
         if {entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries} != {gone.path}:
             Path(manifest.manifest_path.removeprefix("file://")).unlink()
-    lists = [found.stage(head, content, {}).manifest_list for _ in range(2)]
+    lists.append(found.stage(head, content, {}).manifest_list)
     assert [len(read_list(table.io, one)) for one in lists] == [1, 3]
 
 
