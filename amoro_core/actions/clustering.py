@@ -60,7 +60,7 @@ class Cluster:
             return ClusterVerdict(False, why), None
         verdict = plan_clustering(_facts(table, situation), config, _asked(request))
         named = tuple(replace(one, path=table.partition_path(one.key)) for one in verdict.partitions)
-        verdict = replace(verdict, partitions=named, notes=(*verdict.notes, *_notes(config)))
+        verdict = replace(verdict, partitions=named, notes=(*verdict.notes, *_notes(config, request)))
         if verdict.plan is None:
             return verdict, None
         return verdict, _plan(table, situation, config, request, verdict, verdict.plan)
@@ -107,9 +107,9 @@ class Cluster:
         )
 
 
-def _notes(config: ClusteringConfig) -> tuple[str, ...]:
+def _notes(config: ClusteringConfig, request: Request) -> tuple[str, ...]:
     """What people should know of a plan whose groups do not give way."""
-    if config.update_strategy is not UpdateStrategy.CARRY_OVER:
+    if config.update_strategy is not UpdateStrategy.CARRY_OVER or request.cluster.shows:
         return ()
     most = config.carry_over_max_rows
     return (f"rows that others delete by position meanwhile are deleted in the outputs, at most {most} of a group",)

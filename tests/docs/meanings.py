@@ -119,7 +119,7 @@ PROPERTIES = {
     "self-optimizing.cluster.seal-bytes": "a group of this size is sealed: it is not rewritten for new files; unset: 32 × target size",
     "self-optimizing.cluster.tier-fanout": "number of sealed groups of one tier, with overlapping ranges, that are merged into one of the next; `0`: never",
     "self-optimizing.cluster.relayout": "cluster groups of an older layout again; otherwise they stay as they are",
-    "self-optimizing.cluster.update-strategy": "if others delete rows of a group meanwhile: `give-way` (the group is dropped), "
+    "self-optimizing.cluster.update-strategy": "if others delete rows of a group by position meanwhile: `give-way` (the group is dropped), "
     "`reject` (cooperating writers are refused), `carry-over` (the deletes are carried over to the outputs)",
     "self-optimizing.cluster.carry-over.max-rows": "deleted rows of a group that are looked up in its outputs, at most; with more the group is dropped",
     "self-optimizing.cluster.partial-progress": "commit groups as they finish; `false`: one commit for the whole plan",

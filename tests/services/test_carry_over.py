@@ -1,4 +1,4 @@
-"""`update-strategy=carry-over`: rows that others delete while their group is put in order are hidden in its outputs."""
+"""`update-strategy=carry-over`, the default: rows that others delete meanwhile are hidden in their group's outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from amoro_core.model.commits import Group
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.positions import PositionSet
 from amoro_core.store import commits, process_plans
-from tests.engine import oracle
+from tests.engine import oracle, writer, writer3
 from tests.engine.builders import row
 from tests.model.hidden import require_hidden
 from tests.model.lake import Lake, ids_are
@@ -38,7 +38,6 @@ from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 
 BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
-CARRY_OVER = {"self-optimizing.cluster.update-strategy": "carry-over"}
 
 
 class Killed(BaseException):
@@ -48,7 +47,7 @@ class Killed(BaseException):
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
 def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
     """Six files of ten rows."""
-    made = Lake.created(catalog, request.param, properties=CARRY_OVER)
+    made = Lake.created(catalog, request.param)
     for number in range(6):
         made.append([row(10 * number + at) for at in range(10)])
     return made
@@ -111,7 +110,7 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: Worl
     lake.require()
 
 
-def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for(
+def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_is_told_now(
     world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.delete_positions(ids_are(1, 2))
@@ -119,6 +118,7 @@ def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for(
     process_id = cluster_with(world, Grouping())
     asked = looked_up(monkeypatch)
     lake.delete_positions(ids_are(3))
+    lake.compact_position_deletes()
     work_on(world, process_id, clusterer(world), work=ordered)
     assert [rows for one in asked for rows in one.values()] == [[3]]
     assert world.status(process_id) is ProcessStatus.SUCCESS
@@ -213,7 +213,7 @@ def test_beside_a_writer_that_deletes_random_rows_after_each_task_all_work_is_ke
     tmp_path: Path, version: int
 ) -> None:
     """Planned, clustered and committed as by the service; what was written before is clustered again each time."""
-    world = made_table(tmp_path, files=4, version=version, width=20, more=CARRY_OVER)
+    world = made_table(tmp_path, files=4, version=version, width=20)
     other, tasks = Writer(world.catalog.load_table("db.t"), version, files=4), 0
 
     def after_task() -> None:
@@ -241,3 +241,37 @@ def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_
     undo(world, process_id)
     assert files_of(lake.table.refresh()) == before
     lake.require()
+
+
+def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(
+    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was found for the first, before an attempt that lost, is not found again for the second."""
+    lake.append([row(99), row(99), row(99)])
+    lake.append([row(200)])
+    path = next(one.path for one in lake.placed() if one.record["id"] == 99)
+
+    def delete(position: int) -> None:
+        if lake.version == 3:
+            writer3.delete_positions(lake.table, {path: [position]})
+        else:
+            writer.row_delta(lake.table, position_deletes=[(path, [position])], per_file=True)
+
+    process_id = cluster_with(world, Grouping())
+    waiting, send = [2], IcebergTable.send
+
+    def late(table: IcebergTable, payload: bytes) -> None:
+        if b"add-sort-order" not in payload and waiting:
+            delete(waiting.pop())
+        send(table, payload)
+
+    optimizer = clusterer(world)
+    delete(0)
+    work_on(world, process_id, optimizer, 2, ordered)
+    monkeypatch.setattr(IcebergTable, "send", late)
+    work_on(world, process_id, optimizer, work=ordered)
+    assert not waiting
+    assert world.status(process_id) is ProcessStatus.SUCCESS
+    left = [one.record["id"] for one in oracle.live_rows_with_positions(lake.table.refresh())]
+    assert (len(left), left.count(99)) == (62, 1)
+    assert require_hidden(lake.table, process_id) == 2

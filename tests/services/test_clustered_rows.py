@@ -24,6 +24,7 @@ from tests.services.clustered import Grouping, cluster_with, clusterer, unsorted
 from tests.services.world import World
 
 SEND = IcebergTable.send
+GIVE_WAY = {"self-optimizing.cluster.update-strategy": "give-way"}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) 
     home = tmp_path / "home"
     home.mkdir()
     made = World(home, catalog)
-    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)
+    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=GIVE_WAY)
     for number in range(4):
         writer.append(table, [row(number, "a")])
     yield made

@@ -144,6 +144,7 @@ def test_no_more_commits_than_the_property_allows(world: World) -> None:
 
 
 def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committed(world: World) -> None:
+    with_property(world, {"self-optimizing.cluster.update-strategy": "give-way"})
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     table = world.catalog.load_table("db.t")

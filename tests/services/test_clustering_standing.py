@@ -72,7 +72,8 @@ def inputs_of(world: World, process_id: str, number: int) -> tuple[str, ...]:
 @pytest.mark.parametrize("partial_progress", ["true", "false"])
 def test_a_receipt_counts_groups_that_were_committed_and_dropped(world: World, partial_progress: str) -> None:
     """A group gives way after its work was done, and one before it was begun."""
-    with_property(world, {"self-optimizing.cluster.partial-progress": partial_progress})
+    gives_way = {"self-optimizing.cluster.update-strategy": "give-way"}
+    with_property(world, {**gives_way, "self-optimizing.cluster.partial-progress": partial_progress})
     process_id = cluster_with(world, Grouping())
     optimizer, table = clusterer(world), world.catalog.load_table("db.t")
     first, third = (inputs_of(world, process_id, number) for number in (1, 3))

@@ -404,6 +404,7 @@ class Simulation:
             "self-optimizing.cluster.partial-progress": self.chance.choice(("true", "true", "false")),
             "self-optimizing.cluster.partial-progress.max-commits": self.chance.choice(("1", "2", "10")),
             "self-optimizing.cluster.plan-ttl": "10min",
+            "self-optimizing.cluster.update-strategy": "give-way",  # its optimizers put no rows into another order
             "tag.auto-create.enabled": self.chance.choice(("true", "false")),
             "tag.auto-create.trigger.period": "hourly",
             "tag.auto-create.trigger.max-delay.minutes": "0",

@@ -152,7 +152,7 @@ class ClusteringConfig:
     seal_bytes: int | None = declared(f"{PREFIX}seal-bytes", "", unless_empty(size))  # None: 32 × target
     tier_fanout: int = declared(f"{PREFIX}tier-fanout", "4", _fanout)  # 0: sealed groups stay for ever
     relayout: bool = declared(f"{PREFIX}relayout", "false", boolean)
-    update_strategy: UpdateStrategy = declared(f"{PREFIX}update-strategy", "give-way", _word(UpdateStrategy))
+    update_strategy: UpdateStrategy = declared(f"{PREFIX}update-strategy", "carry-over", _word(UpdateStrategy))
     carry_over_max_rows: int = declared(f"{PREFIX}carry-over.max-rows", "100000", whole(0))
     partial_progress: bool = declared(f"{PREFIX}partial-progress", "true", boolean)
     partial_progress_max_commits: int = declared(f"{PREFIX}partial-progress.max-commits", "10", whole(1))
