@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from amoro_core.model.clustering import ClusterOptions
+from tests.model.hidden import require_hidden
 
 from .catalogs import SharedCatalog
 from .clustering import cluster_table
 from .java_writer import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, snapshots
-from .rows import spark_rows
+from .rows import Rows, spark_rows
 from .tables import MERGE_ON_READ, make_equality_table, make_mixed_table
+from .test_vectors import insert, make
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +87,31 @@ def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_fil
     spark.sql(f"DELETE FROM {table} WHERE id = {POINTS[3]}")
     left = spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
     assert left == count - sum(found for row, found in rows.items() if row[0] == POINTS[3])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, version: int
+) -> None:
+    table = make(catalog, f"meanwhile_{version}", version, f", {SMALL}")
+    for first in range(0, 600, 100):
+        insert(catalog, table, first, 100)
+    spark.sql(f"DELETE FROM {table} WHERE id % 50 = 7")
+    deleted: list[int] = []
+
+    def delete() -> None:
+        deleted.append(11 + 100 * len(deleted))
+        spark.sql(f"DELETE FROM {table} WHERE id % 200 = {deleted[-1]} OR id = 0")
+
+    process_id = cluster_table(services, table, ClusterOptions(columns=("value",)), delete)
+    assert deleted
+    assert require_hidden(catalog.load(table), process_id) > 0
+    assert_deletes_match_as_in_java(catalog, table)
+    # Java goes on with the deletes that were carried over to the outputs.
+    spark.sql(f"DELETE FROM {table} WHERE id IN (1, 212)")
+    gone = {0, 1, 212} | {id_ for id_ in range(600) if id_ % 50 == 7 or id_ % 200 in deleted}
+    assert spark_rows(spark, table) == Rows([(id_, "a", f"v{id_}") for id_ in range(600) if id_ not in gone])
 
 
 @pytest.mark.timeout(600)
