@@ -28,8 +28,8 @@ def budget(limit_bytes: int) -> int:
 def reuse_freed() -> None:
     """Let freed memory be used again, instead of returning it to the system for each small file.
 
-    Arrow takes its own from jemalloc where it has that, unless the environment names another pool: beside its default
-    a rewrite takes a tenth less CPU, and a fifth less memory (`tests/bench/README.md`).
+    Arrow takes its own from jemalloc where it has that, unless the environment names another pool: a rewrite has a
+    lower peak than with its default, and takes no more CPU (`tests/bench/README.md`).
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())

@@ -1,4 +1,4 @@
-"""Files as small writes leave them: a mixed table of 15 columns, and one like TPC-H's lineitem."""
+"""Files as small writes leave them: mixed columns, some like TPC-H's lineitem, and some that are mostly text."""
 
 from __future__ import annotations
 
@@ -68,6 +68,23 @@ LINEITEM = Schema(
     NestedField(15, "l_shipmode", StringType()),
     NestedField(16, "l_comment", StringType()),
 )
+TEXT = Schema(
+    NestedField(1, "number", LongType(), required=True),
+    NestedField(2, "id", StringType()),
+    *(
+        NestedField(3 + at, name, StringType())
+        for at, name in enumerate(("title", "body", "note", "status", "country"))
+    ),
+    NestedField(8, "amount", DecimalType(12, 2)),
+    NestedField(9, "tax", DecimalType(12, 2)),
+    NestedField(10, "total", DecimalType(12, 2)),
+    NestedField(11, "created", TimestamptzType()),
+    NestedField(12, "day", DateType()),
+    NestedField(13, "score", DoubleType()),
+    NestedField(14, "active", BooleanType()),
+    NestedField(15, "customer", IntegerType()),
+)
+_HALF_NULL = ("body", "note", "tax", "total", "score")
 _WORDS = [f"word{number}" for number in range(3000)]
 
 
@@ -120,6 +137,31 @@ def lineitem_rows(first: int, rows: int, seed: int) -> pa.Table:
     return _table(LINEITEM, columns, chance, rows)
 
 
+def text_rows(first: int, rows: int, seed: int) -> pa.Table:
+    """Rows with random ids of 32 digits, and sentences of three to nine words; half of some columns is null."""
+    chance = np.random.default_rng(seed)
+    digits = chance.bytes(16 * rows).hex()
+    columns = [
+        np.arange(first, first + rows),
+        [digits[at : at + 32] for at in range(0, 32 * rows, 32)],
+        *(_sentences(chance, rows) for _ in range(3)),
+        _chosen(chance, rows, ["new", "paid", "sent", "done", "lost"]),
+        _chosen(chance, rows, [f"country {number}" for number in range(190)]),
+        *(_cents(chance.integers(0, 10**9, rows)) for _ in range(3)),
+        pa.array(1_700_000_000_000_000 + np.sort(chance.integers(0, 10**12, rows))).cast(pa.timestamp("us", "UTC")),
+        chance.integers(19_000, 20_000, rows).astype(np.int32),
+        chance.random(rows),
+        chance.random(rows) < 0.7,
+        chance.integers(0, 100_000, rows).astype(np.int32),
+    ]
+    table = _table(TEXT, columns, chance, rows)
+    for name in _HALF_NULL:
+        at, field = table.column_names.index(name), table.schema.field(name)
+        kept = pc.if_else(pa.array(chance.random(rows) < 0.5), pa.scalar(None, field.type), table.column(name))
+        table = table.set_column(at, field, kept)
+    return table
+
+
 def _table(schema: Schema, columns: list[Any], chance: np.random.Generator, rows: int) -> pa.Table:
     kind = arrow_schema(schema)
     arrays = []
@@ -154,6 +196,12 @@ def _comments(chance: np.random.Generator, rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*(_chosen(chance, rows, _WORDS) for _ in range(4)), " ")
 
 
+def _sentences(chance: np.random.Generator, rows: int) -> pa.Array:
+    ends = np.cumsum(chance.integers(3, 10, rows))
+    words = np.array(_WORDS)[chance.integers(0, len(_WORDS), ends[-1])].tolist()
+    return pa.array([" ".join(words[begin:end]) for begin, end in zip([0, *ends[:-1]], ends, strict=True)])
+
+
 @dataclass(frozen=True, slots=True)
 class BenchTable:
     """How a table's files are made; `file_rows` make about 1.3 MB."""
@@ -163,7 +211,11 @@ class BenchTable:
     file_rows: int
 
 
-TABLES = {"mixed": BenchTable(MIXED, mixed_rows, 16_000), "lineitem": BenchTable(LINEITEM, lineitem_rows, 36_000)}
+TABLES = {
+    "mixed": BenchTable(MIXED, mixed_rows, 16_000),
+    "lineitem": BenchTable(LINEITEM, lineitem_rows, 36_000),
+    "text": BenchTable(TEXT, text_rows, 17_500),
+}
 
 
 def write_files(kind: str, root: Path, files: int) -> list[DataFile]:

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from tests.bench.data import TABLES, task, write_files, write_keys
 
 GROUP_ROWS = 1_000_000
 MEMORY = 2 << 30  # so that a row group of a million rows is not cut short
-OURS = ("merge", "engine", "engine-keys", "engine-2-tasks", "engine-2-threads")
+OURS = ("merge", "engine", "engine-defaults", "engine-keys", "engine-2-tasks", "engine-2-threads")
 RIVALS = ("polars", "duckdb", "daft")
 Figures = dict[str, float]
 
@@ -154,6 +155,9 @@ def _prepared(name: str, kind: str, root: Path, files: list[DataFile], keys: int
             return lambda: bare_merge(files, root / "out" / "merged.parquet")
         case "engine":
             return lambda: run_engine(task(root, files, kind=kind))
+        case "engine-defaults":  # row groups as tables have them that say nothing: of 128 MiB
+            work = task(root, files, kind=kind)
+            return lambda: run_engine(replace(work, table=replace(work.table, properties={})))
         case "engine-keys":
             delete = write_keys(root, "keys", _keys(files, keys), (1,))
             return lambda: run_engine(task(root, files, (delete,), kind=kind))
