@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from amoro_core.model.rewrite import MAP_ENDING
 from tests.acceptance.processes import Installation, Process, address_of, wait_until
 from tests.acceptance.tables import (
     assert_optimized_once,
@@ -39,8 +40,11 @@ def test_a_second_optimizer_finishes_what_a_killed_one_began(
     assert (process["status"], process["tasks_done"], process["tasks_total"]) == ("success", 3, 3)
     assert sorted(task["attempt"] for task in process["tasks"]) == [1, 1, 2]
     assert_optimized_once(table, before, files=3)
-    # What a killed process has written is nobody's: orphan cleaning finds it.
-    assert len(unreferenced_files(table)) == left_over
+    # What a killed process has written is nobody's: orphan cleaning finds it. A map is there where rows were left out.
+    left = unreferenced_files(table)
+    maps = {name for name in left if name.endswith(MAP_ENDING)}
+    assert len(left - maps) == left_over
+    assert len(maps) <= left_over
     (optimizer,) = shared.ask("optimizer", "list")["optimizers"]
     assert optimizer["labels"]["pid"] == str(second.popen.pid)
     assert second.terminate() == 0

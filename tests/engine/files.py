@@ -39,6 +39,8 @@ POSITION_SCHEMA = Schema(
     NestedField(2147483546, "file_path", StringType(), required=True),
     NestedField(2147483545, "pos", LongType(), required=True),
 )
+#: What the names of all files of this writer begin with.
+NAME_PREFIX = "engine-"
 #: In the names of files, which are listed by them: the order in which they were written.
 _NUMBERS = itertools.count()
 FULL_METRICS = {"write.metadata.metrics.default": "full"}
@@ -318,7 +320,7 @@ def _new_path(metadata: TableMetadata, spec: PartitionSpec, partition: Sequence[
     base = metadata.properties.get("write.data.path", f"{metadata.location}/data").rstrip("/")
     folder = spec.partition_to_path(Record(*partition), schema_for_spec(metadata, spec)) if spec.fields else ""
     return "/".join(
-        part for part in (base, folder, f"engine-{next(_NUMBERS):08}-{uuid.uuid4()}.{kind.value.lower()}") if part
+        part for part in (base, folder, f"{NAME_PREFIX}{next(_NUMBERS):08}-{uuid.uuid4()}.{kind.value.lower()}") if part
     )
 
 

@@ -25,7 +25,7 @@ from amoro_core.protocol.cluster_codec import decode_cluster_output
 from amoro_core.store import commits
 from tests.engine import oracle, writer, writer3
 from tests.engine.commits import Change, commit
-from tests.engine.files import write_data_files
+from tests.engine.files import NAME_PREFIX, write_data_files
 from tests.model.hidden import require_hidden
 from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
@@ -37,7 +37,6 @@ SCHEMA = Schema(
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
 _TRIES = 10
-_SWEPT_AFTER_S = 3
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Writer:
         for _ in range(_TRIES):
             try:
                 write()
-            except (ValueError, CommitFailedException):
+            except (ValueError, CommitFailedException, FileNotFoundError):
                 continue
             self.done += 1
             return
@@ -219,11 +218,13 @@ def _count(kept: Kept, world: World, process_id: str, sizes: Mapping[int, int]) 
 
 
 def _swept(table: Table, before: set[str]) -> set[str]:
-    """Delete files that neither this head nor the one before has: they would fill a disk. Returns those of the head."""
+    """Delete our outputs that neither this head nor the one before has: they would fill a disk. Returns the live files.
+
+    What others write stays, since they may be about to commit it.
+    """
     live = {file.path.removeprefix("file://") for file in oracle.files_in(table.metadata)}
     for path in Path(f"{table.location().removeprefix('file://')}/data").rglob("*.parquet"):
-        is_old = path.stat().st_mtime < time.time() - _SWEPT_AFTER_S
-        if str(path) not in live | before and is_old:  # others may be about to be committed
+        if str(path) not in live | before and not path.name.startswith(NAME_PREFIX):
             path.unlink()
     return live
 
