@@ -13,7 +13,8 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table
 
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, ProcessStatus
-from tests.engine import oracle, writer
+from amoro_core.model.rewrite import MAP_ENDING
+from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.values import Row, rows_of
@@ -55,8 +56,8 @@ class World:
         self._put([row(id_, PARTS[id_ % 2], f"changed-{self._next_id}-{id_}") for id_ in ids])
 
     def delete(self, *ids: int) -> None:
-        """Delete rows by position (copy-on-write in format 1)."""
-        remove = writer.delete_where if self.version == 2 else writer.copy_on_write
+        """Delete rows by position (copy-on-write in format 1, by vectors in format 3)."""
+        remove = {1: writer.copy_on_write, 2: writer.delete_where, 3: writer3.delete_rows}[self.version]
         remove(self.table, lambda record: record["id"] in ids)
         for id_ in ids:
             self._rows.pop(id_, None)
@@ -70,14 +71,14 @@ class World:
     def fill(self) -> None:
         """Small files, and deletes of both kinds where the format has them."""
         self.append(8, files=2)
-        if self.version == 2:
+        if self.version > 1:
             self.upsert(*sorted(self._rows)[:2])
         self.delete(sorted(self._rows)[-1])
 
     def change(self, chance: random.Random) -> None:
         """One commit of any kind."""
         some = chance.sample(sorted(self._rows), 2) if len(self._rows) > 2 else []
-        match chance.choice(("append", "upsert", "delete") if self.version == 2 else ("append", "delete")):
+        match chance.choice(("append", "upsert", "delete", "delete") if self.version > 1 else ("append", "delete")):
             case "upsert" if some:
                 self.upsert(*some)
             case "delete" if some:
@@ -108,7 +109,7 @@ class World:
         metadata = self.table.refresh().metadata
         parents = [one.parent_snapshot_id for one in metadata.snapshots]
         assert parents == [None, *(one.snapshot_id for one in metadata.snapshots[:-1])]
-        if self.version == 2:
+        if self.version > 1:
             numbers = [one.sequence_number for one in metadata.snapshots]
             assert numbers == list(range(1, len(numbers) + 1))
 
@@ -159,6 +160,8 @@ class World:
             assert process.receipt.snapshot_id == landed[0]
             kept = set(done[0].groups)
             assert (process.status is ProcessStatus.SUCCESS) == (kept == set(outputs))
+        if not leaves_files:
+            assert [path for path in self.data_files(process_id) if path.name.endswith(MAP_ENDING)] == []
         for number, files in outputs.items():
             if number in kept:
                 assert missing(files) == []

@@ -14,7 +14,7 @@ WHAT = (
     "(`tests/faults/random_commits.py`). A mismatch: a commit that lands twice, is called what it is not, or never "
     "ends; a row too many or too few; a file of an open attempt removed."
 )
-TARGETS = {"faulty commits": 1500}
+TARGETS = {"faulty commits": 1500, "faulty commits with deletes carried over": 200}
 SECONDS = 30.0
 REPLAYS = False  # the choices are the seed's; when a late commit is applied depends on the client's timing, too
 
