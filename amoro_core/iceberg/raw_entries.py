@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.reader import (
@@ -81,8 +81,7 @@ class Layout:
     partition_fields: int
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Where an entry and its data file begin, and where both end, in the bytes of their block."""
 
     start: int
@@ -175,20 +174,23 @@ class RawEntries:
     def of(self, records: int, data: bytes) -> Iterator[tuple[Span, Raw]]:
         """The entries of a block. Raises ValueError or IndexError for data that are not so many entries."""
         (_, own), *runs = self._layout.runs
+        texts = {
+            place for place, (first, *more) in runs if first.kind is _Kind.BYTES and not (more or first.is_optional)
+        }
+        expected = self._expected
         at = 0
         for _ in range(records):
             values: Raw = []
             start = at
             at = file_start = self._take(0, own, data, at, values)
             for place, fields in runs:
-                expected = self._expected.get(place)
-                if expected is not None and (found := expected(data, at)) is not None:
-                    values += found.groups()
-                    at = found.end()
-                elif len(fields) == 1 and fields[0].kind is _Kind.BYTES and not fields[0].is_optional:
+                if place in texts:
                     size, begin = number_at(data, at)
                     at = begin + size
                     values.append(_checked(data, begin, at))
+                elif (match := expected.get(place)) is not None and (found := match(data, at)) is not None:
+                    values += found.groups()
+                    at = found.end()
                 else:
                     at = self._take(place, fields, data, at, values)
             values.append(None)
