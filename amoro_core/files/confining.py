@@ -6,7 +6,7 @@ file, such as a FIFO, may block.
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from amoro_core.errors import TableRefused
 from amoro_core.failpoints import allowed
 from amoro_core.files.locations import require_within
-from amoro_core.model.paths import is_local, is_within, normalise
+from amoro_core.model.paths import is_local, is_within, lies_in, normalise
 
 #: The directory of this process's open files; opening an entry opens that very file again.
 _OPEN_FILES = next((place for place in ("/proc/self/fd", "/dev/fd") if os.path.isdir(place)), None)
@@ -119,12 +119,29 @@ def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "")
     require_among(os.path.realpath(place), prefixes, verb, hint, place)
 
 
+def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, hint: str = "") -> None:
+    """`require_real` of each of many normalised local paths; what lies in one directory is looked up there once."""
+    local, parents = _local(prefixes), dict[str, str]()
+    for place in places:
+        parent, name = os.path.split(place)
+        if parent not in parents:
+            parents[parent] = os.path.realpath(parent)
+        real = os.path.join(parents[parent], name)
+        real = os.path.realpath(real) if os.path.islink(real) else real
+        if not any(lies_in(real, one) for one in local):
+            require_among(real, prefixes, verb, hint, place)
+
+
+def _local(prefixes: Iterable[str]) -> list[str]:
+    return [normalise(one) for one in prefixes if is_local(one)]
+
+
 def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, shown: str) -> None:
     """Raise TableRefused("location") for a local path, free of links, that is outside all prefixes.
 
     What lies in a prefix as it is written lies in it whatever links it has; only else these are looked up.
     """
-    local = [normalise(one) for one in prefixes if is_local(one)]
+    local = _local(prefixes)
     if not any(is_within(real, one) for one in local) and not any(
         is_within(real, os.path.realpath(one)) for one in local
     ):

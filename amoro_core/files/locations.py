@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.table.locations import ObjectStoreLocationProvider
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.paths import is_within, normalise
+from amoro_core.model.paths import lies_in, normalise
 
 _WAY_OUT = "An administrator can allow a prefix: amoro catalog update --allow-location, or by catalog in amoro.yaml."
 
@@ -47,7 +47,7 @@ def require_within(path: str, locations: Iterable[str], verb: str, hint: str = "
         raise TableRefused(f"will not {verb} {path}: the path has a '..' segment", reason="location")
     if "\0" in place:
         raise TableRefused(f"will not {verb} {path!r}: the path has a NUL character", reason="location")
-    if not any(is_within(place, location) for location in locations):
+    if not any(lies_in(place, normalise(location)) for location in locations):
         raise TableRefused(
             f"will not {verb} {path}: it is outside the locations allowed for this table",
             reason="location",

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.confining import require_real
+from amoro_core.files.confining import require_all_real
 from amoro_core.files.locations import require_within
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.column_cache import ColumnCache
@@ -189,8 +189,8 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
     """Raise TableRefused("location") for the first path below none of the locations, or whose directory links lead out
     of them. Whether a file itself is a link is checked when it is opened."""
     places = (require_within(path, read_locations, "read", way_out) for path in paths)
-    for directory in dict.fromkeys(place.rpartition("/")[0] for place in places if is_local(place)):
-        require_real(directory or "/", read_locations, "read", way_out)
+    directories = dict.fromkeys(place.rpartition("/")[0] or "/" for place in places if is_local(place))
+    require_all_real(directories, read_locations, "read", way_out)
 
 
 def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str], way_out: str) -> None:
@@ -198,9 +198,9 @@ def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str],
     directories = dict.fromkeys(one for part in parts for one in part.once(_directories))
     odd = [one for part in parts for one in part.once(_odd)]
     try:
-        for directory in directories:
-            require_within(directory, read_locations, "read", way_out)
-        refuse_outside((*(f"{directory}file" for directory in directories), *odd), read_locations, way_out)
+        places = [require_within(directory, read_locations, "read", way_out) for directory in directories]
+        require_all_real((place for place in places if is_local(place)), read_locations, "read", way_out)
+        refuse_outside(odd, read_locations, way_out)
     except TableRefused:
         # To name the refused file; and a file that is itself a location is not refused.
         refuse_outside((path for part in parts for path in part.array.to_pylist()), read_locations, way_out)

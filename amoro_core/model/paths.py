@@ -71,7 +71,11 @@ def is_local(path: str) -> bool:
 
 def is_within(path: str, location: str) -> bool:
     """Whether a path is a location or lies below it, by whole segments."""
-    place, prefix = normalise(path), normalise(location)
+    return lies_in(normalise(path), normalise(location))
+
+
+def lies_in(place: str, prefix: str) -> bool:
+    """`is_within` of normalised locations."""
     return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.errors import TableRefused
+from amoro_core.files.confining import require_all_real, require_real
 from amoro_core.iceberg.contradictions import refuse_twice_live
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
 from amoro_core.live.files import LiveFiles
@@ -102,3 +104,34 @@ def test_a_data_file_that_is_a_delete_file_too_is_live_twice() -> None:
     assert isinstance(live, LiveFiles)
     with pytest.raises(TableRefused, match=r"/t/data/one\.parquet is live more than once in snapshot 1"):
         refuse_twice_live(TableScan(1, 2, live, dangling))
+
+
+def test_links_of_many_places_are_followed_as_of_each(tmp_path: Path) -> None:
+    chance, seen = random.Random(11), Counter[bool]()
+    inside, outside = tmp_path / "t", tmp_path / "elsewhere"
+    for parent in (inside, outside):
+        for name in "abc":
+            (parent / name / "d").mkdir(parents=True)
+    for number in range(6):
+        target = chance.choice([inside, outside]) / chance.choice("abc")
+        (chance.choice([inside, inside / "a", inside / "b" / "d"]) / f"link{number}").symlink_to(target)
+    places = [str(one) for one in [inside, *inside.rglob("*")] if one.is_dir()]
+    places += [f"{one}/d" for one in places] + [f"{one}/missing/d" for one in places] + ["/", str(outside)]
+    for prefixes in ((str(inside),), (f"file://{inside}", "s3://bucket"), (str(inside / "link0"), str(inside / "a"))):
+        for place in places:
+            alone, among = _refused_by(require_real, place, prefixes), _refused_by(require_all_real, [place], prefixes)
+            assert alone == among, place
+            seen[alone is None] += 1
+        allowed = [place for place in places if _refused_by(require_real, place, prefixes) is None]
+        require_all_real(allowed, prefixes, "read")
+        refused = next(place for place in places if place not in allowed)
+        assert _refused_by(require_all_real, [*allowed, refused], prefixes) is not None
+    assert min(seen.values()) > 10
+
+
+def _refused_by(require: Callable[..., None], what: str | list[str], prefixes: tuple[str, ...]) -> str | None:
+    try:
+        require(what, prefixes, "read")
+    except TableRefused as refusal:
+        return refusal.message
+    return None
