@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import clustering as action_module
 from amoro_core.actions import rewriting
+from amoro_core.actions.cluster_commit import Kept
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.commits import Group
@@ -275,3 +278,10 @@ def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(
     left = [one.record["id"] for one in oracle.live_rows_with_positions(lake.table.refresh())]
     assert (len(left), left.count(99)) == (62, 1)
     assert require_hidden(lake.table, process_id) == 2
+
+
+def test_a_process_that_an_earlier_version_has_planned_gives_way(world: World) -> None:
+    process = process_of(world, cluster_with(world, Grouping()))
+    said = json.loads(process.detail)
+    assert (Kept.of(process).carries, said.pop("carries")) == (100_000, 100_000)
+    assert Kept.of(replace(process, detail=json.dumps(said))).carries is None
