@@ -40,14 +40,15 @@ BUDGET ?= 60m
 prove: $(VENV)/.spark-test $(JARS)/.fetched $(CHROMIUM)/.installed
 	$(BIN)/python -m tests.prove --budget $(BUDGET)
 
-# Mutation testing of matching, validation, commit, of what decides about deletes, and of clustering: a seeded sample of
-# each within an hour; the figures go to docs/mutants.md, docs/mutants-of-maintenance.md and docs/mutants-of-clustering.md.
+# Mutation testing of matching, validation, commit, of what decides about deletes, of clustering, and of what follows rows
+# beside other writers: a seeded sample of each within an hour; the figures go to docs/mutants.md and docs/mutants-of-*.md.
 SAMPLE ?= 300
 SEED ?= 1
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED)
 	$(BIN)/python -m tests.mutants --part maintenance --sample $(SAMPLE) --seed $(SEED) --least 90
 	$(BIN)/python -m tests.mutants --part clustering --sample $(SAMPLE) --seed $(SEED) --least 90
+	$(BIN)/python -m tests.mutants --part following --sample $(SAMPLE) --seed $(SEED) --least 90
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

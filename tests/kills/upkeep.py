@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,13 +180,15 @@ class UpkeepSite(Site):
         self._empty_trash()  # what the last process itself left behind
         self.look()
         assert self._rows("SELECT count(*) FROM condemned_batch WHERE status <> 'restored'") == [(0,)]
-        assert self._left() == set()
+        left = self._left()
+        assert not left, f"{sorted(left)} are left"
         self._require_state()
         for status, code in self.processes().values():
             totals[f"processes {status} {code}".strip()] += 1
 
     def _empty_trash(self) -> None:
-        self.ask(lambda client: client.hurry_trash(TABLE, TABLE))
+        asked = partial(self.ask, lambda client: client.hurry_trash(TABLE, TABLE))
+        self.wait(lambda: asked() is not None, "the coordinator, perhaps just started, makes what is condemned due")
         self._maintain_whole("empty-trash")
 
     def _maintain_whole(self, action: str) -> None:

@@ -66,6 +66,7 @@ def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(
     outputs = set.intersection(*carried)
     own = [some - outputs for some in carried]
     assert [len(some) for some in own] == [1, 1, 1]
+    assert all(Path(path).name.startswith(f"{process}-") for path in set.union(*own))
     assert own[0] | own[1] <= set.union(*carried) - files(world)
     assert files(world) == named(world)
 

@@ -261,8 +261,11 @@ def test_too_many_bytes_and_too_many_keys_are_told(tmp_path: Path, monkeypatch: 
     assert len(found(work, made, {0: wanted[0]})) == 2
 
 
-def test_outputs_whose_bounds_leave_a_row_out_are_not_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 3])
+def test_outputs_whose_bounds_leave_a_row_out_are_not_read(tmp_path: Path, version: int) -> None:
     work = few(tmp_path, list(range(40)), outputs=4)
+    if version == 3:
+        work = in_format_3(work, (0, 20))
     made = run(work)
     wanted = {1: PositionSet.of([19])}
     got = found(work, made, wanted)
@@ -281,3 +284,14 @@ def test_rows_that_differ_and_have_one_hash_are_not_taken_for_each_other(
     monkeypatch.setattr(row_lookup, "row_hashes", lambda batch: np.zeros(batch.num_rows, np.uint64))
     with pytest.raises(RowsNotFound, match="different rows have one hash"):
         found(work, made, {0: PositionSet.of([0, 1])})
+
+
+def test_keys_that_differ_from_a_row_and_have_its_hash_do_not_delete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletes = [equality_deletes(tmp_path, [1], COLUMNS, {"n": [9], "s": [""]})]
+    work = few(tmp_path, [1, 2, 3, 4], deletes=deletes)
+    made = run(work)
+    monkeypatch.setattr(row_lookup, "key_hashes", lambda columns: np.zeros(len(columns[0]), np.uint64))
+    with pytest.raises(RowsNotFound, match="different keys have one hash"):
+        found(work, made, {0: PositionSet.of([0])})

@@ -256,4 +256,5 @@ def test_a_mask_of_many_positions_is_made_piece_by_piece() -> None:
     gone = PositionSet.first(rows) - PositionSet.of([0, 4_194_303, 4_194_304, 8_999_999])
     assert np.flatnonzero(~gone.mask(rows)).tolist() == [0, 4_194_303, 4_194_304, 8_999_999]
     assert gone.mask(rows + 1)[-1] == np.False_
+    assert PositionSet.first(rows).mask(rows).all()
     assert np.flatnonzero(PositionSet.of([1, 3]).mask(4)).tolist() == [1, 3]

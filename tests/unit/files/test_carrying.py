@@ -1,0 +1,36 @@
+"""Deletes that a commit carries over are written beside the outputs, named by the process and its task."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from amoro_core.files.options import WriterOptions
+from amoro_core.formats.carrying import write_carried
+from amoro_core.positions import PositionSet
+from amoro_core.validating.rebasing import CarriedRows
+from tests.unit.rewrite.builders import access_to, col, data_file
+
+
+@pytest.mark.parametrize(("options", "files", "ending"), [(WriterOptions(), 2, "parquet"), (None, 1, "puffin")])
+def test_carried_deletes_lie_beside_the_outputs_and_name_their_process(
+    tmp_path: Path, options: WriterOptions | None, files: int, ending: str
+) -> None:
+    columns = [col("n", pa.int64(), 1)]
+    outputs = [
+        replace(data_file(tmp_path, columns, {"n": range(5)}), path=f"{tmp_path}/data/p={number}/out.parquet")
+        for number in range(2)
+    ]
+    rows = [CarriedRows(7, output, PositionSet.of([number])) for number, output in enumerate(outputs)]
+    written = write_carried(access_to(tmp_path), rows, "process", options)
+    assert [one.referenced_data_file for one in written] == [output.path for output in outputs]
+    paths = sorted({one.path for one in written})
+    assert len(paths) == files
+    assert all(Path(path).exists() for path in paths)
+    for path, output in zip(paths, outputs, strict=False):
+        assert Path(path).parent == Path(output.path).parent
+        assert re.fullmatch(rf"process-7-[0-9a-f-]{{36}}-carried\.{ending}", Path(path).name)
