@@ -82,7 +82,13 @@ def _send(table: Table, snapshot: Snapshot, branch: str) -> None:
         AssertRefSnapshotId(ref=branch, snapshot_id=ref.snapshot_id if ref else None),
     )
     updates = (AddSnapshotUpdate(snapshot=snapshot), moved_ref(branch, ref, snapshot.snapshot_id))
-    table.catalog.commit_table(table, requirements, updates)
+    try:
+        table.catalog.commit_table(table, requirements, updates)
+    except ValueError as error:
+        # pyiceberg's word for snapshots that others have added meanwhile without moving the branch.
+        if "older than last sequence number" in str(error):
+            raise CommitFailedException(str(error)) from error
+        raise
 
 
 def moved_ref(name: str, ref: SnapshotRef | None, snapshot_id: int) -> SetSnapshotRefUpdate:

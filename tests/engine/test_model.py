@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from tests.engine import writer
 from tests.engine.builders import make, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.values import rows_of
 
@@ -90,3 +93,19 @@ def test_concurrent_writers_all_land_exactly_once(catalog, tmp_path):
     expected = [row(3), row(7), *(row(at, value="new") for at in range(3)), *(row(100 + at) for at in range(3))]
     assert live_rows(table) == rows_of(table.schema(), expected)
     assert len(table.refresh().snapshots()) == 10
+
+
+def test_a_writer_whose_number_others_have_taken_on_a_branch_commits_again(catalog: SqlCatalog) -> None:
+    table = make(catalog)
+    writer.append(table, [row(1)])
+    tries = []
+
+    def build(head: Table) -> Change:
+        tries.append(head.metadata.last_sequence_number)
+        if len(tries) == 1:
+            writer.append(catalog.load_table("db.t"), [row(2)], branch="other")
+        return Change(tuple(write_data_files(head, [row(3)])))
+
+    commit(table, build)
+    assert len(tries) == 2
+    assert_same_rows(rows_of(table.schema(), [row(1), row(3)]), live_rows(table))
