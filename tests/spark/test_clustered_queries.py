@@ -4,6 +4,7 @@ tells which columns they filter by."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -155,11 +156,10 @@ def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log
     told = told_by_event_logs(tmp_path / "events", "cat.db.t")
     by_code, by_codes = (ColumnFilter("code", one) for one in (Operator.EQUAL, Operator.RANGE))
     by_amount, by_amounts = (ColumnFilter("amount", one) for one in (Operator.EQUAL, Operator.RANGE))
-    assert {(one.filters, one.scans) for one in told} == {
-        ((by_code,), 8),
-        ((by_amount,), 6),
-        ((by_amounts, by_codes), 6),
-    }
+    scans = Counter[tuple[ColumnFilter, ...]]()
+    for one in told:  # an entry for each day: a run across midnight has two
+        scans[one.filters] += one.scans
+    assert scans == {(by_code,): 8, (by_amount,): 6, (by_amounts, by_codes): 6}
     assert {one.source for one in told} == {f"events_1_{spark.sparkContext.applicationId}"}
     learning = LearningService(world.store, world.tables_of, lambda: world.now)
     for _ in range(2):  # the log counts once
