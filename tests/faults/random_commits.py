@@ -53,9 +53,10 @@ def is_refusal(fault: Fault | None) -> bool:
     return fault is not None and fault.answer in _REFUSALS
 
 
-def run(seed: int, directory: Path, totals: Counter[str]) -> None:
+def run(seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bool = False) -> None:
     """Commit to one table ten times; the seed decides table, faults, writes and deaths. Counts in `totals`.
 
+    With `carries_deletes` a row of each plan's files is deleted by position before its commit, which meets a fault.
     Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
     """
     catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
@@ -64,12 +65,13 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
             patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
             seed_ids(patch, random.Random(seed))
-            version = chance.choice((2, 3, 2, 1))
+            version = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1))
             world = World(catalog, SPECS[chance.choice(list(SPECS))], version)
             over_rest = CatalogConfig(
                 "cat", (("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri()))
             )
-            _commit_all(seed, world, System(directory / "home", over_rest), server.proxy, chance, totals)
+            system = System(directory / "home", over_rest)
+            _commit_all(seed, world, system, server.proxy, chance, totals, carries_deletes)
             # What the proxy still held back must find the catalog open.
             server.proxy.release()
     finally:
@@ -79,15 +81,23 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
 
 
 def _commit_all(
-    seed: int, world: World, system: System, proxy: Proxy, chance: random.Random, totals: Counter[str]
+    seed: int,
+    world: World,
+    system: System,
+    proxy: Proxy,
+    chance: random.Random,
+    totals: Counter[str],
+    carries_deletes: bool,
 ) -> None:
     try:
         for number in range(COMMITS_PER_TABLE):
             world.fill()
             process_id = system.plan(OptimizingType.FULL)
             assert system.execute() == []
+            if carries_deletes:
+                world.delete_any(chance)
             played = len(proxy.played)
-            system = commit_with_faults(world, system, proxy, chance, process_id)
+            system = commit_with_faults(world, system, proxy, chance, process_id, fewest=int(carries_deletes))
             totals["commits"] += 1
             totals["faulty commits"] += len(proxy.played) > played
             totals["faults"] += len(proxy.played) - played
@@ -103,9 +113,14 @@ def _commit_all(
         system.store.close()
 
 
-def commit_with_faults(world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str) -> System:
-    """Commit until the process has ended; returns the coordinator as it was restarted last."""
-    script = [random_fault(chance) for _ in range(chance.randrange(4))]
+def commit_with_faults(
+    world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0
+) -> System:
+    """Commit until the process has ended; returns the coordinator as it was restarted last.
+
+    `fewest` of the first requests to commit, or more, are at the mercy of a random fault.
+    """
+    script = [random_fault(chance) for _ in range(chance.randrange(fewest, 4))]
     print(f"process {process_id}:", *(str(fault) for fault in script), sep="\n  ")
     proxy.plan(*script)
     is_changed = is_unavailable = False

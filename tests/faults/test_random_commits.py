@@ -1,4 +1,4 @@
-"""Two hundred commits, each with faults by chance, while another writer goes on and the coordinator dies.
+"""Two hundred and forty commits, each with faults by chance, while another writer goes on and the coordinator dies.
 
 AMORO_FAULT_SEEDS=first:count runs other tables (ten commits each); the seed stands in the test's name.
 """
@@ -21,3 +21,11 @@ def test_commits_with_random_faults_land_at_most_once_and_keep_every_row(tmp_pat
     totals: Counter[str] = Counter()
     random_commits.run(seed, tmp_path, totals)
     assert totals["commits"] == random_commits.COMMITS_PER_TABLE
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_commits_with_random_faults_carry_over_what_others_delete_meanwhile(tmp_path: Path, seed: int) -> None:
+    totals: Counter[str] = Counter()
+    random_commits.run(seed, tmp_path, totals, carries_deletes=True)
+    assert totals["commits"] == random_commits.COMMITS_PER_TABLE
+    assert totals["faulty commits with deletes carried over"] > 0

@@ -62,6 +62,10 @@ class World:
         for id_ in ids:
             self._rows.pop(id_, None)
 
+    def delete_any(self, chance: random.Random) -> None:
+        """Delete one row by position."""
+        self.delete(chance.choice(sorted(self._rows)))
+
     def replace_without(self, *ids: int) -> None:
         """Delete rows by writing their files anew."""
         writer.copy_on_write(self.table, lambda record: record["id"] in ids)

@@ -18,10 +18,12 @@ TARGETS = {"faulty commits": 1500, "faulty commits with deletes carried over": 2
 SECONDS = 30.0
 REPLAYS = False  # the choices are the seed's; when a late commit is applied depends on the client's timing, too
 
+#: The last of them carries deletes over with each commit.
 TABLES_PER_BATCH = 5
 
 
 def run(seed: int, totals: Counter[str]) -> None:
-    for number in range(seed * TABLES_PER_BATCH, (seed + 1) * TABLES_PER_BATCH):
+    first, last = seed * TABLES_PER_BATCH, (seed + 1) * TABLES_PER_BATCH - 1
+    for number in range(first, last + 1):
         with quick_directory() as made:
-            random_commits.run(number, Path(made), totals)
+            random_commits.run(number, Path(made), totals, carries_deletes=number == last)
