@@ -130,7 +130,7 @@ $(GENERATOR)/.installed: $(VENV)/.made
 $(JARS)/.fetched: tests/java/pom.xml
 	@tests/java/install-jdk || { [ "$(CI)" != true ] && echo "Spark's tests will be skipped" >&2 && exit 0; exit 1; }
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
-	  echo "fetching Iceberg's runtime for Spark into $(JARS)"; \
+	  echo "fetching Iceberg's runtime for Spark and its REST server into $(JARS)"; \
 	  rm -rf $(JARS) && mvn -B -q -Dstyle.color=never -f tests/java/pom.xml package && touch $@; \
 	fi
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.contract import Action
@@ -63,7 +64,7 @@ class World:
     def __init__(
         self,
         home: Path,
-        catalog: SqlCatalog,
+        catalog: SqlCatalog | RestCatalog,
         more_actions: tuple[Action, ...] = (),
         config: CatalogConfig | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""A catalog that pyiceberg and Iceberg's Java runtime share: one SQLite file, one warehouse, one name."""
+"""A catalog that pyiceberg and Iceberg's Java runtime share, with one warehouse and name: a SQLite file or a server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -22,7 +23,8 @@ class SharedCatalog:
     name: str
     root: Path
     spark: SparkSession
-    pyiceberg: SqlCatalog
+    pyiceberg: SqlCatalog | RestCatalog
+    server: str = ""
 
     @property
     def uri(self) -> str:
@@ -37,6 +39,8 @@ class SharedCatalog:
     @property
     def properties(self) -> dict[str, str]:
         """The properties with which a further process opens the same catalog through pyiceberg."""
+        if self.server:
+            return {"type": "rest", "uri": self.server, "warehouse": self.warehouse}
         return {"type": "sql", "uri": self.uri, "warehouse": self.warehouse}
 
     def full_name(self, identifier: str) -> str:
@@ -75,17 +79,32 @@ def shared_catalog(spark: SparkSession, root: Path, name: str, namespace: str = 
         catalog.close()
 
 
+@contextmanager
+def served_catalog(spark: SparkSession, root: Path, name: str, server: str) -> Iterator[SharedCatalog]:
+    """Offer the catalog of a REST server, whose warehouse is under the directory, with one namespace."""
+    catalog = RestCatalog(name, uri=server, warehouse=warehouse_uri(root))
+    try:
+        catalog.create_namespace_if_not_exists("db")
+        _set_in_spark(spark, name, {"type": "rest", "uri": server})
+        yield SharedCatalog(name, root, spark, catalog, server)
+    finally:
+        catalog.close()
+
+
 def register_in_spark(spark: SparkSession, root: Path, name: str) -> None:
     """Make the catalog of the directory known to the running session as a JdbcCatalog."""
-    prefix = f"spark.sql.catalog.{name}"
-    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
     settings = {
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "uri": f"jdbc:sqlite:{root / 'catalog.db'}",
         "jdbc.schema-version": "V1",
         "warehouse": warehouse_uri(root),
-        # Else Spark goes on reading the snapshot that it saw first, whatever pyiceberg has committed since.
-        "cache-enabled": "false",
     }
-    for key, value in settings.items():
+    _set_in_spark(spark, name, settings)
+
+
+def _set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:
+    prefix = f"spark.sql.catalog.{name}"
+    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    # Else Spark goes on reading the snapshot that it saw first, whatever pyiceberg has committed since.
+    for key, value in {**settings, "cache-enabled": "false"}.items():
         spark.conf.set(f"{prefix}.{key}", value)

@@ -83,9 +83,11 @@ class Services:
 def services_on(catalog: SharedCatalog, home: Path) -> Iterator[Services]:
     """Open services on a new state directory; they are closed at the end."""
     home.mkdir()
-    world = World(home, catalog.pyiceberg)
+    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()))
+    world = World(home, catalog.pyiceberg, config=config if catalog.server else None)
     try:
-        world.catalogs.add(CatalogConfig(catalog.name, tuple(catalog.properties.items())))
+        if not catalog.server:
+            world.catalogs.add(config)
         yield Services(world, catalog)
     finally:
         world.close()

@@ -25,6 +25,7 @@ def missing_parts() -> list[str]:
         "a JDK": java,
         "Iceberg's Spark runtime in build/jars": list(JARS.glob("iceberg-spark-runtime-*.jar")),
         "sqlite-jdbc in build/jars": list(JARS.glob("sqlite-jdbc-*.jar")),
+        "Iceberg's REST server in build/jars/rest-server": list((JARS / "rest-server").glob("iceberg-open-api-*.jar")),
     }
     return [name for name, found in parts.items() if not found]
 

@@ -190,17 +190,17 @@ def generic_rows(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
     found, rows = Counter[str](), records.iterator()
     while rows.hasNext():
         row = rows.next()
-        found[", ".join(_shown(row.get(at)) for at in range(row.size()))] += 1
+        found[", ".join(shown(row.get(at)) for at in range(row.size()))] += 1
     records.close()
     return found
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value as Java shows it, bytes by their digits."""
     if isinstance(value, bytes | bytearray):
         return value.hex()
     if type(value).__name__ != "JavaObject":
         return repr(value)
     if value.getClass().getSimpleName() == "HeapByteBuffer":
-        return _shown(value.array())
+        return shown(value.array())
     return str(value.toString())
