@@ -3,7 +3,8 @@
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -13,22 +14,25 @@ class Interruption:
     """Whether the user asked to stop."""
 
     def __init__(self) -> None:
-        self._wanted = threading.Event()
-        self._signal = signal.SIGINT
+        self._signal: signal.Signals | None = None
+        # A handler may put into it whatever the main thread is about to do.
+        self._noted: SimpleQueue[None] = SimpleQueue()
 
     def want(self, number: int) -> None:
-        """Note the signal; pauses end at once."""
+        """Note the signal; a pause ends at once."""
         self._signal = signal.Signals(number)
-        self._wanted.set()
+        self._noted.put(None)
 
     def check(self) -> None:
         """Raise SystemExit, with the conventional status of the signal, if one was noted."""
-        if self._wanted.is_set():
+        if self._signal is not None:
             raise SystemExit(128 + self._signal)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless a signal was or is noted: then raises like `check`."""
-        self._wanted.wait(seconds)
+        self.check()
+        with suppress(Empty):
+            self._noted.get(timeout=seconds)
         self.check()
 
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,18 +67,18 @@ def hang_up_noted() -> Iterator[Callable[[], bool]]:
     Spark's daemon sends it to its workers when the executor has ended, for example because the driver was killed, when
     only they can remove the files they have begun. A stuck worker is ended all the same.
     """
-    hung_up = threading.Event()
+    heard: list[int] = []  # a handler takes no lock
 
     def note(number: int, frame: object) -> None:
-        hung_up.set()
+        heard.append(number)
         signal.alarm(HANG_UP_S)
 
     before = signal.signal(signal.SIGHUP, note)
     try:
-        yield hung_up.is_set
+        yield lambda: bool(heard)
     finally:
         signal.signal(signal.SIGHUP, before)
-        if hung_up.is_set():
+        if heard:
             os.kill(os.getpid(), signal.SIGHUP)
 
 
