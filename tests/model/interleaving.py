@@ -108,7 +108,13 @@ def pair(chance: random.Random) -> Case:
     possible = [one for one in OPERATIONS if is_possible(one, table) and one.name not in ("nothing", *LAST)]
     first = chance.choice(possible)
     others = [one for one in OPERATIONS if is_possible(one, table) and one.name != "nothing"]
-    second = chance.choice([one for one in others if one is not first and not {first.name, one.name} <= HISTORY])
+    second = chance.choice(
+        [
+            one
+            for one in others
+            if one is not first and one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY
+        ]
+    )
     at = sorted(chance.choices(range(len(points)), k=2))
     return Case(table, (Happening(first, points[at[0]]), Happening(second, points[at[1]])))
 

@@ -122,7 +122,7 @@ class Lake:
         self._landed(done, MAIN, kept)
 
     def take_back(self, rows: Sequence[Record]) -> None:
-        """Live again: those of the rows that are deleted by position."""
+        """Live again: those of the rows that are deleted by position. They are as they were written at first."""
         kept = [one.by_id for one in self.placed()]
         table = self.table.refresh()
         hidden = writer3.deleted_by_vector(table) if self.version == 3 else writer.deleted_by_position(table).values()
@@ -133,7 +133,7 @@ class Lake:
             done = writer3.renew_vectors(self.table, lambda one: one["id"] in ids)
         else:
             done = writer.compact_position_deletes(self.table, per_file=True, without=lambda one: one["id"] in ids)
-        self._landed(done, MAIN, [*kept, *self._by_id(back)])
+        self._landed(done, MAIN, [*kept, *self._by_id(back, self.table.metadata.schemas[0])])
 
     def overwrite(self, where: Where, change: Mapping[str, Any] | None = None) -> None:
         """Copy-on-write of the files that hold the rows: without them, or with the change made to them."""
@@ -283,8 +283,8 @@ class Lake:
         assert len(rows) == len(self.rows[branch])
         self.placed(branch)
 
-    def _by_id(self, rows: Iterable[Record]) -> list[ById]:
-        ids = {field.name: field.field_id for field in self.table.metadata.schema().fields}
+    def _by_id(self, rows: Iterable[Record], schema: Schema | None = None) -> list[ById]:
+        ids = {field.name: field.field_id for field in (schema or self.table.metadata.schema()).fields}
         return [{ids[name]: value for name, value in row.items()} for row in rows]
 
     def _place(self, row: Record) -> tuple[Any, ...]:
