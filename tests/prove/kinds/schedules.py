@@ -13,7 +13,7 @@ WHAT = (
     "from the model's, a process that lands twice or does not end, a file that is missing or left behind. The table "
     "says how often an operation came while a process was at that stage."
 )
-TARGETS = {"schedules": 1000}
+TARGETS = {"schedules": 2000}
 SECONDS = 60.0
 REPLAYS = True
 
