@@ -49,6 +49,7 @@ mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants --part maintenance --sample $(SAMPLE) --seed $(SEED) --least 90
 	$(BIN)/python -m tests.mutants --part clustering --sample $(SAMPLE) --seed $(SEED) --least 90
 	$(BIN)/python -m tests.mutants --part following --sample $(SAMPLE) --seed $(SEED) --least 90
+	$(BIN)/python -m tests.mutants.named
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.errors import CommitConflict, CommitRefused, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import AnyTable, Role, with_roles
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
@@ -104,6 +104,21 @@ def assert_a_variant_is_refused(config: CatalogConfig, table: Table) -> None:
     with pytest.raises(TableRefused, match="column v has the type variant, which is not handled") as refused:
         IcebergFormat().load(config, TABLE)
     assert refused.value.reason == "type"
+
+
+def assert_an_unknown_key_is_never_lost(config: CatalogConfig, table: Table) -> None:
+    """A key that comes between staging and sending ends the commit; the table is refused for it from then on."""
+    path = Path(local_path(loaded(table).metadata_location))
+    found, attempt = staged(config, rewritten(table))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "of-tomorrow": {"a": 1}}))
+    before = path.read_bytes()
+    said = "the metadata file has the key of-tomorrow, which would be lost"
+    with pytest.raises(CommitRefused, match=said):
+        found.send(attempt.payload)
+    with pytest.raises(TableRefused, match=said) as refused:
+        IcebergFormat().load(config, TABLE)
+    assert refused.value.reason == "metadata"
+    assert (Path(local_path(loaded(table).metadata_location)), path.read_bytes()) == (path, before)
 
 
 def assert_ids_apart(table: Table) -> set[int]:

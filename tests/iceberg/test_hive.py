@@ -54,6 +54,10 @@ def test_a_column_that_is_not_handled_is_refused_by_name(config: CatalogConfig, 
     scenarios.assert_a_variant_is_refused(config, table)
 
 
+def test_a_key_of_the_metadata_that_is_not_known_is_never_lost(config: CatalogConfig, table: Table) -> None:
+    scenarios.assert_an_unknown_key_is_never_lost(config, table)
+
+
 def test_a_commit_of_another_between_staging_and_sending_is_a_conflict(config: CatalogConfig, table: Table) -> None:
     scenarios.assert_conflict_changes_nothing(config, table, lambda commit: commit())
 

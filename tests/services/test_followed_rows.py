@@ -1,4 +1,4 @@
-"""What is written so that rows can be followed: gone when its attempt lost, or when its process has ended."""
+"""What is written so that rows can be followed: of each task, and gone when its attempt lost or its process ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits
-from tests.engine import oracle, writer
-from tests.engine.builders import row
+from tests.engine import oracle, writer, writer3
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.model.hidden import require_hidden
 from tests.services.world import World
 
 SEND, STAGE = IcebergTable.send, IcebergTable.stage
@@ -120,3 +122,23 @@ def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_th
     assert maps(world) == []
     world.restart()
     assert world.heard.left_over == []
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_one_task_left_out_never_counts_for_another(world: World, version: int) -> None:
+    """Both tasks left as many rows out: by the map of the other, a row that was deleted meanwhile would be alive."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, format_version=version)
+    delete = writer.delete_where if version == 2 else writer3.delete_rows
+    for number in (0, 2):
+        writer.append(table, [row(at + partition, name) for partition, name in ((0, "a"), (100, "b")) for at in
+                              (number, number + 1)])  # fmt: skip
+    delete(table, lambda item: item["id"] in (0, 103))
+    made = world.begin(OptimizingType.FULL)
+    world.run_all(made)
+    assert len(maps(world)) == 2
+
+    delete(table, lambda item: item["id"] in (3, 100))
+    assert world.committing.commit(made) is ProcessStatus.SUCCESS
+
+    assert {found[0] for found in oracle.live_rows(table.refresh())} == {1, 2, 101, 102}
+    assert require_hidden(table, made) == 2

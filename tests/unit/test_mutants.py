@@ -9,6 +9,7 @@ from mutmut.mutation.file_mutation import deep_replace
 from mutmut.mutation.pragma_handling import IgnoredCode
 
 from tests.mutants import operators
+from tests.mutants.named import PAGE, ROOT, read_named
 from tests.mutants.page import (
     LEAST,
     MEANINGS,
@@ -152,3 +153,14 @@ def test_what_is_written_down_stands_there_once_and_is_about_code_that_is_there(
     twice = MEANINGS.read_text() * 2
     with pytest.raises(ValueError, match="explained twice"):
         read_meanings(twice)
+
+
+def test_each_mutant_by_name_can_be_made_and_was_killed() -> None:
+    named = read_named()
+
+    assert len({one.name for one in named}) == len(named) > 15
+    for one in named:
+        assert ((ROOT / one.file).read_text().count(one.was), one.was != one.becomes) == (1, True), one.name
+        assert all((ROOT / test).is_file() for test in one.tests)
+        assert f"| {one.name} | `{one.file}` |" in PAGE.read_text()
+    assert "**survived**" not in PAGE.read_text()
