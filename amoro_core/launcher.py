@@ -21,7 +21,6 @@ from amoro_cli.launcher import (
 )
 from amoro_cli.streams import tell
 from amoro_core import alone, app, reader
-from amoro_core.diagnosis import diagnose
 from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.logs import configure_logs
 from amoro_core.model.processes import CatalogConfig
@@ -32,7 +31,6 @@ from amoro_core.signals import on_signals
 from amoro_core.store.lock import StateLock
 from amoro_core.store.naming import names_in
 from amoro_core.wiring import Services
-from amoro_optimizer.packaging import default_name, make_archive
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
@@ -46,7 +44,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 class LocalLauncher:
-    """Starts everything in this process.
+    """Starts everything in this process; what a single command needs is imported by it.
 
     `catalogs` are additional catalogs of embedded coordinators. A guest in another program leaves its logging alone.
     """
@@ -64,7 +62,6 @@ class LocalLauncher:
         if options.port is not None:
             settings = settings.with_values("flag --port", port=options.port)
         settings = settings.checked()
-        # Loaded only where people are served.
         from amoro_core import web
 
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
@@ -105,17 +102,20 @@ class LocalLauncher:
         alone.run(options)
 
     def package(self, options: PackageOptions) -> Package:
+        from amoro_optimizer.packaging import default_name, make_archive
+
         path = options.output or Path(default_name())
         made = make_archive(path, include=options.include, with_interpreter=options.with_interpreter)
         return Package(made.path, made.size_bytes, made.python, made.has_interpreter, made.distributions)
 
     def demo(self, options: DemoOptions) -> None:
-        # Imported only here: its data set takes seconds to load.
         from amoro_core.demo import run_demo
 
         run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
+        from amoro_core.diagnosis import diagnose
+
         return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:

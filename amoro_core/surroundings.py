@@ -4,8 +4,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from cryptography import x509
-
 from amoro_core.model.trust import Certificates
 
 
@@ -21,6 +19,9 @@ def free_part(home: Path) -> Mapping[tuple[str, ...], float]:
 
 def certificate_end(files: Certificates) -> Mapping[tuple[str, ...], float]:
     """When the certificate ends or has ended, in seconds since 1970; nothing while the file can't be read."""
+    # Loaded only where calls are encrypted.
+    from cryptography import x509
+
     try:
         own = x509.load_pem_x509_certificates(files.certificate.read_bytes())[0]
     except (OSError, ValueError):

@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config, merge_config
-from requests import HTTPError
 
 from amoro_core.errors import (
     AccessDenied,
@@ -38,12 +37,12 @@ from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.configuration import configuration_file
 from amoro_core.iceberg.directories import DirectoryCatalog
 from amoro_core.iceberg.drivers import limit_driver
-from amoro_core.iceberg.etags import ETags, is_current
+from amoro_core.iceberg.etags import ETags, Tagged
 from amoro_core.iceberg.features import format_version_refused
-from amoro_core.iceberg.guards import GuardedRestCatalog, confined_to, install_guards, last_input
+from amoro_core.iceberg.guards import confined_to, install_guards, last_input
 from amoro_core.iceberg.kept_keys import keys_kept
 from amoro_core.iceberg.metadata import read_locations, write_locations
-from amoro_core.iceberg.refusals import is_without_rights
+from amoro_core.iceberg.refusals import answered_with, is_without_rights
 from amoro_core.iceberg.saying import said
 from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
 from amoro_core.model.grants import STRICT_LOCATIONS, Grant, grant_of
@@ -238,6 +237,8 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         properties = {**_for_existing_database(name, properties["uri"]), **properties}
     settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
     if kind == "rest":
+        from amoro_core.iceberg.rest import GuardedRestCatalog
+
         return GuardedRestCatalog(name, **settings)
     if kind == "hive":
         from amoro_core.iceberg.hive import GuardedHiveCatalog
@@ -277,7 +278,7 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
     grant = granted(config, catalog)
     with confined_to(grant), catalog_errors(config, identifier), keys_kept(catalog):
         table = catalog.load_table(identifier.in_catalog)
-    if isinstance(catalog, GuardedRestCatalog):
+    if isinstance(catalog, Tagged):
         _etags.keep(config, identifier, catalog.etag, table.metadata_location or "")
     table.io = ConfinedFileIO(
         table.io.inner if isinstance(table.io, ConfinedFileIO) else table.io,
@@ -298,7 +299,7 @@ def is_unchanged(config: CatalogConfig, identifier: TableIdentifier, metadata_lo
         return False
     catalog = open_catalog(config)
     with catalog_errors(config):
-        return isinstance(catalog, GuardedRestCatalog) and is_current(catalog, identifier, etag)
+        return isinstance(catalog, Tagged) and catalog.is_current(identifier, etag)
 
 
 @contextmanager
@@ -352,7 +353,7 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
 
 def _catalog_said_so(error: Exception) -> bool:
     """Whether a 404 is the catalog's own; proxies and wrong addresses answer without Iceberg's error body."""
-    if not isinstance(error.__cause__, HTTPError):
+    if answered_with(error.__cause__) is None:
         return True
     return not str(error).startswith("RESTError ") and ": RestError: " not in str(error)
 

@@ -1,12 +1,10 @@
-"""Asking a REST catalog whether a table is still as it was loaded, by the ETag of that answer."""
+"""Asking a catalog whether a table is still as it was loaded, by the ETag of that answer."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from pyiceberg.catalog.rest import Capability, Endpoints
-
-from amoro_core.iceberg.guards import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
@@ -19,6 +17,16 @@ class _Loaded:
     config: CatalogConfig
     etag: str
     metadata_location: str
+
+
+class Tagged(ABC):
+    """A catalog that remembers the ETag of the table that it loaded last; "" without one."""
+
+    etag = ""
+
+    @abstractmethod
+    def is_current(self, identifier: TableIdentifier, etag: str) -> bool:
+        """Whether the server says that the table is what it was with that ETag; any other answer is a no."""
 
 
 class ETags:
@@ -44,13 +52,3 @@ class ETags:
             found = self._kept.get(identifier)
         is_same = found and found.config == config and found.metadata_location == metadata_location
         return found.etag if found and is_same else ""
-
-
-def is_current(catalog: GuardedRestCatalog, identifier: TableIdentifier, etag: str) -> bool:
-    """Whether the server says that the table is what it was with that ETag; any other answer is a no."""
-    catalog._check_endpoint(Capability.V1_LOAD_TABLE)
-    path = catalog._split_identifier_for_path(identifier.in_catalog)
-    url = catalog.url(Endpoints.load_table, prefixed=True, **path)
-    asked = {"snapshots": mode} if (mode := catalog.properties.get("snapshot-loading-mode")) else {}
-    with catalog._session.get(url, params=asked, headers={"If-None-Match": etag}) as answer:
-        return answer.status_code == 304

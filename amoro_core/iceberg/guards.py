@@ -1,5 +1,6 @@
-"""Guards around pyiceberg: it imports no class that a property names, opens no file outside of what is granted, and
-waits for no REST server for ever."""
+"""Guards around pyiceberg: it imports no class that a property names, and opens no file outside of what is granted.
+
+Those of REST catalogs are in `amoro_core.iceberg.rest`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -7,34 +8,24 @@ from contextvars import ContextVar
 from typing import Any
 
 from pyiceberg import io as pyiceberg_io
-from pyiceberg.catalog import rest as pyiceberg_rest
-from pyiceberg.catalog.rest import auth as pyiceberg_auth
-from pyiceberg.catalog.rest.auth import AuthManagerFactory
-from pyiceberg.exceptions import UnauthorizedError
 from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table import locations as pyiceberg_locations
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
-from requests import Response
-from tenacity import retry_if_exception_type
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.format3 import write_format_3
 from amoro_core.iceberg.kept_keys import refusing_lost_keys
 from amoro_core.iceberg.raw_metadata import refuse_lost, refuse_unmodelled
-from amoro_core.iceberg.sessions import TimedRequests, TimedSession
 from amoro_core.model.grants import Grant
 
 _FILE_IOS = frozenset({pyiceberg_io.ARROW_FILE_IO, pyiceberg_io.FSSPEC_FILE_IO})
 LOCATION_PROVIDERS = frozenset(
     f"pyiceberg.table.locations.{name}" for name in ("SimpleLocationProvider", "ObjectStoreLocationProvider")
 )
-_AUTH_MANAGERS = frozenset(("noop", "basic", "legacyoauth2", "oauth2", "google", "entra"))
 _allowed: frozenset[str] = frozenset()
+_installed = False
 
 
 def allow_classes(names: Iterable[str]) -> None:
@@ -47,28 +38,26 @@ def allow_classes(names: Iterable[str]) -> None:
 
 
 def install_guards() -> None:
-    """Replace pyiceberg's importing functions, its REST session and its refusal to write format 3 by ours.
+    """Replace pyiceberg's importing functions and its refusal to write format 3 by ours.
 
     For the whole process; once is enough.
     """
-    if vars(pyiceberg_rest)["Session"] is TimedSession:
+    global _installed
+    if _installed:
         return
-    import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
+    _installed = True
+    import_file_io = only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
     pyiceberg_io._import_file_io = lambda io_impl, properties: _confined(import_file_io(io_impl, properties))
     infer = pyiceberg_io._infer_file_io_from_scheme
     # If nothing is inferred, pyiceberg uses its own without calling us.
     pyiceberg_io._infer_file_io_from_scheme = lambda path, properties: (
         infer(path, properties) or _confined(PyArrowFileIO(properties))
     )
-    pyiceberg_locations._import_location_provider = _only(
+    pyiceberg_locations._import_location_provider = only(
         LOCATION_PROVIDERS, pyiceberg_locations._import_location_provider, "location provider"
     )
-    create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
-    AuthManagerFactory.create = create  # type: ignore[method-assign]  # pyiceberg has no other way in
     parse = refusing_lost_keys(_refusing(TableMetadataUtil.parse_raw))
     TableMetadataUtil.parse_raw = staticmethod(parse)  # type: ignore[assignment]
-    vars(pyiceberg_rest)["Session"] = TimedSession
-    vars(pyiceberg_auth)["requests"] = TimedRequests
     write_format_3()
 
 
@@ -130,7 +119,7 @@ def confined(made: FileIO) -> FileIO:
     return _confined(made) or made
 
 
-def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
+def only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
     """The loading function restricted to these names: a table's properties or a server's answer must not run code.
 
     With `allowable`, also for the names given to `allow_classes`.
@@ -147,54 +136,3 @@ def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowab
         return load(name, *arguments)
 
     return guarded
-
-
-#: pyiceberg resends a commit with a new token after a 401 and a 419. That is allowed only after a 401, which means that
-#: nothing was applied: after a 419 the answer to the second sending would hide that the first may still be applied.
-_send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
-    retry=retry_if_exception_type(UnauthorizedError)
-)
-
-
-class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
-    """A REST catalog whose session does not keep a table's own token for the next table, which resends a commit only if
-    the first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last.
-
-    Like other catalogs it refuses metadata by name of which pyiceberg makes no model, or one that lacks something."""
-
-    etag = ""
-    _content = b""  # what was answered last while a table is loaded
-
-    def load_table(self, identifier: str | Identifier) -> Table:
-        self.etag = ""
-        hooks = self._session.hooks["response"]
-        hooks.append(self._note)
-        try:
-            loaded: Table = super().load_table(identifier)
-            return loaded
-        except Exception:  # whatever pyiceberg and pydantic raise
-            refuse_unmodelled(self._content)
-            raise
-        finally:
-            hooks.remove(self._note)
-            self._content = b""
-
-    def _note(self, answer: Response, *arguments: Any, **named: Any) -> None:
-        if answer.request.method == "GET":
-            self.etag = answer.headers.get("ETag", "") if answer.ok else ""
-            if answer.ok:
-                self._content = answer.content
-                refuse_lost(self._content)
-
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        own = self._session.headers.get("Authorization")
-        try:
-            done: CommitTableResponse = _send_again_after_401(self, table, requirements, updates)
-            return done
-        finally:
-            if own is None:
-                self._session.headers.pop("Authorization", None)
-            else:
-                self._session.headers["Authorization"] = own

@@ -1,5 +1,6 @@
 """What an error of sending a commit proves: that the catalog refused it, that it never arrived, or nothing."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,6 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
 )
-from requests import HTTPError
 
 from amoro_core.errors import AccessDenied, CatalogUnavailable, StorageFull, TableRefused
 from amoro_core.files.io import is_denied, is_full
@@ -43,14 +43,22 @@ def is_without_rights(error: Exception) -> bool:
     return isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _DENYING_CODES
 
 
+def answered_with(error: BaseException | None) -> int | None:
+    """The status of an HTTP client's error, 0 where nothing was answered; None for any other error."""
+    # Loaded for REST catalogs only: no other catalog raises its errors.
+    client = sys.modules.get("requests")
+    if client is None or not isinstance(error, client.HTTPError):
+        return None
+    return 0 if error.response is None else int(error.response.status_code)
+
+
 def is_refusal(error: Exception) -> bool:
     """Whether the catalog refused, and applied nothing."""
     # TableRefused: the metadata file, which the client writes before it commits, may not be written there.
     if isinstance(error, NoSuchTableError | NoSuchNamespaceError | TableRefused):
         return True
-    if isinstance(error, RESTError) and isinstance(error.__cause__, HTTPError):
-        response = error.__cause__.response
-        return response is not None and response.status_code in _REFUSING_STATUSES
+    if isinstance(error, RESTError) and (status := answered_with(error.__cause__)) is not None:
+        return status in _REFUSING_STATUSES
     if not isinstance(error, OSError) and is_without_rights(error):
         return True
     if _is_before_commit(error) and (_sqlite_code(error) in _READ_ONLY or _state(error) in _READ_ONLY_STATES):

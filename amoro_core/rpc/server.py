@@ -18,7 +18,6 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     add_OptimizingServiceServicer_to_server,
 )
 from amoro_core.rpc.listening import unusable
-from amoro_core.rpc.tls import server_credentials
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
 STOP_GRACE_S = 1.0
@@ -48,7 +47,7 @@ class Server:
         self._optimizing = optimizing
         self._admin = admin
         self._changes = changes
-        self._credentials = server_credentials(certificates) if certificates else None
+        self._credentials = _credentials(certificates) if certificates else None
         self._loop = asyncio.new_event_loop()
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
@@ -131,3 +130,10 @@ class Server:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    # Loaded only where calls are encrypted, with the library of certificates.
+    from amoro_core.rpc.tls import server_credentials
+
+    return server_credentials(certificates)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,13 +32,16 @@ CLIENT = f"""{HELP}
     annotated_types cython_runtime google grpc grpc_channelz grpc_health grpc_reflection grpc_status grpc_tools pydantic
     pydantic_core typing_extensions typing_inspection
 """
-#: strictyaml brings dateutil and six, structlog rich where it is installed, pyiceberg the others.
+#: strictyaml brings dateutil and six, pyiceberg the others.
 OPTIMIZER = f"""{CLIENT}
     amoro_core.alone amoro_core.events amoro_core.failpoints amoro_core.files amoro_core.iceberg amoro_core.logs
-    amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer attr cachetools
-    cloudpickle colorama dateutil fastavro greenlet mmh3 numpy pyarrow pygments pyiceberg pyparsing pyroaring rich
+    amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer cachetools
+    cloudpickle colorama dateutil fastavro greenlet mmh3 numpy pyarrow pyiceberg pyparsing pyroaring
     six strictyaml structlog thrift zstandard
 """
+
+#: Of REST catalogs, encrypted calls, pages, and of libraries that others import where they are installed.
+NOT_ALONE = "amoro_core.dashboard amoro_core.web cryptography jinja2 packaging pandas requests rich starlette urllib3"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +53,18 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     made.up()
     yield made
     made.close()
+
+
+def run(installation: Installation, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=installation.directory,
+        env=installation.environment,
+        timeout=120,
+        check=True,
+    )
 
 
 def beyond(line: str, allowed: str) -> set[str]:
@@ -67,16 +83,18 @@ def beyond(line: str, allowed: str) -> set[str]:
 def test_a_command_beside_a_coordinator_imports_what_it_needs(
     shared: Installation, arguments: tuple[str, ...], allowed: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=shared.directory,
-        env=shared.environment,
-        timeout=120,
-        check=True,
-    )
+    done = run(shared, *arguments)
     assert beyond(done.stderr.splitlines()[-1], allowed) == set()
+
+
+def test_a_command_that_works_by_itself_imports_what_its_catalog_needs(tmp_path: Path) -> None:
+    installation = install(tmp_path)
+    writer.append(writer.make_table(installation.catalog, "db.t", SCHEMA), [row(0)])
+    done = run(installation, "optimize", "cat.db.t")
+    installation.close()
+    told: list[str] = json.loads(done.stderr.splitlines()[-1])
+    assert {"pyiceberg", "sqlalchemy", "amoro_optimizer"} <= set(told)
+    assert set(told) & set(NOT_ALONE.split()) == set()
 
 
 def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(shared: Installation) -> None:

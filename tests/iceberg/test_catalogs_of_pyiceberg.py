@@ -37,6 +37,7 @@ from amoro_core.iceberg.catalogs import (
     resolved,
     warehouse_of,
 )
+from amoro_core.iceberg.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
@@ -476,7 +477,7 @@ def test_a_location_provider_is_not_imported_even_so(sqlite: CatalogConfig, cana
 
 def test_a_tables_own_token_does_not_stay_with_the_catalog(rest_server: Callable[[Answer], str]) -> None:
     catalog = open_catalog(config(type="rest", uri=rest_server(only_for_tables(503, BUSY))))
-    assert isinstance(catalog, guards.GuardedRestCatalog)
+    assert isinstance(catalog, GuardedRestCatalog)
     before = dict(catalog._session.headers)
     metadata = new_table_metadata(SCHEMA, PartitionSpec(), SortOrder(), "file:///t")
     own = {"token": "of this table only"}
