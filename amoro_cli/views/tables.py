@@ -145,6 +145,7 @@ def table_detail(table: "pb.Table") -> Document:
         *((("optimizers", f"none: {table.no_optimizer}"),) if table.no_optimizer else ()),
         ("last optimized", format_time(table.last_optimized_ms)),
         *((("last failure", table.failure),) if table.failure else ()),
+        *((("late deletes", table.late_deletes),) if table.late_deletes else ()),
         *((("next try", format_time(table.retry_at_ms)),) if table.retry_at_ms else ()),
         *((("process", table.process_id),) if table.process_id else ()),
         ("evaluated", format_time(table.evaluated_ms)),

@@ -34,7 +34,7 @@ def select_tables(services: Services, request: pb.SelectTablesRequest, call: Cal
 
 
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
-    """The runtime of the table, with the failure of its last process."""
+    """The runtime of the table, with the failure of its last process, and rows of it that came back."""
     identifier, find = services.catalogs.resolve(request.table), services.tables.find
     return _table(services, (services.tables.find_known if request.known_only else find)(identifier))
 
@@ -114,6 +114,7 @@ def _table(services: Services, runtime: TableRuntime) -> pb.Table:
     unseen = services.tables.refresh_failure(runtime.table_id)
     failed = f"the last look at the table: {unseen}" if unseen else ""
     message.failure = failed or services.overview.last_failure(runtime.table_id)
+    message.late_deletes = services.overview.late_deletes(runtime.table_id)
     return message
 
 

@@ -1114,6 +1114,7 @@ class Table(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     TABLE_ID_FIELD_NUMBER: _builtins.int
     NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+    LATE_DELETES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -1142,6 +1143,8 @@ class Table(_message.Message):
     """its number in the state database; 0: it is not known there"""
     next_due_ms: _builtins.int
     """when optimizing comes due without a new commit"""
+    late_deletes: _builtins.str
+    """the last delete by others of rows that were rewritten before: they are still there; "" in lists"""
     @_builtins.property
     def files(self) -> Global___FileSummary: ...
     @_builtins.property
@@ -1179,10 +1182,11 @@ class Table(_message.Message):
         format: _builtins.str = ...,
         table_id: _builtins.int = ...,
         next_due_ms: _builtins.int = ...,
+        late_deletes: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failure", b"failure", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failure", b"failure", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "late_deletes", b"late_deletes", "location", b"location", "next_due_ms", b"next_due_ms", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_id", b"table_id", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

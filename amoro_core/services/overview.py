@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.cursors import Key, opened, sealed
+from amoro_core.model.journal import EventFilter, EventKind
 from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
 from amoro_core.model.processes import (
     Attempt,
@@ -16,7 +17,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.table_lists import TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import TableIdentifier, TableRuntime, parse_table
-from amoro_core.store import processes, table_listing, tables, tasks
+from amoro_core.store import events, processes, table_listing, tables, tasks
 from amoro_core.store.database import Connection, Store
 
 PROCESSES = 100
@@ -123,6 +124,12 @@ class OverviewService:
             if process.failure_code and not process.is_active:
                 return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
+
+    def late_deletes(self, table_id: int) -> str:
+        """The last delete by others of rows that were rewritten before, as its event tells; "" when none is kept."""
+        wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
+        found = self._store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
+        return found[0].text if found else ""
 
     def tasks(self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None) -> TaskPage:
         """Tasks of a process by number, after the number `after`; the id may be a unique prefix.

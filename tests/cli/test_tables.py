@@ -43,6 +43,7 @@ TABLE_JSON = {
     "format": "iceberg",
     "table_id": 0,
     "next_due_at": None,
+    "late_deletes": "",
 }
 TABLE_TEXT = """\
 table           sales.db.orders
@@ -270,3 +271,9 @@ def test_how_the_last_process_failed_stands_in_the_table(cli: Cli, admin: FakeAd
     failure = "minor 01997a4c: [AMORO-1006] access to s3://b/m.avro was denied; tried 3 times"
     admin.script("GetTable", table(failure=failure))
     assert f"last failure    {failure}\n" in cli("table", "show", "sales.db.orders").out
+
+
+def test_rows_that_came_back_stand_in_the_table(cli: Cli, admin: FakeAdmin) -> None:
+    told = "snapshot 7 of spark deletes rows of /a.parquet, which snapshot 6 had replaced before"
+    admin.script("GetTable", table(late_deletes=told))
+    assert f"late deletes    {told}\n" in cli("table", "show", "sales.db.orders").out

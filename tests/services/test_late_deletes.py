@@ -18,6 +18,7 @@ from amoro_core.model.journal import Event, EventFilter, EventKind
 from amoro_core.model.late_deletes import application_of
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
+from amoro_core.services.overview import OverviewService
 from amoro_core.store import events
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import ids, make, row
@@ -51,6 +52,11 @@ def refresh(world: World) -> list[Event]:
     world.tables.refresh(table_id)
     wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
     return world.store.read(lambda db: events.list_newest(db, wanted, None, 100))[::-1]
+
+
+def shown(world: World) -> str:
+    """What the table itself says."""
+    return OverviewService(world.store).late_deletes(world.table().table_id)
 
 
 def counted(world: World) -> float:
@@ -87,6 +93,7 @@ def test_deletes_of_replaced_files_are_told_once_with_who_wrote_them(world: Worl
     process_id = rewrite(world)
     replaced_by = world.table_head()
     assert refresh(world) == []
+    assert shown(world) == ""
     late = delete_first_rows(table, [*before[:2], *oracle.live_files(table.refresh())], kind)
     assert len(ids(table)) == 29, "only the output's first row is gone"
     [event] = refresh(world)
@@ -99,6 +106,7 @@ def test_deletes_of_replaced_files_are_told_once_with_who_wrote_them(world: Worl
     }
     assert f"snapshot {late.snapshot_id} of spark 4.1 (app-id local-17) deletes rows of " in event.text
     assert counted(world) == 1
+    assert shown(world) == event.text
     writer.append(table, [row(100)])
     assert refresh(world) == [event]
     again = delete_first_rows(table, before[2:], kind, {})
@@ -107,6 +115,7 @@ def test_deletes_of_replaced_files_are_told_once_with_who_wrote_them(world: Worl
     world.restart()
     writer.append(table, [row(101)])
     assert len(refresh(world)) == 2
+    assert shown(world) == refresh(world)[-1].text
 
 
 @pytest.mark.parametrize(("version", "kind"), KINDS)

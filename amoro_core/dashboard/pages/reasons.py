@@ -59,6 +59,8 @@ def _back_off(table: pb.Table, now_ms: int) -> Iterator[Reason]:
         )
     if table.failure:
         yield Reason("bad", "The last try failed", table.failure)
+    if table.late_deletes:
+        yield Reason("bad", "Rows that another application deleted came back", table.late_deletes)
 
 
 def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:

@@ -213,6 +213,7 @@ def test_an_idle_table_has_nothing_to_do() -> None:
         ({"process_id": "p"}, ("busy", "A process has not ended.")),
         ({"retry_at_ms": NOW + 1}, ("wait", "It is tried again at 1970-01-01 00:16:40Z")),
         ({"failure": "no file"}, ("bad", "The last try failed")),
+        ({"late_deletes": "snapshot 7"}, ("bad", "Rows that another application deleted came back")),
         ({"no_optimizer": "start one"}, ("bad", "No optimizer takes its tasks")),
         ({"next_due_ms": NOW + 1}, ("", "Next due at 1970-01-01 00:16:40Z")),
         (
