@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.rewrite import MAP_ENDING
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits
+from amoro_core.store import commits, condemned
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.hidden import require_hidden
@@ -122,6 +124,76 @@ def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_th
     assert maps(world) == []
     world.restart()
     assert world.heard.left_over == []
+
+
+def cancelled(world: World, process: str) -> None:
+    world.optimizing.cancel(process, "enough")
+
+
+def failed(world: World, process: str) -> None:
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+
+def given_way(world: World, process: str) -> None:
+    """Another has rewritten every file."""
+    writer.copy_on_write(world.catalog.load_table("db.t"), lambda item: True, lambda item: item)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+
+@pytest.mark.parametrize("end", [cancelled, failed, given_way])
+def test_maps_are_removed_however_the_process_ends(
+    world: World, process: str, end: Callable[[World, str], None]
+) -> None:
+    before = maps(world)
+    assert len(before) == 2
+    end(world, process)
+    world.clearing.clean_up(process)
+    assert maps(world) == []
+    assert {path for path in files(world) - named(world) if path.endswith((".parquet", ".puffin"))} == set()
+    assert not world.optimizing.find_process(process).process.left_over
+
+
+def test_a_state_from_before_the_commit_needs_no_map_again(world: World, process: str, tmp_path: Path) -> None:
+    """The commit and its end are found in the table; the copied state still names the maps, which are gone."""
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
+    world.store.backup(tmp_path / "copy.db")
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert maps(world) == []
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 103)
+    head, rows = world.table_head(), oracle.live_rows(world.catalog.load_table("db.t"))
+
+    world.store.close()
+    for path in world.home.glob("amoro.db*"):
+        path.unlink()
+    shutil.copy(tmp_path / "copy.db", world.home / "amoro.db")
+    world.restart()
+    world.committing.commit(process)
+
+    assert not world.optimizing.find_process(process).process.is_active
+    assert world.table_head() == head
+    oracle.assert_same_rows(rows, oracle.live_rows(world.catalog.load_table("db.t")))
+    world.clearing.clean_up(process)
+    assert named(world) <= files(world)
+
+
+def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1), row(2)])
+    writer.append(table, [row(3)])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    world.begin(OptimizingType.FULL)
+    slow, quick = world.optimizer(), world.optimizer()
+    (handed,) = world.poll(slow)
+    world.optimizing.ack(slow, [handed.attempt])
+    late = world.execute(handed)
+    world.optimizing.dismiss(slow, "not heard of", lost=True)
+    world.run_one(quick)
+    assert not world.complete(slow, handed.attempt, late)
+    assert late.position_map is not None
+    waiting = world.store.read(lambda db: condemned.paths(db, world.table().table_id))
+    assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
 
 
 @pytest.mark.parametrize("version", [2, 3])
