@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import subprocess
@@ -16,10 +17,12 @@ from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, Process, address_of
 from tests.acceptance.tables import assert_optimized_once, look, name_of, small_table, unreferenced_files
-from tests.engine import oracle, writer
+from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
+from tests.engine.commits import Change, commit
 from tests.engine.parquet_rows import local_path
 
+_NUMBERS = itertools.count(1)
 NO_RETRIES = {"self-optimizing.execute.num-retries": "0"}
 
 
@@ -58,6 +61,16 @@ WRONG = {
         ("table", "list"), 4, ("the admin token is wrong [AMORO-4002]", "Hint: ", "admin.token"), "amo_wrong"
     ),
     "unknown process": Wrong(("process", "show", "0123456789"), 3, ("0123456789", "[AMORO-3003]")),
+    "upgrade to format 1": Wrong(
+        ("table", "upgrade", "cat.db.t", "--format-version", "1", "--yes"),
+        2,
+        ("tables can't be upgraded to format version 1", "Hint: Say --format-version 3."),
+    ),
+    "upgrade to format 4": Wrong(
+        ("table", "upgrade", "cat.db.t", "--format-version", "4", "--dry-run"),
+        2,
+        ("tables can't be upgraded to format version 4", "Hint: Say --format-version 3."),
+    ),
     "catalog that does not work": Wrong(
         ("catalog", "add", "bad", "type=sql", "uri=sqlite:////nowhere/at/all.db"), 1, ("bad", "[AMORO-1010]")
     ),
@@ -73,6 +86,15 @@ def test_a_wrong_request_is_refused_with_its_value_and_the_way_out(
     assert (outcome.status, outcome.stdout) == (wrong.status, "")
     for text in wrong.says:
         assert text in outcome.stderr
+
+
+def test_a_table_of_format_3_is_not_upgraded_again(shared: Installation, coordinator: Process) -> None:
+    table = table_with_vectors(shared.catalog)
+    before = table.metadata_location
+    outcome = shared.run("table", "upgrade", name_of(table), "--format-version", "3", "--yes")
+    assert (outcome.status, outcome.stdout) == (2, "")
+    assert f"{name_of(table)} has format version 3 already" in outcome.stderr
+    assert table.refresh().metadata_location == before
 
 
 # --- What is wrong with the table -------------------------------------------------------------------------------------
@@ -139,7 +161,56 @@ def large_table(catalog: Catalog) -> Table:
     return table
 
 
+def table_with_vectors(catalog: Catalog) -> Table:
+    """Three small files, each with a deletion vector in the one Puffin file."""
+    table = writer.make_table(catalog, f"db.vectors{next(_NUMBERS)}", SCHEMA, format_version=3, properties=NO_RETRIES)
+    for first in (0, 10, 20):
+        writer.append(table, [row(first + number) for number in range(10)])
+    writer3.delete_rows(table, lambda record: record["id"] % 10 == 3)
+    return table.refresh()
+
+
+def vectors_of(table: Table) -> list[oracle.LiveFile]:
+    return [one for one in oracle.live_files(table) if one.is_vector]
+
+
+def damaged_vector(installation: Installation, table: Table) -> Iterator[str]:
+    vector = vectors_of(table)[1]
+    path = Path(local_path(vector.path))
+    content = path.read_bytes()
+    path.write_bytes(content[: vector.offset + 9] + b"?" + content[vector.offset + 10 :])
+    yield f"{vector.path} at {vector.offset}"
+    path.write_bytes(content)
+
+
+def two_vectors(installation: Installation, table: Table) -> Iterator[str]:
+    before, vector = head_of(table), vectors_of(table)[0]
+    data = next(one for one in oracle.live_files(table) if one.path == vector.referenced)
+    commit(table, lambda head: Change(tuple(writer3.vectors(head, {data: [5]}))))
+    yield data.path
+    writer.rollback(table, before)
+
+
+def head_of(table: Table) -> int:
+    head = table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    return head
+
+
 BROKEN = {
+    "damaged vector": Broken(
+        damaged_vector,
+        1,
+        ("the deletion vector at {value} has another checksum than its content",),
+        make=table_with_vectors,
+    ),
+    "two vectors for one file": Broken(
+        two_vectors,
+        6,
+        ("two deletion vectors name {value}: ", "Hint: Rewrite the data file"),
+        "refused",
+        table_with_vectors,
+    ),
     "malformed property": Broken(
         malformed_property,
         6,

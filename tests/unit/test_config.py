@@ -148,6 +148,8 @@ def test_size_limits_follow_from_the_target() -> None:
         ("self-optimizing.quota", "1_0", "expected a number of at least 0.0"),
         ("self-optimizing.quota", "nan", "expected a number of at least 0.0"),
         ("self-optimizing.min-target-size-ratio", "1.01", "expected a number of at least 0.0 and at most 1.0"),
+        ("self-optimizing.rebase.max-hidden-ratio", "1.5", "expected a number of at least 0.0 and at most 1.0"),
+        ("self-optimizing.rebase.enabled", "on", "expected true or false"),
         ("self-optimizing.minor.trigger.interval", "1h", "expected a whole number"),
         ("self-optimizing.refresh-table.adaptive.increase-step-ms", "0", "expected a whole number of at least 1"),
         ("self-optimizing.refresh-table.adaptive.max-interval-ms", "-1", "expected a whole number of at least 0"),
