@@ -6,13 +6,19 @@ from collections.abc import Callable
 
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.work import WorkResult
+from amoro_core.services.optimizing import ScheduledTask
 from tests.services.clustered import clusterer, commit_due, ordered
 
 from .optimizing import Services
 
 
 def cluster_table(
-    services: Services, table: str, asked: ClusterOptions, after_task: Callable[[], object] = lambda: None
+    services: Services,
+    table: str,
+    asked: ClusterOptions,
+    after_task: Callable[[], object] = lambda: None,
+    work: Callable[[ScheduledTask], WorkResult] = ordered,
 ) -> str:
     """Cluster the table until its process, whose id is returned, has succeeded; `after_task` comes before commits."""
     world = services.world
@@ -21,7 +27,7 @@ def cluster_table(
     optimizer = clusterer(world)
     while handed := world.poll(optimizer):
         assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.optimizing.complete(optimizer, handed[0].attempt, ordered(handed[0]))
+        assert world.optimizing.complete(optimizer, handed[0].attempt, work(handed[0]))
         after_task()
         commit_due(world, process_id)
     process = world.optimizing.find_process(process_id).process

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.running import Backend
+
 from .catalogs import SharedCatalog, shared_catalog
 from .optimizing import Services, services_on
 from .session import missing_parts, start_session
@@ -47,6 +50,18 @@ def services(catalog: SharedCatalog, tmp_path: Path) -> Iterator[Services]:
     """Our services on the test's catalog."""
     with services_on(catalog, tmp_path / "home") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def backends(spark: SparkSession) -> Iterator[list[Backend]]:
+    """A standalone optimizer's, and that of an application which is the session's."""
+    from amoro_optimizer.backends.spark.driver import SparkBackend
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark.sparkContext, "stop", lambda: None)  # the session goes on
+        on_spark = SparkBackend(spark.sparkContext)
+        yield [InProcess(), on_spark]
+        on_spark.close()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,9 @@ from .catalogs import SharedCatalog
 from .clustering import cluster_table
 from .java_writer import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services, snapshots
+from .optimizing import Services
 from .rows import Rows, spark_rows
-from .tables import MERGE_ON_READ, make_equality_table, make_mixed_table
+from .tables import MERGE_ON_READ
 from .test_vectors import insert, make
 
 if TYPE_CHECKING:
@@ -112,33 +111,3 @@ def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
     spark.sql(f"DELETE FROM {table} WHERE id IN (1, 212)")
     gone = {0, 1, 212} | {id_ for id_ in range(600) if id_ % 50 == 7 or id_ % 200 in deleted}
     assert spark_rows(spark, table) == Rows([(id_, "a", f"v{id_}") for id_ in range(600) if id_ not in gone])
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("make", "columns"),
-    [(make_mixed_table, ("id", "label", "amount", "at")), (make_equality_table, ("id", "note", "price", "day"))],
-    ids=["mixed", "equality"],
-)
-def test_tables_of_every_shape_keep_their_rows_under_every_layout(
-    spark: SparkSession,
-    catalog: SharedCatalog,
-    services: Services,
-    make: Callable[[SharedCatalog], str],
-    columns: tuple[str, ...],
-) -> None:
-    """Changed schemas and specs, nested values, deletes of both kinds; what one layout made is rolled back."""
-    table, world = make(catalog), services.world
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('self-optimizing.cluster.partial-progress' = 'false')")
-    rows = spark_rows(spark, table)
-    before = snapshots(spark, table)[-1].snapshot_id
-    for strategy, chosen in (("linear", columns[:2]), ("zorder", columns[1:]), ("hilbert", columns[::2])):
-        cluster_table(services, table, ClusterOptions(columns=chosen, strategy=strategy))
-        made = snapshots(spark, table)[-1]
-        assert (made.operation, made.snapshot_id != before) == ("replace", True)
-        assert spark_rows(spark, table) == rows
-        assert_deletes_match_as_in_java(catalog, table)
-        verified = world.verifying.verify(world.table(table).identifier, before, made.snapshot_id, lambda: False)
-        assert verified.is_sound
-        name = table.removeprefix(f"{catalog.name}.")
-        spark.sql(f"CALL {catalog.name}.system.rollback_to_snapshot('{name}', {before})").collect()

@@ -14,7 +14,6 @@ import pytest
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services.optimizing import ScheduledTask
-from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.running import Backend
 from tests.work import rewrite_input, rewriting
 
@@ -35,18 +34,6 @@ TYPES = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
 SERVED = ("vectors", "three-kinds", "upgraded", "branched", "repartitioned")
 #: A row, its id and its last update, by its key.
 Lineage = dict[int, tuple[Hashable, int | None, int | None]]
-
-
-@pytest.fixture(scope="module")
-def backends(spark: SparkSession) -> Iterator[list[Backend]]:
-    """A standalone optimizer's, and that of an application which is the session's."""
-    from amoro_optimizer.backends.spark.driver import SparkBackend
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark.sparkContext, "stop", lambda: None)  # the session goes on
-        on_spark = SparkBackend(spark.sparkContext)
-        yield [InProcess(), on_spark]
-        on_spark.close()
 
 
 @pytest.fixture(scope="module")
