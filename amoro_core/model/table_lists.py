@@ -67,6 +67,16 @@ class TableOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """What the place of a table that waits for a plan goes by."""
+
+    table_id: int
+    group: str
+    quota: float
+    last_optimized_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A table that waits for a plan."""
 

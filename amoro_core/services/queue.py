@@ -83,9 +83,9 @@ class QueueService:
         most, now = min(limit or MOST, MOST), self._clock()
 
         def read(db: Connection) -> Queue:
-            pending = self._pending(db, group, now)
-            found = self._waiting(db, group)
-            return Queue(tuple(pending[:most]), tuple(found[:most]), len(pending), len(found))
+            pending, pending_total = self._pending(db, group, most, now)
+            found, waiting_total = self._waiting(db, group, most)
+            return Queue(pending, found, pending_total, waiting_total)
 
         return self._store.read(read)
 
@@ -98,13 +98,20 @@ class QueueService:
                 self._counted = now_s, self._store.read(lambda db: waiting.figures(db, now - LOOK_BACK)), now
             return self._counted[1:]
 
-    def _pending(self, db: Connection, group: str, now: datetime) -> list[PendingPlace]:
-        known = {table.table_id: table for table in tables.list_pending(db) if group in ("", table.group)}
-        policies, by_group = pending_of(db, list(known.values()), now)
+    def _pending(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[PendingPlace, ...], int]:
+        """The first places, and how many there are; everything is read of the tables that get one of these only."""
+        turns = tables.list_turns(db, group)
+        policies, by_group = pending_of(db, turns, now)
+        first: list[tuple[int, PendingTable, str, Any]] = []
+        for name, found in by_group.items():
+            if len(first) < most:
+                ordered = self._ordered(policies.get(name, ""), found, most - len(first), now)
+                first += [(place, *one) for place, one in enumerate(ordered, 1)]
+        known = {table.table_id: table for table in tables.list_pending(db, [one.table_id for _, one, _, _ in first])}
         blocked = {
             item.table_id for item in blockers.list_active(db, now) if BlockedOperation.OPTIMIZE in item.operations
         }
-        return [
+        shown = tuple(
             PendingPlace(
                 table=known[one.table_id],
                 place=place,
@@ -114,45 +121,48 @@ class QueueService:
                 occupation=occupation(one.runs, one.limit, now),
                 held_back=_held_back(known[one.table_id], one.table_id in blocked),
             )
-            for name, found in by_group.items()
-            for place, (one, policy, key) in enumerate(self._ordered(policies.get(name, ""), found, now), 1)
-        ]
+            for place, one, policy, key in first
+        )
+        return shown, len(turns)
 
-    def _ordered(self, name: str, found: Sequence[PendingTable], now: datetime) -> list[tuple[PendingTable, str, Any]]:
-        """The tables in planning order, with the policy and its key; by the default one where that is missing or fails,
-        as planning does."""
+    def _ordered(
+        self, name: str, found: Sequence[PendingTable], most: int, now: datetime
+    ) -> list[tuple[PendingTable, str, Any]]:
+        """The first tables in planning order, with the policy and its key; by the default one where that is missing or
+        fails, as planning does."""
         try:
             policy = self._policies[name]
-            return [(one, name, policy(one, now)) for one in order_pending(found, policy, now)]
+            return [(one, name, policy(one, now)) for one in order_pending(found, policy, now)[:most]]
         except Exception:
             # A plugged-in policy may raise anything; planning logs it.
             policy = self._policies[DEFAULT_POLICY]
-            return [(one, DEFAULT_POLICY, policy(one, now)) for one in order_pending(found, policy, now)]
+            return [(one, DEFAULT_POLICY, policy(one, now)) for one in order_pending(found, policy, now)[:most]]
 
-    def _waiting(self, db: Connection, group: str) -> list[WaitingPlace]:
-        found = [item for item in waiting.list_waiting(db) if group in ("", item.group)]
-        names = tables.names(db, {item.table_id for item in found})
-        quotas, threads = tables.quotas(db, names), count_threads(db)
+    def _waiting(self, db: Connection, group: str, most: int) -> tuple[tuple[WaitingPlace, ...], int]:
+        """The first places, and how many there are."""
+        found, threads = waiting.list_waiting(db, group), count_threads(db)
         running = Counter((task.group, task.table_id) for task in tasks.list_held(db))
         accounts = self._accounts()
 
         def use(item: WaitingTasks) -> Use:
             size = threads.get(item.group, 0)
-            ahead_s = accounts[item.group].ahead_s.get(item.table_id, 0.0) if item.group in accounts else 0.0
-            quota = quotas[item.table_id]
+            ahead_s = accounts.get(item.group, _NEW).ahead_s.get(item.table_id, 0.0)
             held = running[item.group, item.table_id]
-            return Use(held, quota_limit(quota, max(1, size)), share_of(quota, size), ahead_s)
+            return Use(held, quota_limit(item.quota, max(1, size)), share_of(item.quota, size), ahead_s)
 
-        def turn(item: WaitingTasks) -> tuple[object, ...]:
+        def turn(one: tuple[WaitingTasks, Use]) -> tuple[object, ...]:
+            item, used = one
             typical_s = accounts.get(item.group, _NEW).typical_s
-            return item.group, *standing(use(item), typical_s), item.created_at, item.process_id
+            return item.group, *standing(used, typical_s), item.created_at, item.process_id
 
+        first = sorted(((item, use(item)) for item in found), key=turn)[:most]
+        names = tables.names(db, {item.table_id for item, _ in first})
         places: Counter[str] = Counter()
-        ordered = []
-        for item in sorted(found, key=turn):
+        shown = []
+        for item, used in first:
             places[item.group] += 1
-            ordered.append(WaitingPlace(item, names[item.table_id], places[item.group], use(item)))
-        return ordered
+            shown.append(WaitingPlace(item, names[item.table_id], places[item.group], used))
+        return tuple(shown), len(found)
 
 
 _NEW = Accounts(datetime.min)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
 from amoro_core.model.processes import OPTIMIZING_ACTION
-from amoro_core.model.table_lists import Pending
+from amoro_core.model.table_lists import Pending, Turn
 from amoro_core.model.tables import (
     ActionRecord,
     FileSummary,
@@ -80,8 +80,13 @@ _DUE = (
 _PENDING = (
     "SELECT table_id, catalog_name, namespace_json, table_name, group_name, quota, enabled, status_since_ms, reason, "
     "pending_type, last_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
-    f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending' "
-    "ORDER BY catalog_name, namespace_json, table_name"
+    f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending'"
+)
+_IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
+#: What their order goes by.
+_TURNS = (
+    "SELECT table_id, group_name, quota, last_at_ms FROM table_runtime JOIN table_action USING (table_id) "
+    f"WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending' AND :group IN ('', group_name)"
 )
 _ACTIVE_IN_CATALOG = (
     "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
@@ -174,8 +179,21 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
     return [(row["table_id"], row["catalog_name"]) for row in db.select(_DUE, {"now_ms": to_ms(now)})]
 
 
-def list_pending(db: Connection) -> list[Pending]:
-    """The tables that wait for a plan, in order of their names."""
+def list_turns(db: Connection, group: str = "") -> list[Turn]:
+    """What the order of the tables that wait for a plan goes by, of one group or all; in no order."""
+    return [
+        Turn(row["table_id"], row["group_name"], row["quota"], from_ms_or_none(row["last_at_ms"]))
+        for row in db.select(_TURNS, {"group": group})
+    ]
+
+
+def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list[Pending]:
+    """The tables that wait for a plan, or those of them with these ids, in order of their names."""
+    if table_ids is None:
+        rows = db.select(f"{_PENDING} {_IN_ORDER}")
+    else:
+        asked = f"{_PENDING} AND table_id IN (SELECT value FROM json_each(:wanted)) {_IN_ORDER}"
+        rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
     return [
         Pending(
             table_id=row["table_id"],
@@ -188,7 +206,7 @@ def list_pending(db: Connection) -> list[Pending]:
             type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
             last_optimized_at=from_ms_or_none(row["last_at_ms"]),
         )
-        for row in db.select(_PENDING)
+        for row in rows
     ]
 
 

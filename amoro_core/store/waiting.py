@@ -18,17 +18,20 @@ class WaitingTasks:
     type: str
     tasks: int
     created_at: datetime
+    quota: float  # of its table
 
 
-def list_waiting(db: Connection) -> list[WaitingTasks]:
-    """The active processes with planned tasks, by group, the oldest first."""
+def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
+    """The active processes with planned tasks for one group or all, by group, the oldest first."""
     rows = db.select(
         "SELECT task_runtime.group_name AS group_name, process_id, table_process.table_id AS table_id, process_type, "
-        "table_process.created_at_ms AS created_at_ms, count(*) AS tasks "
+        "table_process.created_at_ms AS created_at_ms, quota, count(*) AS tasks "
         "FROM table_process JOIN task_runtime USING (process_id) "
+        "JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
         "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
-        "AND task_runtime.status = 'planned' "
-        "GROUP BY task_runtime.group_name, process_id ORDER BY task_runtime.group_name, created_at_ms, process_id"
+        "AND task_runtime.status = 'planned' AND :group IN ('', task_runtime.group_name) "
+        "GROUP BY task_runtime.group_name, process_id ORDER BY task_runtime.group_name, created_at_ms, process_id",
+        {"group": group},
     )
     return [
         WaitingTasks(
@@ -38,6 +41,7 @@ def list_waiting(db: Connection) -> list[WaitingTasks]:
             row["process_type"],
             int(row["tasks"]),
             from_ms(row["created_at_ms"]),
+            row["quota"],
         )
         for row in rows
     ]

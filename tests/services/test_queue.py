@@ -61,6 +61,9 @@ def test_pending_tables_stand_in_the_order_in_which_they_are_planned(world: Worl
     )
     few = world.queue.list_queue("nightly", 2)
     assert (len(few.pending), few.pending_total) == (2, 3)
+    few = world.queue.list_queue(limit=2)
+    assert [(one.table.identifier.name, one.place) for one in few.pending] == [("d", 1), ("a", 1)]
+    assert few.pending_total == 4
     world.tables.set_enabled(world.table("cat.db.a").identifier, False)
     assert [name for name, *_ in shown(world)] == ["d", "c", "b"]
 
@@ -95,6 +98,8 @@ def test_processes_that_wait_for_threads_stand_by_the_standing_of_their_tables(w
     assert [(one.table.name, one.place, one.process.tasks) for one in waiting] == [("a", 1, 1), ("b", 2, 1)]
     assert {one.process.process_id for one in waiting} == {first, second}
     assert {(one.use.limit, one.use.share, one.use.ahead_s, one.use.running) for one in waiting} == {(2, 0.5, 0.0, 0)}
+    few = world.queue.list_queue(limit=1)
+    assert ([one.table.name for one in few.waiting], few.waiting_total) == (["a"], 2)
     (handed,) = world.poll(optimizer)
     left = world.queue.list_queue()
     assert ([one.table.name for one in left.waiting], left.waiting_total) == (["b"], 1)
