@@ -149,6 +149,7 @@ def test_groups_that_became_one_reach_as_far_as_any_of_them() -> None:
 
 def test_tiers_grow_by_the_fanout() -> None:
     assert [SEALING.tier(size) for size in (100, 200, 319, 320, 400, 1279, 1280, 5120)] == [0, 0, 0, 1, 1, 1, 2, 3]
+    assert [Sealing(100, 2).tier(size) for size in (100, 159, 160, 319, 320)] == [0, 0, 1, 1, 2]
 
 
 def test_a_group_is_open_until_it_is_large_enough_and_again_when_half_is_gone() -> None:

@@ -207,7 +207,8 @@ def test_sealed_groups_of_a_tier_become_one_though_nothing_new_came() -> None:
     table.append(of_size(whole(rng(), 8), TARGET))
     first, second = table.settle()
     assert (len(first.groups[0].files), len(second.groups[0].files)) == (8, 32)
-    assert [one.tier for one in table.plan(ClusterRequest(explain=True)).partitions[0].groups] == [1]
+    told = table.plan(ClusterRequest(explain=True))
+    assert [(one.tier, one.layout) for one in told.partitions[0].groups] == [(1, told.layout)]
 
 
 def test_sealed_groups_become_one_beside_new_files_that_are_put_in_order() -> None:
@@ -295,6 +296,7 @@ def test_files_in_order_are_not_due_and_say_how_deep_they_are() -> None:
     table.append(of_size(points, TARGET))
     verdict = table.plan()
     assert verdict.reason == "nothing to do: a point query meets 1.0 × the files of a perfect layout, above 2 × is due"
+    assert [one.is_due for one in verdict.partitions] == [False]
     (column,) = verdict.partitions[0].columns
     assert (column.name, column.depth, column.ideal, column.all_files) == ("a", 1.0, 1.0, 1.0)
 
