@@ -1,4 +1,4 @@
-"""REST catalogs, whose server makes pyiceberg import no class and wait for ever.
+"""REST catalogs, whose server can neither make pyiceberg import a class nor have it wait for ever.
 
 Imported only when one is opened: its HTTP client and models take a tenth of a second of every start.
 """
