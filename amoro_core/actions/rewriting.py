@@ -30,7 +30,7 @@ from amoro_core.model.processes import OPTIMIZING_ACTION, Figure, OptimizingProc
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_core.validating.check import check
+from amoro_core.validating.check import check, check_maps
 from amoro_core.validating.matching import match
 from amoro_core.validating.rebasing import CarriedRows
 from amoro_core.validating.rules import carried_over, validate
@@ -111,6 +111,7 @@ def _group(result: TaskResult) -> Group:
 def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> Change:
     """Validate, check, stage."""
     record = record_of(case)
+    check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
     sight = known.look(table, record, head)
     validation = validate(sight)

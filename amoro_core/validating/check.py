@@ -23,6 +23,7 @@ from amoro_core.model.files import (
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import MAP_ENDING, InputFile
 from amoro_core.validating.lineage import lineage_problems
+from amoro_core.validating.maps import map_problems
 from amoro_core.validating.sight import is_followed
 
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
@@ -66,6 +67,16 @@ def check(record: PlanRecord, rescanned: Mapping[str, ScannedFile], facts: Mappi
     for name, whole_rule in _WHOLE_RULES:
         for problem in whole_rule(record):
             _fail(f"process {record.process_id}", name, problem)
+
+
+def check_maps(record: PlanRecord) -> None:
+    """Raise CheckFailed for a map of positions that does not add up with the rest of its result, whatever the head is.
+
+    Validation follows rows by these maps, so they are checked before.
+    """
+    for group in record.groups:
+        for problem in map_problems(group):
+            _fail(f"task {record.process_id}-{group.number}", "left-out-rows", problem)
 
 
 def _fail(subject: str, rule: str, problem: str) -> NoReturn:
@@ -315,19 +326,7 @@ def _vectors_lose_no_positions(task: _Task) -> Iterator[str]:
 
 
 def _left_out_rows_balance(task: _Task) -> Iterator[str]:
-    """The map of positions tells of as many rows as the task has deleted, each input once."""
-    found = task.group.output.position_map
-    if found is None:
-        return
-    told = sum(rows.record_count for rows in found.left_out)
-    if told != task.group.output.rows_deleted:
-        yield f"{task.group.output.rows_deleted} rows were deleted, the map of positions has {told}"
-    numbers = [rows.input for rows in found.left_out]
-    if numbers != sorted(set(numbers)) or any(not 0 <= one < len(task.group.work.rewritten) for one in numbers):
-        yield f"the map of positions tells of the inputs {numbers}"
-    for rows in found.left_out:
-        if not 1 <= rows.record_count <= task.group.work.rewritten[rows.input].data.record_count:
-            yield f"the map of positions leaves {rows.record_count} rows of input {rows.input} out"
+    return map_problems(task.group)
 
 
 def _no_output_is_named_as_a_map(task: _Task) -> Iterator[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from amoro_core.errors import StorageFull
+from amoro_core.errors import CheckFailed, StorageFull
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.model.rewrite import MAP_ENDING, PositionMap
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits, condemned
 from tests.engine import oracle, writer, writer3
@@ -194,6 +195,41 @@ def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) ->
     assert late.position_map is not None
     waiting = world.store.read(lambda db: condemned.paths(db, world.table().table_id))
     assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
+
+
+def of_an_input_that_is_not_there(found: PositionMap) -> PositionMap:
+    return replace(found, left_out=(replace(found.left_out[0], input=7),))
+
+
+def of_nothing(found: PositionMap) -> PositionMap:
+    return PositionMap("", 0, ())
+
+
+@pytest.mark.parametrize("faulty", [of_an_input_that_is_not_there, of_nothing])
+@pytest.mark.parametrize("others", [writer.delete_where, writer.copy_on_write])
+def test_a_map_that_does_not_add_up_ends_the_process_whatever_happened_meanwhile(
+    world: World, faulty: Callable[[PositionMap], PositionMap], others: Callable[..., object]
+) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for first in (0, 10):
+        writer.append(table, [row(first + at) for at in range(10)])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    process, optimizer = world.begin(OptimizingType.FULL), world.optimizer()
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    output = world.execute(handed)
+    assert output.position_map is not None
+    world.complete(optimizer, handed.attempt, replace(output, position_map=faulty(output.position_map)))
+    others(table, lambda item: item["id"] == 15)
+    rows, head = oracle.live_rows(table.refresh()), world.table_head()
+
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+
+    failed = world.optimizing.find_process(process).process
+    assert failed.failure_code == CheckFailed.code
+    assert "fails the check left-out-rows" in failed.failure
+    assert world.table_head() == head
+    oracle.assert_same_rows(rows, oracle.live_rows(table.refresh()))
 
 
 @pytest.mark.parametrize("version", [2, 3])

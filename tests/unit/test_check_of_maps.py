@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from amoro_core.errors import CheckFailed
 from amoro_core.model.commits import PlanRecord
 from amoro_core.model.rewrite import MAP_ENDING, LeftOutRows, PositionMap
 from amoro_core.validating import check
+from amoro_core.validating.check import check_maps
 from tests.unit.test_check import CONVERTED, FACTS, OUT, SCANNED, data_output, delete_output, facts_of, output
 
 MAP = f"file:///w/t/data/p-1-1-u1{MAP_ENDING}"
@@ -42,6 +45,15 @@ def test_a_map_that_does_not_add_up_is_refused(rows: list[tuple[int, int]], figu
     with pytest.raises(CheckFailed) as failed:
         check(left_out(*rows), SCANNED, FACTS)
     assert failed.value.message == f"task p-1 fails the check left-out-rows: {figures}"
+
+
+def test_outputs_of_other_rows_than_the_map_leaves_are_refused_before_rows_are_followed() -> None:
+    record = left_out((0, 10))
+    check_maps(record)
+    one = next(group for group in record.groups if group.output.position_map is not None)
+    fewer = replace(one.output, data_files=tuple(replace(file, record_count=1) for file in one.output.data_files))
+    with pytest.raises(CheckFailed, match=r"left-out-rows: \d+ rows of the inputs are live by the map of positions"):
+        check_maps(replace(record, groups=(replace(one, output=fewer),)))
 
 
 @pytest.mark.parametrize("kind", ["data", "deletes"])
