@@ -27,6 +27,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import RemoveSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
@@ -43,6 +44,10 @@ SPEC = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=Identi
 #: Half a day ahead: what a test writes hours after this module was imported is older than now, and still young.
 NOW = datetime.now(UTC) + timedelta(hours=12)
 OLD, YOUNG = NOW - timedelta(days=5), NOW - timedelta(hours=30)
+CHANGES = (
+    "append", "append", "deletes", "remove", "again", "tag", "branch", "stage", "pick", "spec", "rollback", "expire",
+    "stats",
+)  # fmt: skip
 #: How writers spell one place.
 SPELLINGS: tuple[Callable[[str], str], ...] = (
     lambda path: path,
@@ -80,6 +85,7 @@ class Site:
     ended: dict[str, datetime] = field(default_factory=dict)
     needed: set[str] = field(default_factory=set)
     condemned: set[str] = field(default_factory=set)
+    shapes: set[str] = field(default_factory=set)
     spellings: tuple[Callable[[str], str], ...] = SPELLINGS
     _read: dict[tuple[str, int, int, int], list[Any]] = field(default_factory=dict, repr=False)
 
@@ -101,6 +107,15 @@ class Site:
     def inside(self) -> str:
         """The directory of the table's own files, in a place that others may use."""
         return f"{self.data}/{self.table.name()[0]}/{self.table.name()[1]}"
+
+    @property
+    def anywhere(self) -> str:
+        """The same, behind a hash where the table has the layout of object stores."""
+        if self.table.properties.get("write.object-storage.enabled") != "true":
+            return self.inside
+        bits = f"{self.chance.getrandbits(20):020b}"
+        hashed = f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}"
+        return f"{self.data}/{hashed}/{self.table.name()[0]}/{self.table.name()[1]}"
 
     def named(self, *, live: bool = False) -> set[str]:
         """Every file that the metadata names, as pyiceberg reads it; with `live` without removed entries."""
@@ -134,7 +149,8 @@ class Site:
 
     def stored(self) -> set[str]:
         """Every file in the table's places."""
-        places = {self.inside, f"{self.root}/data", f"{self.root}/metadata"}
+        hashed = Path(self.data).glob(f"[01]*/*/*/*/{'/'.join(self.table.name())}")
+        places = {self.inside, f"{self.root}/data", f"{self.root}/metadata", *map(str, hashed)}
         return {str(path) for place in places for path in Path(place).rglob("*") if path.is_file()}
 
 
@@ -149,10 +165,14 @@ def make_site(catalog: Catalog, number: int, directory: Path | None, spellings: 
     properties = {"write.metadata.previous-versions-max": str(chance.choice((1, 2, 100)))}
     if chance.random() < 0.3 and directory is not None:
         properties["write.data.path"] = chance.choice((f"file://{directory}/lake/db/{name}", f"file://{directory}/all"))
+    if chance.random() < 0.3:
+        properties["write.object-storage.enabled"] = "true"
     table = make_table(
         catalog, f"db.{name}", SCHEMA, SPEC if chance.random() < 0.5 else PartitionSpec(), version, properties
     )
     site = Site(table, chance, spellings=SPELLINGS[:spellings])
+    if "write.object-storage.enabled" in properties:
+        site.shapes.add("hashes in paths")
     for _ in range(chance.randint(2, 6)):
         _change(site, version)
     for path in site.stored():
@@ -166,9 +186,7 @@ def make_site(catalog: Catalog, number: int, directory: Path | None, spellings: 
 def _change(site: Site, version: int) -> None:
     chance, table = site.chance, site.table
     live = live_paths(table)
-    match chance.choice(
-        ("append", "append", "deletes", "remove", "again", "tag", "branch", "rollback", "expire", "stats")
-    ):
+    match chance.choice(CHANGES):
         case "deletes" if version == 2:
             kind = chance.choice((DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES))
             commit(table, lambda head: Change((_file(site, head, kind),)))
@@ -184,6 +202,12 @@ def _change(site: Site, version: int) -> None:
         case "branch" if table.current_snapshot():
             create_branch(table, branch := f"b{uuid.uuid4()}")
             commit(table, lambda head: Change((_file(site, head, DataFileContent.DATA),)), branch)
+        case "stage" | "pick" as change if table.current_snapshot():
+            _stage(site, picked=change == "pick")
+            site.shapes.add("picked snapshots" if change == "pick" else "staged snapshots")
+        case "spec":
+            _change_spec(table)
+            site.shapes.add("several specs")
         case "rollback" if table.current_snapshot():
             rollback(table, chance.choice(table.metadata.snapshots).snapshot_id)
         case "expire" if table.metadata.snapshots:
@@ -193,6 +217,36 @@ def _change(site: Site, version: int) -> None:
         case _:
             count = chance.randint(1, 3)
             commit(table, lambda head: Change(tuple(_file(site, head, DataFileContent.DATA) for _ in range(count))))
+
+
+def _stage(site: Site, *, picked: bool) -> None:
+    """A snapshot of no branch; when picked main has its file too, as Java's cherry-pick commits it."""
+    table = site.table
+    create_branch(table, "staging")
+    file = _file(site, table, DataFileContent.DATA)
+    staged = commit(table, lambda head: Change((file,), summary={"wap.id": "staged"}), "staging")
+    table.catalog.commit_table(table, (), (RemoveSnapshotRefUpdate(**{"ref-name": "staging"}),))
+    table.refresh()
+    assert staged is not None
+    if picked:
+        said = {"source-snapshot-id": str(staged.snapshot_id), "published-wap-id": "staged"}
+        commit(table, lambda head: Change((file,), summary=said))
+
+
+def _change_spec(table: Table) -> None:
+    """Partitioned from now on, or no longer."""
+    named = [one.name for one in table.spec().fields if isinstance(one.transform, IdentityTransform)]
+    with table.update_spec() as change:
+        if named:
+            change.remove_field(*named)
+        else:
+            change.add_identity("_p")
+    table.refresh()
+
+
+def _partition(spec: PartitionSpec) -> Record:
+    """The one partition that rows are in."""
+    return Record(*("a é" if isinstance(one.transform, IdentityTransform) else None for one in spec.fields))
 
 
 def live_paths(table: Table) -> list[str]:
@@ -205,12 +259,12 @@ def live_paths(table: Table) -> list[str]:
 def _file(site: Site, head: Table, content: DataFileContent, path: str = "") -> DataFile:
     spec = head.spec()
     directory = "_p=a é/" if spec.fields else ""
-    place = place_of(path) if path else put(f"{site.inside}/{directory}{uuid.uuid4()}.parquet")
+    place = place_of(path) if path else put(f"{site.anywhere}/{directory}{uuid.uuid4()}.parquet")
     made = DataFile.from_args(
         content=content,
         file_path=path or site.chance.choice(site.spellings)(place),
         file_format=FileFormat.PARQUET,
-        partition=Record("a é") if spec.fields else Record(),
+        partition=_partition(spec),
         record_count=1,
         file_size_in_bytes=3,
         equality_ids=[2] if content == DataFileContent.EQUALITY_DELETES else None,
@@ -249,6 +303,7 @@ def plant(site: Site) -> None:
         "list": f"{root}/metadata/snap-1-1-{uuid.uuid4()}.avro",
         "statistics": f"{root}/metadata/{uuid.uuid4()}.stats",
         "foreign": f"{inside}/part-0 %20#?.parquet",
+        "behind a hash": f"{site.anywhere}/{uuid.uuid4()}.parquet",
     }
     for kind, path in unnamed.items():
         site.orphans[put(path)] = kind
@@ -307,7 +362,7 @@ def file_of(table: Table, path: str) -> DataFile:
         content=DataFileContent.DATA,
         file_path=path if ":" in path else f"file:{path}",
         file_format=FileFormat.PARQUET,
-        partition=Record("a é") if table.spec().fields else Record(),
+        partition=_partition(table.spec()),
         record_count=1,
         file_size_in_bytes=3,
     )

@@ -1,19 +1,21 @@
 """Random tables with decoys, through the services: before every batch of deletes no file of it is needed by anybody.
 
-What is needed is told by pyiceberg, of every snapshot that the table has at that moment, in any spelling of its paths.
+What is needed is told by pyiceberg, of every snapshot that the table has at that moment, in any spelling of its paths,
+and by whoever else is asked: `tests/spark/test_sweeping.py` asks Iceberg's Java runtime.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Plan, Request, Situation, TriggerVerdict
 from amoro_core.actions.orphans import CleanOrphanFiles
@@ -35,13 +37,23 @@ AT_ONCE = {
 }
 TRIES = 3
 
+#: The places of the files that a table needs, by another reader.
+Reader = Callable[[Table], set[str]]
+
+
+def nothing_else(_: Table) -> set[str]:
+    """Only pyiceberg is asked."""
+    return set()
+
 
 class Sweep:
     """One table, what is done to it, and what its deletes are watched for."""
 
-    def __init__(self, world: World, site: Site, beside: Iterable[Site], totals: Counter[str]) -> None:
-        self.world, self.site, self.totals = world, site, totals
-        self.name = f"cat.{'.'.join(site.table.name())}"
+    def __init__(
+        self, world: World, site: Site, beside: Iterable[Site], totals: Counter[str], also: Reader = nothing_else
+    ) -> None:
+        self.world, self.site, self.totals, self.also = world, site, totals, also
+        self.name = f"{site.table.catalog.name}.{'.'.join(site.table.name())}"
         self.watched = (site, *beside)
         self.spared: set[str] = set()  # condemned files that somebody has committed since
 
@@ -144,7 +156,7 @@ class Sweep:
             batch = tuple(paths)
             places = {place_of(path) for path in batch}
             for one in self.watched:
-                needed = places & one.named(live=True)
+                needed = places & (one.named(live=True) | self.also(one.table))
                 assert not needed, f"{self.name}: {sorted(needed)} of {one.table.name()} would be deleted"
             self.totals["batches"] += 1
             self.totals["files deleted"] += len(batch)
@@ -165,7 +177,10 @@ class Sweep:
         assert gone == {}, f"{self.name}: {gone}"
         planted = {path for path in site.orphans if path not in self.spared} - site.named()
         found = {path for path in planted if not Path(path).exists()}
-        self.totals.update({"tables": 1, "planted orphans": len(planted), "found orphans": len(found)})
+        self.totals.update(dict.fromkeys((f"tables with {one}" for one in site.shapes), 1))
+        self.totals.update(
+            {"tables": 1, "tables of all shapes": 1, "planted orphans": len(planted), "found orphans": len(found)}
+        )
 
 
 @contextmanager
@@ -173,7 +188,7 @@ def world_of(directory: Path, catalog: Catalog) -> Iterator[World]:
     """Services that may read and write below the directory."""
     (directory / "home").mkdir()
     config = CatalogConfig(
-        "cat", tuple(sorted({**catalog.properties, "type": "sql"}.items())), (f"file://{directory}",)
+        catalog.name, tuple(sorted({**catalog.properties, "type": "sql"}.items())), (f"file://{directory}",)
     )
     world = World(directory / "home", catalog, config=config)
     world.now = NOW
@@ -186,11 +201,18 @@ def world_of(directory: Path, catalog: Catalog) -> Iterator[World]:
 def run(numbers: Iterable[int], directory: Path, totals: Counter[str]) -> None:
     """The random tables of these numbers in one warehouse, some of them with their files in one place."""
     catalog = make_catalog(directory)
+    run_in(catalog, numbers, directory, totals)
+    catalog.close()
+
+
+def run_in(
+    catalog: Catalog, numbers: Iterable[int], directory: Path, totals: Counter[str], also: Reader = nothing_else
+) -> None:
+    """The same in a catalog whose files lie below the directory; `also` tells, too, what is needed."""
     with world_of(directory, catalog) as world:
         sites: list[Site] = []
         for number in numbers:
             site = make_site(catalog, number, directory)
-            Sweep(world, site, sites[-3:], totals).run()
+            Sweep(world, site, sites[-3:], totals, also).run()
             sites.append(site)
-    catalog.close()
     assert totals["found orphans"] >= 0.99 * totals["planted orphans"], totals
