@@ -22,16 +22,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120.0, help="of each run")
     parser.add_argument("--writers", nargs="+", choices=WRITERS, default=list(WRITERS))
+    parser.add_argument("--version", type=int, choices=(2, 3), default=2, help="of the table's format")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     for deed in given.writers:
         for rebase in (True, False):
-            print(json.dumps(_run(deed, given.seconds, rebase=rebase)), flush=True)
+            print(json.dumps(_run(deed, given.seconds, given.version, rebase=rebase)), flush=True)
 
 
-def _run(deed: str, seconds: float, *, rebase: bool) -> dict[str, object]:
+def _run(deed: str, seconds: float, version: int, *, rebase: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as directory:
-        world = made_table(Path(directory), rebase=rebase)
+        world = made_table(Path(directory), rebase=rebase, version=version)
         try:
             other = Writer(world.catalog.load_table("db.t"), seed=1)
             kept = beside(world, getattr(other, deed), WRITERS[deed], seconds)
@@ -40,6 +41,7 @@ def _run(deed: str, seconds: float, *, rebase: bool) -> dict[str, object]:
             world.close()
     return {
         "writer": deed,
+        "format_version": version,
         "rebase": rebase,
         "rewritten_bytes": kept.rewritten,
         "committed_bytes": kept.committed,
