@@ -53,6 +53,33 @@ def test_what_died_while_it_condemned_or_deleted_goes_on_and_loses_nothing(site:
     site.look()
 
 
+@pytest.mark.parametrize("name", ["trash.before_return", "trash.after_return"])
+def test_what_died_while_it_brought_files_back_from_the_trash_goes_on_and_loses_none(
+    site: UpkeepSite, name: str
+) -> None:
+    site.keep("1h", trash=True)
+    with site.lake.table.refresh().transaction() as change:
+        change.set_properties({"table-trash.keep.days": "1"})
+    strays = site.plant(2)
+    site.start_coordinator()
+    site.wait(lambda: site.is_listening, "the coordinator listens")
+    site.maintain_whole("clean-orphan-files")
+    (condemning,) = site.condemning()
+    site.empty_trash()
+    assert not any(path.exists() for path in strays)
+    for _ in range(3):
+        site.start_coordinator(f"{name}=kill")
+        child = site.coordinator
+        assert child is not None
+        site.wait(lambda: site.is_listening, "the coordinator listens")
+        assert site.ask(lambda client: client.restore_trash(condemning)) is None
+        site.wait(lambda child=child: not child.is_alive, "the coordinator dies")
+        site.look()
+    site.start_coordinator()
+    site.wait(lambda: site.ask(lambda client: client.restore_trash(condemning)) is not None, "all are brought back")
+    assert [path.read_bytes() for path in strays] == [b"nobody names it"] * 2
+
+
 def test_rounds_of_random_kills_lose_nothing(tmp_path: Path) -> None:
     """`make prove` goes on with other seeds."""
     seed = random.randrange(2**32)

@@ -102,14 +102,17 @@ class UpkeepSite(Site):
         with self.lake.table.refresh().transaction() as change:
             change.set_properties(properties)
 
-    def plant(self, chance: random.Random) -> None:
+    def plant(self, count: int) -> list[Path]:
         """Old files that nobody names."""
-        for _ in range(chance.randint(0, 2)):
+        planted = []
+        for _ in range(count):
             self._planted += 1
             path = self.root / "data" / f"orphan-{self._planted}.parquet"
             path.write_bytes(b"nobody names it")
             then = time.time() - LONG_AGO_S
             os.utime(path, (then, then))
+            planted.append(path)
+        return planted
 
     def maintain(self, action: str, undone: str = "") -> bool | None:
         """Whether a process was planned or resumed; None without an answer."""
@@ -169,15 +172,15 @@ class UpkeepSite(Site):
         self.start_coordinator()
         self.wait(lambda: not self.is_busy, "all processes end")
         self.look()
-        self._empty_trash()  # before the files age: a condemned file whose time has changed is taken for another one
+        self.empty_trash()  # before the files age: a condemned file whose time has changed is taken for another one
         for path in self.root.rglob("*"):
             if path.is_file():
                 then = time.time() - LONG_AGO_S
                 os.utime(path, (then, then))
         self.keep("1h")
-        self._maintain_whole("clean-orphan-files")
-        self._empty_trash()
-        self._empty_trash()  # what the last process itself left behind
+        self.maintain_whole("clean-orphan-files")
+        self.empty_trash()
+        self.empty_trash()  # what the last process itself left behind
         self.look()
         assert self._rows("SELECT count(*) FROM condemned_batch WHERE status <> 'restored'") == [(0,)]
         left = self._left()
@@ -186,12 +189,18 @@ class UpkeepSite(Site):
         for status, code in self.processes().values():
             totals[f"processes {status} {code}".strip()] += 1
 
-    def _empty_trash(self) -> None:
+    def condemning(self) -> list[str]:
+        """The processes that have condemned what is not gone yet."""
+        return [process_id for (process_id,) in self._rows("SELECT DISTINCT process_id FROM condemned_batch")]
+
+    def empty_trash(self) -> None:
+        """What is condemned becomes due, and is moved to the trash or deleted."""
         asked = partial(self.ask, lambda client: client.hurry_trash(TABLE, TABLE))
         self.wait(lambda: asked() is not None, "the coordinator, perhaps just started, makes what is condemned due")
-        self._maintain_whole("empty-trash")
+        self.maintain_whole("empty-trash")
 
-    def _maintain_whole(self, action: str) -> None:
+    def maintain_whole(self, action: str) -> None:
+        """Plan the action, and wait until nothing is under way."""
         self.wait(lambda: self.maintain(action) is not None, f"{action} is planned")
         self.wait(lambda: not self.is_busy, f"{action} ends")
 
@@ -241,7 +250,7 @@ class UpkeepRounds(Rounds):
         for _ in range(chance.randrange(1, 4)):
             site.write(chance, alone=True)
             site.look()
-        site.plant(chance)
+        site.plant(chance.randint(0, 2))
         action = chance.choice(("expire-snapshots", "empty-trash") if is_awaited else ACTIONS)
         undoable = site.undoable()
         undone = chance.choice(undoable[-4:]) if action == "undo" and undoable else ""
