@@ -23,9 +23,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from amoro_core import failpoints
+from tests.large import count_as_large
 
 ROOT = Path(__file__).parents[2]
+LARGE_TABLES = "--large-tables"
 _PR_SET_PDEATHSIG = 1
 _ALLOCATOR = "jemalloc_bg_thd"
 _LOADED = (
@@ -69,14 +73,18 @@ class Child:
 
 
 class Nursery:
-    """Starts children until the context is left, and kills those that live then."""
+    """Starts children until the context is left, and kills those that live then.
 
-    def __init__(self) -> None:
+    To those of one with `large_tables` every table counts as large.
+    """
+
+    def __init__(self, *, large_tables: bool = False) -> None:
+        self._arguments = [LARGE_TABLES] if large_tables else []
         self._children: list[Child] = []
 
     def __enter__(self) -> Self:
         self._mother = subprocess.Popen(
-            [sys.executable, "-m", "tests.kills.nursery"],
+            [sys.executable, "-m", "tests.kills.nursery", *self._arguments],
             cwd=ROOT,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "GRPC_VERBOSITY": "ERROR"},  # no threads of numpy's
             stdin=subprocess.PIPE,
@@ -115,6 +123,8 @@ class Nursery:
 def main() -> None:
     for name in _LOADED:
         importlib.import_module(name)
+    if LARGE_TABLES in sys.argv:
+        count_as_large(pytest.MonkeyPatch())
     # Whoever forks with threads may leave a lock behind that nobody will ever release. jemalloc sees to its own.
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     assert threads - {_ALLOCATOR} == {Path("/proc/self/comm").read_text().strip()}

@@ -44,8 +44,7 @@ OTHERS = ("commit.after_loss", "commit.before_resend", "cancel.after_store")
 #: Of maintenance, and of what is brought back from a trash: `test_upkeep`. No shipped action removes files that it has
 #: not condemned: `test_clearing` of tests/services dies where one would.
 ELSEWHERE = (*UPKEEP, "clear.before_delete", "clear.after_delete", "trash.before_return", "trash.after_return")
-#: Of plans that wait: `test_clustering_killed` of tests/services. Of work on optimizers: `test_large_orphans` and
-#: `test_large_sweeping` of tests/services, and `test_large_tables` of tests/rpc, where an optimizer dies or stops.
+#: Of plans that wait: `test_clustering_killed` of tests/services. Of work on optimizers: `test_large_upkeep`.
 OF_LARGE_TABLES = (
     "start.before_store",
     "start.after_store",

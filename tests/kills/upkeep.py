@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,10 +192,16 @@ class UpkeepSite(Site):
         """The processes that have condemned what is not gone yet."""
         return [process_id for (process_id,) in self._rows("SELECT DISTINCT process_id FROM condemned_batch")]
 
+    def hurry(self) -> pb.HurryTrashResponse | None:
+        """Make due what is condemned; None without an answer."""
+        answer: pb.HurryTrashResponse | None = self.ask(lambda client: client.hurry_trash(TABLE, TABLE))
+        return answer
+
     def empty_trash(self) -> None:
         """What is condemned becomes due, and is moved to the trash or deleted."""
-        asked = partial(self.ask, lambda client: client.hurry_trash(TABLE, TABLE))
-        self.wait(lambda: asked() is not None, "the coordinator, perhaps just started, makes what is condemned due")
+        self.wait(
+            lambda: self.hurry() is not None, "the coordinator, perhaps just started, makes what is condemned due"
+        )
         self.maintain_whole("empty-trash")
 
     def maintain_whole(self, action: str) -> None:
