@@ -201,8 +201,10 @@ class Recording(FileAccess):
         return super().read_bytes(path)
 
     def wait_for(self, *files: DataFile) -> bool:
+        """Whether these are read first; small ones after them may have been fetched together with the last."""
+        paths = [file.path for file in files]
         with self.has_read:
-            return self.has_read.wait_for(lambda: self.read == [file.path for file in files], timeout=90)
+            return self.has_read.wait_for(lambda: self.read[: len(paths)] == paths, timeout=90)
 
 
 def files_of(root: Path, count: int) -> list[DataFile]:
