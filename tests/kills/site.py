@@ -7,11 +7,11 @@ import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import recorded_address
@@ -30,6 +30,7 @@ SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 4s\n"
 PROPERTIES = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
 TABLE = "cat.db.t"
 PATIENCE_S = 120.0
+S = TypeVar("S", bound="Site")
 ACTIVE = ("running", "committing", "commit_unknown")
 LANDED = ("success", "partial")
 
@@ -210,3 +211,16 @@ _TASKS_NOT_DONE = (
     "SELECT count(*) FROM task_runtime JOIN table_process USING (process_id) "
     "WHERE table_process.status = 'success' AND task_runtime.status <> 'success'"
 )
+
+
+@contextmanager
+def required(site: S) -> Iterator[S]:
+    """Offer the site, and require at the end what must hold; a failure tells what its processes said."""
+    try:
+        yield site
+        site.require(Counter())
+    except BaseException:
+        print(site.said())
+        raise
+    finally:
+        site.close()

@@ -12,7 +12,7 @@ import pytest
 from amoro_core import failpoints
 from tests.kills import rounds
 from tests.kills.nursery import Child, Nursery
-from tests.kills.site import Site
+from tests.kills.site import Site, required
 from tests.kills.upkeep import UPKEEP
 from tests.model.lake import ids_are, row
 
@@ -64,15 +64,8 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def site(nursery: Nursery, quick_path: Path) -> Iterator[Site]:
-    made = Site(quick_path, nursery)
-    try:
+    with required(Site(quick_path, nursery)) as made:
         yield made
-        made.require(Counter())
-    except BaseException:
-        print(made.said())
-        raise
-    finally:
-        made.close()
 
 
 def start(site: Site, armed: str = "", optimizer: str = "") -> None:

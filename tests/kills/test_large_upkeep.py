@@ -6,13 +6,13 @@ AMORO_KILLS=3 kills each as often.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kills.nursery import Nursery
+from tests.kills.site import required
 from tests.kills.upkeep import UpkeepSite
 from tests.model.lake import row
 
@@ -35,18 +35,11 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def site(nursery: Nursery, quick_path: Path) -> Iterator[UpkeepSite]:
-    made = UpkeepSite(quick_path, nursery)
-    try:
+    with required(UpkeepSite(quick_path, nursery)) as made:
         made.start_coordinator()
         made.wait(lambda: made.is_listening, "the coordinator listens")
         made.start_optimizer()
         yield made
-        made.require(Counter())
-    except BaseException:
-        print(made.said())
-        raise
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("point", POINTS)

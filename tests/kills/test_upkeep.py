@@ -11,6 +11,7 @@ import pytest
 
 from tests.kills import upkeep
 from tests.kills.nursery import Nursery
+from tests.kills.site import required
 from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.model.lake import row
 
@@ -23,15 +24,8 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def site(nursery: Nursery, quick_path: Path) -> Iterator[UpkeepSite]:
-    made = UpkeepSite(quick_path, nursery)
-    try:
+    with required(UpkeepSite(quick_path, nursery)) as made:
         yield made
-        made.require(Counter())
-    except BaseException:
-        print(made.said())
-        raise
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("name", UPKEEP)
