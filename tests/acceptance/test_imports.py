@@ -1,6 +1,7 @@
 """What is imported: what a program does not need costs its users a second, or a hundred megabytes."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,21 @@ def test_a_command_that_works_by_itself_imports_what_its_catalog_needs(tmp_path:
     told: list[str] = json.loads(done.stderr.splitlines()[-1])
     assert {"pyiceberg", "sqlalchemy", "amoro_optimizer"} <= set(told)
     assert set(told) & set(NOT_ALONE.split()) == set()
+
+
+def test_numpy_starts_no_threads_of_linear_algebra() -> None:
+    program = """
+import os, sys
+from amoro_core.command import amoro
+amoro()
+import numpy
+print(len(os.listdir("/proc/self/task")))
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "1"
 
 
 def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(shared: Installation) -> None:
