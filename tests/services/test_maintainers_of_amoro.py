@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from pyiceberg.table.statistics import StatisticsFile
@@ -16,6 +14,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from amoro_core.errors import TableRefused
 from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
+from tests.services.ported import Ported, require_proofs
 from tests.services.test_expiring import ids, made, whole
 from tests.services.test_expiring import sweep as sweep_all
 from tests.services.test_orphans import Place, place
@@ -23,7 +22,6 @@ from tests.services.world import World
 
 __all__ = ["place"]
 
-TESTS = Path(__file__).parents[1]
 HERE, ORPHANS, DANGLING, EXPIRY, SELECTION, TAGS, TAGGING, JAVA, SWEEPING, MOVING = (
     "services/test_maintainers_of_amoro.py",
     "services/test_orphans.py",
@@ -42,7 +40,7 @@ NO_FOLDERS = "only files are moved, none of which is a folder"
 DROPPED = "the trash of a dropped table stays: nobody is asked whether its files are needed"
 OF_FILE_IO = "of Amoro's FileIO, which there is none of here"
 
-ORPHAN_FILE_CLEAN: dict[str, tuple[str, str] | str] = {
+ORPHAN_FILE_CLEAN: Ported = {
     "orphanDataFileClean": (HERE, "test_orphan_data_file_clean"),
     "orphanMetadataFileClean": (HERE, "test_orphan_metadata_file_clean"),
     "notDeleteFlinkTemporaryFile": (ORPHANS, "test_files_that_flink_has_not_committed_are_kept"),
@@ -50,7 +48,7 @@ ORPHAN_FILE_CLEAN: dict[str, tuple[str, str] | str] = {
     "testGcDisabled": (HERE, "test_gc_disabled"),
     "cleanDanglingDeleteFiles": (DANGLING, "test_only_what_applies_to_no_file_goes_and_no_row_changes"),
 }
-SNAPSHOT_EXPIRE: dict[str, tuple[str, str] | str] = {
+SNAPSHOT_EXPIRE: Ported = {
     "testExpireChangeTableFiles": NO_KEYED,
     "testNotExpireFlinkLatestCommit": (EXPIRY, "test_a_streaming_writer_finds_how_far_it_had_come"),
     "testNotExpireOptimizedSequenceCommit": NO_KEYED,
@@ -67,7 +65,7 @@ SNAPSHOT_EXPIRE: dict[str, tuple[str, str] | str] = {
         "test_no_live_file_goes_by_whatever_path_it_is_still_live",
     ),
 }
-AUTO_CREATE_TAG: dict[str, tuple[str, str] | str] = {
+AUTO_CREATE_TAG: Ported = {
     "testDefaultNotEnableCreateTag": (TAGGING, "test_without_its_property_nothing_is_due_but_what_is_asked_for"),
     "testCreateDailyTag": (TAGS, "test_a_tag_is_named_after_the_period_that_ended"),
     "testCreateHourlyTag": (TAGS, "test_a_tag_is_named_after_the_period_that_ended"),
@@ -81,7 +79,7 @@ AUTO_CREATE_TAG: dict[str, tuple[str, str] | str] = {
     "testTriggerTimePeriod": (TAGS, "test_a_period_has_begun_once_its_offset_has_passed"),
     "testTagExpiration": (TAGGING, "test_a_tag_has_the_age_that_properties_say"),
 }
-OTHERS: dict[str, tuple[str, str] | str] = {
+OTHERS: Ported = {
     "TestRollingFileCleaner.testCleanFiles": (
         SWEEPING,
         "test_kinds_go_in_their_order_and_a_batch_has_one_kind",
@@ -116,13 +114,7 @@ OTHERS: dict[str, tuple[str, str] | str] = {
 def test_each_of_theirs_has_one_of_ours_or_a_reason() -> None:
     every = (ORPHAN_FILE_CLEAN, SNAPSHOT_EXPIRE, AUTO_CREATE_TAG, OTHERS)
     assert [len(one) for one in every] == [6, 12, 12, 11]
-    for found in (proof for one in every for proof in one.values()):
-        if isinstance(found, str):
-            assert found
-            continue
-        file, name = found
-        known = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-        assert name in {one.name for one in known.body if isinstance(one, ast.FunctionDef)}, f"{file}: {name}"
+    require_proofs(*every)
 
 
 def test_orphan_data_file_clean(place: Place) -> None:

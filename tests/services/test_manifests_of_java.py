@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+from tests.services.ported import Ported, require_proofs
 
-TESTS = Path(__file__).parents[1]
 MANIFESTS, LAYOUT, SPARK, DATA = (
     "services/test_rewriting_manifests.py",
     "unit/maintaining/test_manifests.py",
@@ -27,7 +25,7 @@ LIMITS = (LAYOUT, "test_every_layout_takes_all_entries_once_in_manifests_that_ar
 
 OF_THE_CALLER = "of the interface: nobody gives manifests, or says how entries are grouped"
 
-REWRITE_MANIFESTS: dict[str, tuple[str, str] | str] = {
+REWRITE_MANIFESTS: Ported = {
     "testRewriteManifestsAppendedDirectly": OF_THE_CALLER,
     "testRewriteManifestsWithScanExecutor": OF_THE_CALLER,
     "testRewriteManifestsGeneratedAndAppendedDirectly": OF_THE_CALLER,
@@ -65,7 +63,7 @@ REWRITE_MANIFESTS: dict[str, tuple[str, str] | str] = {
     "testDeleteManifestReplacementConflictingDeleteFileRemoval": OTHERS_REPLACE,
     "testDeleteManifestReplacementFailure": REFUSED,
 }
-DATA_EXPIRE: dict[str, tuple[str, str] | str] = {
+DATA_EXPIRE: Ported = {
     "testPartitionLevel": (DATA, "test_partition_level"),
     "testFileLevel": (DATA, "test_file_level"),
     "testBaseOnRule": (DATA, "test_base_on_rule"),
@@ -83,10 +81,4 @@ DATA_EXPIRE: dict[str, tuple[str, str] | str] = {
 
 def test_each_of_theirs_has_one_of_ours_or_a_reason() -> None:
     assert (len(REWRITE_MANIFESTS), len(DATA_EXPIRE)) == (30, 12)
-    for found in (*REWRITE_MANIFESTS.values(), *DATA_EXPIRE.values()):
-        if isinstance(found, str):
-            assert found
-            continue
-        file, name = found
-        known = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-        assert name in {one.name for one in known.body if isinstance(one, ast.FunctionDef)}, f"{file}: {name}"
+    require_proofs(REWRITE_MANIFESTS, DATA_EXPIRE)
