@@ -74,6 +74,7 @@ class Found:
 
     orphans: list[Condemned] = field(default_factory=list)
     metadata_files: list[StoredFile] = field(default_factory=list)  # not named; to be opened before they are evaluated
+    unopened: str = ""  # a manifest that Flink may still commit, of which nobody has read what it names
     files: int = 0  # that were looked at
     bytes: int = 0
     without_time: int = 0
@@ -97,8 +98,8 @@ class Search:
     def see(self, place: str, page: Sequence[StoredFile]) -> None:
         """Evaluate files that lie below a place.
 
-        Raises CatalogUnavailable for a time that can't be true and for a manifest of Flink's that was not opened,
-        TableRefused("authority") for a path that the table names in another storage.
+        Raises CatalogUnavailable for a time that can't be true, TableRefused("authority") for a path that the table
+        names in another storage.
         """
         prefix = place.rstrip("/") + "/"
         here = self._settled(split_place(place)[:2])
@@ -116,7 +117,8 @@ class Search:
     def opened(self, uuids: Mapping[str, str], own: str) -> None:
         """Evaluate the metadata files, by the UUIDs of the tables that they are of; "": it can't be told.
 
-        Raises TableRefused("shared-location") for one of another table.
+        Raises TableRefused("shared-location") for one of another table, then CatalogUnavailable for a manifest of
+        Flink's that was not opened: it may be of that table.
         """
         for one in self.found.metadata_files:
             uuid = uuids.get(one.path, "")
@@ -131,13 +133,16 @@ class Search:
             else:
                 self.found.kept["metadata that can't be read"] += 1
         self.found.metadata_files = []
+        self._require_opened()
 
     def end(self) -> Found:
         """The findings, once everything was seen.
 
-        Raises CatalogUnavailable when most files have no time, or a file that certainly exists is missing.
+        Raises CatalogUnavailable when most files have no time, a file that certainly exists is missing, or a manifest
+        of Flink's was not opened.
         """
         found = self.found
+        self._require_opened()
         if found.unseen:
             raise CatalogUnavailable(
                 f"the listing lacks {min(found.unseen)}, which the table has: it was cut, or is of an earlier time"
@@ -163,11 +168,7 @@ class Search:
         elif _METADATA.fullmatch(below):
             self.found.metadata_files.append(one)
         elif is_in_flight(one, self._terms.now) and not self._is_young(one):
-            raise CatalogUnavailable(
-                f"{one.path} is a manifest that Flink may still commit, and an earlier listing lacked it: what it "
-                "names is not known",
-                hint="It is tried again by itself; an inventory has to be of today.",
-            )
+            self.found.unopened = self.found.unopened or one.path
         else:
             self._evaluate_output(one)
 
@@ -215,6 +216,14 @@ class Search:
             return
         kind = kind_of(one.path, is_below(one.path, self._ground.metadata_place))
         self.found.orphans.append(Condemned(one.path, kind, one.size_bytes, one.modified_at, reason))
+
+    def _require_opened(self) -> None:
+        if self.found.unopened:
+            raise CatalogUnavailable(
+                f"{self.found.unopened} is a manifest that Flink may still commit, and an earlier listing lacked it: "
+                "what it names is not known",
+                hint="It is tried again by itself; an inventory has to be of today.",
+            )
 
     def _is_known(self, path: str) -> bool:
         """Whether all is known of the path, in each of its spellings."""

@@ -82,12 +82,13 @@ def make_table(
     partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
     format_version: int = 2,
     properties: Mapping[str, str] | None = None,
+    location: str | None = None,
 ) -> Table:
     """A new table, its namespace made if need be. The catalog numbers the fields anew: take ids from the table."""
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(Catalog.namespace_from(identifier))
     every = {"format-version": str(min(format_version, 2)), **(properties or {})}
-    table = catalog.create_table(identifier, schema, partition_spec=partition_spec, properties=every)
+    table = catalog.create_table(identifier, schema, location, partition_spec, properties=every)
     return table if format_version < 3 else upgrade(table)
 
 

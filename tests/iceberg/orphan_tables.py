@@ -58,6 +58,9 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
     lambda path: f"file://{quote(path, safe='/=')}",
 )
 
+#: Where a table may have another one that its listing comes upon; with its data elsewhere only the first is listed.
+PLACES_INSIDE = ("metadata", "data", "data/p=1")
+
 
 def place_of(path: str) -> str:
     """The file that a path of one of the spellings names; nothing of ours is asked."""
@@ -154,22 +157,27 @@ class Site:
         return {str(path) for place in places for path in Path(place).rglob("*") if path.is_file()}
 
 
-def make_site(catalog: Catalog, number: int, directory: Path | None, spellings: int = len(SPELLINGS)) -> Site:
+def make_site(
+    catalog: Catalog, number: int, directory: Path | None, spellings: int = len(SPELLINGS), around: Site | None = None
+) -> Site:
     """The random table of that number, all its files old, with paths of the first so many spellings.
 
-    Some have their data below the directory, if there is one.
+    Some have their data below the directory, if there is one. With a table around it, it lies in that one's location.
     """
     chance = random.Random(number)
     version = chance.choice((1, 2, 2))
-    name = f"t{number}"
+    name, location = f"t{number}", None
+    if around is not None:
+        listed = PLACES_INSIDE[: 1 if "write.data.path" in around.table.properties else None]
+        name = f"inside_{name}"
+        location = f"file://{around.root}/{chance.choice(listed)}/{name}"
     properties = {"write.metadata.previous-versions-max": str(chance.choice((1, 2, 100)))}
     if chance.random() < 0.3 and directory is not None:
         properties["write.data.path"] = chance.choice((f"file://{directory}/lake/db/{name}", f"file://{directory}/all"))
     if chance.random() < 0.3:
         properties["write.object-storage.enabled"] = "true"
-    table = make_table(
-        catalog, f"db.{name}", SCHEMA, SPEC if chance.random() < 0.5 else PartitionSpec(), version, properties
-    )
+    spec = SPEC if chance.random() < 0.5 else PartitionSpec()
+    table = make_table(catalog, f"db.{name}", SCHEMA, spec, version, properties, location)
     site = Site(table, chance, spellings=SPELLINGS[:spellings])
     if "write.object-storage.enabled" in properties:
         site.shapes.add("hashes in paths")

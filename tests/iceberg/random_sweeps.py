@@ -14,11 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Plan, Request, Situation, TriggerVerdict
 from amoro_core.actions.orphans import CleanOrphanFiles
+from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.formats.port import AnyTable
 from amoro_core.model.maintenance import Options, Surroundings
@@ -36,6 +38,8 @@ AT_ONCE = {
     "maintenance.clean-orphan-files.trash-keep": "0",
 }
 TRIES = 3
+#: One of so many tables has another one in its location.
+EACH = 14
 
 #: The places of the files that a table needs, by another reader.
 Reader = Callable[[Table], set[str]]
@@ -176,11 +180,28 @@ class Sweep:
         gone = {path: what for path, what in site.kept.items() if not Path(path).exists()}
         assert gone == {}, f"{self.name}: {gone}"
         planted = {path for path in site.orphans if path not in self.spared} - site.named()
-        found = {path for path in planted if not Path(path).exists()}
-        self.totals.update(dict.fromkeys((f"tables with {one}" for one in site.shapes), 1))
-        self.totals.update(
-            {"tables": 1, "tables of all shapes": 1, "planted orphans": len(planted), "found orphans": len(found)}
-        )
+        self._count(len(planted), sum(not Path(path).exists() for path in planted))
+
+    def _count(self, planted: int, found: int) -> None:
+        """Add the table and its orphans to the totals."""
+        self.totals.update(dict.fromkeys((f"tables with {one}" for one in self.site.shapes), 1))
+        self.totals.update({"tables": 1, "tables of all shapes": 1, "planted orphans": planted, "found orphans": found})
+
+
+class SharedSweep(Sweep):
+    """A table in whose location another one lies, or that lies in another's: its orphans are not looked for."""
+
+    def _begin(self, action: str) -> str:
+        if action != "clean-orphan-files":
+            return super()._begin(action)
+        with pytest.raises(TableRefused) as refused:
+            super()._begin(action)
+        assert refused.value.reason == "shared-location", refused.value
+        return ""
+
+    def _count(self, planted: int, found: int) -> None:
+        assert found == 0, f"{self.name}: {found} of {planted} orphans are gone"
+        self.totals["tables in a shared place"] += 1
 
 
 @contextmanager
@@ -213,6 +234,23 @@ def run_in(
         sites: list[Site] = []
         for number in numbers:
             site = make_site(catalog, number, directory)
-            Sweep(world, site, sites[-3:], totals, also).run()
-            sites.append(site)
+            if number % EACH == EACH - 1:
+                inside = make_site(catalog, number, directory, around=site)
+                _run_around(world, site, inside, bool(number // EACH % 2), totals, also)
+            else:
+                Sweep(world, site, sites[-3:], totals, also).run()
+                sites.append(site)
     assert totals["found orphans"] >= 0.99 * totals["planted orphans"], totals
+
+
+def _run_around(world: World, site: Site, inside: Site, is_seen: bool, totals: Counter[str], also: Reader) -> None:
+    """The same of a table with another one in its location, which at times nobody has seen before."""
+    sweep, other = (
+        SharedSweep(world, one, (beside,), totals, also) for one, beside in ((site, inside), (inside, site))
+    )
+    totals["tables seen inside another" if is_seen else "unseen tables inside another"] += 1
+    if is_seen:
+        world.tables.refresh(world.table(other.name).table_id)
+    sweep.run()
+    world.tables.refresh(world.table(sweep.name).table_id)
+    other.run()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.actions import orphans
 from amoro_core.iceberg.guarding import Guard
+from amoro_core.maintaining.orphans import Search
 from tests.iceberg import random_sweeps
 
 #: With ten on a faulting storage they are 150. `make prove` goes on with other tables.
@@ -17,7 +19,8 @@ TABLES = range(140)
 def test_no_live_file_is_in_any_batch_and_planted_orphans_go(tmp_path: Path) -> None:
     totals: Counter[str] = Counter()
     random_sweeps.run(TABLES, tmp_path, totals)
-    assert totals["tables"] == len(TABLES)
+    assert totals["tables"] + totals["tables in a shared place"] / 2 == len(TABLES)
+    assert min(totals["tables seen inside another"], totals["unseen tables inside another"]) >= 2
     assert min(totals["batches"], totals["planted orphans"]) > 5 * len(TABLES)
     assert min(totals["guard spoke"], totals["expire-snapshots success"], totals["commits between batches"]) >= 2
 
@@ -26,3 +29,12 @@ def test_without_the_guard_one_would_be(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Guard, "reachable", lambda self, paths: {})
     with pytest.raises(AssertionError, match="would be deleted"):
         random_sweeps.run(TABLES, tmp_path, Counter())
+
+
+def test_without_refusing_shared_places_one_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "refuse_shared", lambda *_: None)
+    for asked in ("opened", "_require_opened"):
+        monkeypatch.setattr(Search, asked, lambda *_: None)
+    monkeypatch.setattr(random_sweeps, "SharedSweep", random_sweeps.Sweep)
+    with pytest.raises(AssertionError, match="would be deleted"):
+        random_sweeps.run(range(random_sweeps.EACH - 1, TABLES.stop, random_sweeps.EACH), tmp_path, Counter())

@@ -265,6 +265,17 @@ def test_a_manifest_of_flink_that_was_not_opened_stops_the_search() -> None:
     assert searched(file(name, NOW - IN_FLIGHT)).orphans != []
 
 
+def test_a_table_in_the_location_is_told_before_its_manifest_of_flink() -> None:
+    search = Search(GROUND, named(), terms())
+    manifest = f"inner/metadata/{'0a' * 16}-operator-1-00000-0-12-00003.avro"
+    metadata = "inner/metadata/00001-x.metadata.json"
+    search.see(DATA, [file(manifest, NOW - AGE - TICK), file(metadata)])
+    with pytest.raises(TableRefused, match="a metadata file of another table"):
+        search.opened({f"{DATA}/{metadata}": "b"}, "a")
+    with pytest.raises(CatalogUnavailable, match=f"{manifest} is a manifest that Flink may still commit"):
+        search.opened({}, "a")
+
+
 def test_a_path_with_a_spelling_outside_the_known_range_is_kept() -> None:
     """What is named there stands in the range of another task."""
     first, last = (min(looser_spellings(f"{DATA}/{name}")) for name in "mz")
