@@ -82,7 +82,7 @@ def _refuse_defaults(metadata: TableMetadata) -> None:
                 default_array(field)
             except Exception as error:  # whatever a value of a wrong type makes of the conversions
                 raise TableRefused(
-                    f"{told}, which can't be read as a {field.field_type}: {error}", reason="default"
+                    f"{told}, which can't be read as {field.field_type}: {error}", reason="default"
                 ) from error
 
 

@@ -107,7 +107,7 @@ def _problem(kind: Any, value: Any) -> str | None:
         return f"and defaults of a {kind['type']} are not handled"
     known = NestedField(1, "column", kind).field_type
     why = unusable_default(known, value) if isinstance(known, PrimitiveType) else None
-    return None if why is None else f"which can't be read as a {kind}: {why}"
+    return None if why is None else f"which can't be read as {kind}: {why}"
 
 
 def _columns(metadata: _Json) -> Iterator[tuple[str, _Json]]:

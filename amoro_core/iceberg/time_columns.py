@@ -62,7 +62,7 @@ def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
     kind = _KINDS.get(type(found.field_type))
     if kind is None:
         raise TableRefused(
-            f"column {name!r} is a {found.field_type}, which tells no time",
+            f"column {name!r} is of type {found.field_type}, which tells no time",
             reason="configuration",
             hint="Set data-expire.field to a column of type date, timestamp, timestamptz, timestamp_ns, timestamptz_ns,"
             " long or string.",

@@ -109,12 +109,12 @@ UNLOADABLE: list[tuple[Change, str, str]] = [
     (
         column("timestamp_ns", **{"initial-default": NANOS}),
         "default",
-        f"column c has the initial-default '{NANOS}', which can't be read as a timestamp_ns",
+        f"column c has the initial-default '{NANOS}', which can't be read as timestamp_ns",
     ),
     (column("timestamptz_ns", **{"write-default": f"{NANOS}+00:00"}), "default", "column c has the write-default"),
     (column(struct("int"), **{"initial-default": {}}), "default", "initial-default {}, and defaults of a struct are"),
     (column(list_of("int"), **{"initial-default": [1]}), "default", "initial-default [1], and defaults of a list are"),
-    (column("date", **{"initial-default": "+10000-01-01"}), "default", "'+10000-01-01', which can't be read as a date"),
+    (column("date", **{"initial-default": "+10000-01-01"}), "default", "'+10000-01-01', which can't be read as date"),
 ]
 
 
@@ -201,7 +201,7 @@ def promoted(metadata: dict[str, Any]) -> None:
         (only_unknown, "type", "the table has no column that Parquet can hold"),
         (column("int", **{"initial-default": "5"}), "default", "column c has the initial-default '5', which can't be"),
         (column("int", **{"initial-default": 2**31}), "default", "column c has the initial-default 2147483648"),
-        (column("decimal(9,2)", **{"initial-default": "1.5"}), "default", "which can't be read as a decimal(9, 2)"),
+        (column("decimal(9,2)", **{"initial-default": "1.5"}), "default", "which can't be read as decimal(9, 2)"),
         (promoted, "transform", "partition field p of spec 0 is the value of a column that was promoted from date to"),
     ],
 )

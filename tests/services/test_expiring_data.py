@@ -388,7 +388,7 @@ def test_an_unknown_commit_lands_once(world: World, monkeypatch: pytest.MonkeyPa
     [
         ({"data-expire.field": ""}, "data expiry needs the property data-expire.field"),
         ({"data-expire.field": "nope"}, "the table has no column 'nope' at its top level"),
-        ({"data-expire.field": "id"}, "column 'id' is a int, which tells no time"),
+        ({"data-expire.field": "id"}, "column 'id' is of type int, which tells no time"),
         ({"data-expire.retention-time": ""}, "data expiry needs the property data-expire.retention-time"),
         ({"data-expire.retention-time": "soon"}, "data-expire.retention-time has the malformed value 'soon'"),
         ({"data-expire.datetime-string-pattern": "yyyy-MMM"}, "has the malformed value 'yyyy-MMM'"),
