@@ -134,6 +134,7 @@ def _replaced(table: Table, snapshot: Snapshot, read: ManifestReader) -> set[str
         for manifest in read_list(table.io, snapshot.manifest_list)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id
         for entry in read(table.io, manifest).entries
+        if entry.status == ManifestEntryStatus.DELETED
     }
 
 

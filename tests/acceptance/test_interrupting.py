@@ -15,10 +15,11 @@ from tests.acceptance.processes import ROOT, Installation, Process, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, small_table
 
 
-def held(installation: Installation, table: Table, point: str) -> tuple[Process, Path]:
-    """`amoro optimize` in its own process, which stands at that point until the file is removed."""
+def held(installation: Installation, table: Table, point: str, *then: str) -> tuple[Process, Path]:
+    """`amoro optimize` in its own process, which stands at that point until the file is removed, and then at others."""
     mark = installation.directory / "held"
-    process = installation.start("optimize", name_of(table), "--type", "full", failpoints=f"{point}=hold:{mark}")
+    holds = [f"{point}=hold:{mark}", *(f"{one}=hold:{mark.with_name(one)}" for one in then)]
+    process = installation.start("optimize", name_of(table), "--type", "full", failpoints=",".join(holds))
     wait_until(mark.exists, f"it reached {point}")
     return process, mark
 
@@ -48,11 +49,19 @@ def test_what_runs_in_the_interrupted_process_is_cancelled(installation: Install
 def test_what_was_planned_meanwhile_is_cancelled_too(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
-    process, mark = held(installation, table, "plan.before_store")
+    process, mark = held(installation, table, "plan.before_store", "task.before_write")
     interrupt(process)
     mark.unlink()
+    process.wait_for("cancelled: the table is as it was")
+
+    def has_ended() -> bool:
+        """With the task released, should it stand at its point by now."""
+        mark.with_name("task.before_write").unlink(missing_ok=True)
+        return process.popen.poll() is not None
+
+    wait_until(has_ended, "it ends")
     assert process.wait() == 130
-    assert "cancelled: the table is as it was\nInterrupted.\n" in process.output
+    assert process.output.splitlines()[-1] == "Interrupted."
     assert look(table) == before
     (closed,) = installation.ask("process", "list")["processes"]
     assert closed["status"] == "closed"

@@ -21,7 +21,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.services.overview import OverviewService
 from amoro_core.store import events
 from tests.engine import oracle, writer, writer3
-from tests.engine.builders import ids, make, row
+from tests.engine.builders import BY_PART, ids, make, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_position_deletes
 from tests.services.world import World
@@ -73,7 +73,7 @@ def delete_first_rows(
         if kind == "vectors":
             added = writer3.vectors(head, {file: [0] for file in files})
         elif kind == "a file for each":
-            added = [write_position_deletes(head, file.spec_id, (), [(file.path, 0)]) for file in files]
+            added = [write_position_deletes(head, file.spec_id, file.partition, [(file.path, 0)]) for file in files]
         else:
             pairs = sorted((file.path, 0) for file in files)
             added = [write_position_deletes(head, files[0].spec_id, (), pairs, kind == "one file")]
@@ -194,6 +194,23 @@ def test_deletes_of_before_the_file_was_replaced_are_not_late(world: World) -> N
     assert refresh(world) == []
     delete_first_rows(table, [second, third], "one file without bounds")
     assert len(refresh(world)) == 1
+
+
+@pytest.mark.parametrize("made_by", ["added", "kept"])
+def test_deletes_of_a_file_that_was_there_after_a_commit_are_not_late(world: World, made_by: str) -> None:
+    """The file goes later, and its delete stays: the commit before had added the file, or only carried its entry on."""
+    if made_by == "added":
+        table, _ = made(world, 2)
+        rewrite(world)
+        file = oracle.live_files(table.refresh())[0]
+    else:
+        table = make(world.catalog, 2, spec=BY_PART)
+        writer.append(table, [row(1, "a"), row(2, "b")])
+        file, gone = oracle.live_files(table)
+        assert commit(table, lambda head: Change(removed_paths=frozenset({gone.path}), summary={PROCESS_ID: "p"}))
+    delete_first_rows(table, [file], "a file for each")
+    assert commit(table, lambda head: Change(removed_paths=frozenset({file.path})))
+    assert refresh(world) == []
 
 
 def test_files_that_an_undo_has_put_back_are_live(world: World) -> None:
