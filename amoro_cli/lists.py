@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from amoro_cli.calling import Calls
 from amoro_cli.paging import Part, gather, pages
-from amoro_core.model.paging import ALL, Window
+from amoro_core.model.paging import ALL, PAGE, Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.protocol.deadlines import QUICK, TOUCHING
@@ -31,9 +31,35 @@ class ListCalls(Calls):
 
         return ask
 
-    def list_queue(self, group: str, limit: int) -> queue.ListQueueResponse:
-        """What waits for a plan or for threads, in one group or all."""
-        return self._call(self._stub.ListQueue, queue.ListQueueRequest(group=group, limit=limit), QUICK)
+    def list_queue(self, group: str = "", window: Window = ALL, only: str = "") -> queue.ListQueueResponse:
+        """What waits for a plan or for threads, in one group or all: the limit is of each of the two lists.
+
+        All pages as one answer; what came twice because the order moved between them is there once.
+        """
+        pending: dict[tuple[str, int], queue.PendingTable] = {}
+        waiting: dict[tuple[str, str], queue.WaitingProcess] = {}
+        first, left, after, order_changed = None, window.limit, window.after, False
+        while True:
+            limit = min(left, PAGE) if window.limit else PAGE
+            request = queue.ListQueueRequest(group=group, limit=limit, after=after, only=only)
+            answer = self._call(self._stub.ListQueue, request, QUICK)
+            first, order_changed = first or answer, order_changed or answer.order_changed
+            for table in answer.pending:
+                pending.setdefault((table.group, table.table_id), table)
+            for process in answer.waiting:
+                waiting.setdefault((process.group, process.process_id), process)
+            left -= max(len(answer.pending), len(answer.waiting))
+            after = answer.next
+            if not after or (window.limit and left <= 0):
+                break
+        return queue.ListQueueResponse(
+            pending=pending.values(),
+            waiting=waiting.values(),
+            pending_total=first.pending_total,
+            waiting_total=first.waiting_total,
+            next=after,
+            order_changed=order_changed,
+        )
 
     def list_trash(self, table: str = "", window: Window = ALL) -> Part[pb.Trash]:
         """Condemned files that are not deleted yet, by process."""

@@ -17,6 +17,7 @@ from amoro_cli.views.queue import group_queue
 from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.groups import MEMORY
+from amoro_core.model.lines import Line
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +30,9 @@ def register(app: typer.Typer) -> None:
     command(app, "scale", "amoro group scale nightly 2")(scale)
     command(app, "remove", "amoro group remove nightly")(remove)
 
+
+#: Of each list of a queue, where it is looked at every other second.
+_WATCHED = 500
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="The group.", show_default=False, autocompletion=names_of(Kind.GROUP))
@@ -102,15 +106,37 @@ def queue(
             autocompletion=names_of(Kind.GROUP),
         ),
     ] = "",
+    only: Annotated[
+        Line | None,
+        typer.Option(
+            help="Only the tables that wait for a plan, or only the processes that wait for threads.",
+            case_sensitive=False,
+            show_default=False,
+        ),
+    ] = None,
     limit: Annotated[
-        int, typer.Option(help="How many to list at most, of tables and of processes.", min=1, max=500)
-    ] = 500,
+        int | None,
+        typer.Option(
+            help="How many to list at most, of tables and of processes [default: all, with --watch 500].",
+            min=1,
+            max=1_000_000_000,
+            show_default=False,
+        ),
+    ] = None,
+    after: Annotated[str, after_option("CURSOR")] = "",
     watch: WatchOption = False,
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
-    show_watched(session, lambda client: Look(group_queue(client.list_queue(name, limit))), output, watch, interval)
+    wanted = window(limit or (_WATCHED if watch else None), after)
+    show_watched(
+        session,
+        lambda client: Look(group_queue(client.list_queue(name, wanted, only or ""), only, after)),
+        output,
+        watch,
+        interval,
+    )
 
 
 def show(

@@ -6,9 +6,12 @@ from amoro_cli.listing import Column, Listing
 from amoro_cli.output import Block, Document
 from amoro_core.documents.encoding import encode
 from amoro_core.documents.quantities import format_count, format_time
+from amoro_core.model.lines import Line
 
 if TYPE_CHECKING:
     from amoro_core.protocol import queue_pb2 as pb
+
+MOVED = "The queue has moved since the page before: something may be missing, or listed twice."
 
 PENDING: "Listing[pb.PendingTable]" = Listing(
     (
@@ -40,22 +43,28 @@ WAITING: "Listing[pb.WaitingProcess]" = Listing(
 )
 
 
-def group_queue(answer: "pb.ListQueueResponse") -> Document:
-    """Schema amoro.queue/v1: `pending` tables, `waiting` processes, how many there are of each. The names are tables,
-    then processes."""
+def group_queue(answer: "pb.ListQueueResponse", only: Line | None = None, after: str = "") -> Document:
+    """Schema amoro.queue/v1: `pending` tables, `waiting` processes, how many there are of each, where they go on. The
+    names are tables, then processes. `only` and `after` are those that were asked for."""
     names = (*(item.table for item in answer.pending), *(item.process_id for item in answer.waiting))
-    blocks: list[Block] = ["Nothing waits for a plan."]
-    if answer.pending:
-        blocks = ["Tables that wait for a plan:", PENDING.grid(answer.pending)]
-        blocks += _rest(answer.pending_total - len(answer.pending))
-    blocks.append("")
-    if answer.waiting:
-        blocks += ["Processes that wait for threads:", WAITING.grid(answer.waiting)]
-        blocks += _rest(answer.waiting_total - len(answer.waiting))
-    else:
-        blocks.append("Nothing waits for threads.")
+    more = " more" if after else ""
+    lists: list[list[Block]] = []
+    if only is not Line.WAITING:
+        shown: list[Block] = [f"Nothing{more} waits for a plan."]
+        if answer.pending:
+            shown = ["Tables that wait for a plan:", PENDING.grid(answer.pending)]
+        lists.append(shown + _rest(answer.pending_total - len(answer.pending), after))
+    if only is not Line.PENDING:
+        shown = [f"Nothing{more} waits for threads."]
+        if answer.waiting:
+            shown = ["Processes that wait for threads:", WAITING.grid(answer.waiting)]
+        lists.append(shown + _rest(answer.waiting_total - len(answer.waiting), after))
+    blocks = [block for number, shown in enumerate(lists) for block in ([""] if number else []) + shown]
+    blocks += ["", "and more: see --limit"] if after and answer.next else []
+    blocks += ["", MOVED] if answer.order_changed else []
     return Document("amoro.queue/v1", encode(answer), names, tuple(blocks))
 
 
-def _rest(left: int) -> list[Block]:
-    return [f"and {format_count(left)} more"] if left > 0 else []
+def _rest(left: int, after: str) -> list[Block]:
+    """The line beneath a list that is not whole; after a cursor nobody knows how many came before it."""
+    return [f"and {format_count(left)} more: see --limit"] if left > 0 and not after else []

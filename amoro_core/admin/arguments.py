@@ -7,6 +7,7 @@ from typing import TypeVar
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.audit import AuditOutcome
 from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.lines import Line
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.table_lists import Order, TableKey
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
@@ -23,6 +24,7 @@ Word = TypeVar(
     TableKey,
     Order,
     AuditOutcome,
+    Line,
 )
 
 

@@ -4,9 +4,11 @@ from datetime import datetime
 from math import isinf
 from typing import Any
 
+from amoro_core.admin.arguments import word
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.admin.services import Call, Services
-from amoro_core.errors import InvalidArgument
+from amoro_core.model.lines import Line
+from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.protocol import queue_pb2 as pb
 from amoro_core.services.queue import PendingPlace, WaitingPlace
@@ -14,16 +16,17 @@ from amoro_core.services.queue import PendingPlace, WaitingPlace
 
 def list_queue(services: Services, request: pb.ListQueueRequest, call: Call) -> pb.ListQueueResponse:
     """The tables and processes that wait, in the order in which they get a plan or threads."""
-    if request.limit < 0:
-        raise InvalidArgument(f"{request.limit} is no limit", hint="Give 1 to 500, or 0 for 500.")
+    only = word(Line, request.only, "list of the queue")
     if request.group:
         services.groups.find(request.group)
-    found = services.queue.list_queue(request.group, request.limit)
+    found = services.queue.list_queue(request.group, Window(request.limit, request.after), only)
     return pb.ListQueueResponse(
         pending=map(_pending, found.pending),
         waiting=map(_waiting, found.waiting),
         pending_total=found.pending_total,
         waiting_total=found.waiting_total,
+        next=found.next,
+        order_changed=found.order_changed,
     )
 
 

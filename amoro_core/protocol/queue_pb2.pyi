@@ -24,19 +24,27 @@ class ListQueueRequest(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """"": of all groups"""
     limit: _builtins.int
-    """of each of the two lists; 0: 500, which is the most"""
+    """of each of the two lists; 0: 500; at most 1000"""
+    after: _builtins.str
+    """`next` of the page before, of the same group and lists"""
+    only: _builtins.str
+    """pending or waiting: one of the two lists; "": both"""
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+        only: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "group", b"group", "limit", b"limit", "only", b"only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,8 +185,15 @@ class ListQueueResponse(_message.Message):
     WAITING_FIELD_NUMBER: _builtins.int
     PENDING_TOTAL_FIELD_NUMBER: _builtins.int
     WAITING_TOTAL_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    ORDER_CHANGED_FIELD_NUMBER: _builtins.int
     pending_total: _builtins.int
+    """0 for a list that is not asked for"""
     waiting_total: _builtins.int
+    next: _builtins.str
+    """"" on the last page; a list that has ended before is empty on later pages"""
+    order_changed: _builtins.bool
+    """since the page before, what stands before this one: an entry may come twice, or be left out"""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingTable]:
         """by group, in the order in which they are planned"""
@@ -194,10 +209,12 @@ class ListQueueResponse(_message.Message):
         waiting: _abc.Iterable[Global___WaitingProcess] | None = ...,
         pending_total: _builtins.int = ...,
         waiting_total: _builtins.int = ...,
+        next: _builtins.str = ...,
+        order_changed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pending", b"pending", "pending_total", b"pending_total", "waiting", b"waiting", "waiting_total", b"waiting_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "order_changed", b"order_changed", "pending", b"pending", "pending_total", b"pending_total", "waiting", b"waiting", "waiting_total", b"waiting_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,7 +50,12 @@ class Use:
 
 def order_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) -> list[PendingTable]:
     """The tables in the order in which they are planned: by the policy's key, ties by id."""
-    return sorted(tables, key=lambda table: (policy(table, now), table.table_id))
+    return [table for _, table in rank_pending(tables, policy, now)]
+
+
+def rank_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) -> list[tuple[Any, PendingTable]]:
+    """The same, each table with its key."""
+    return sorted(((policy(table, now), table) for table in tables), key=lambda pair: (pair[0], pair[1].table_id))
 
 
 def choose_tasks(

@@ -5,25 +5,35 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.cursors import opened, sealed
+from amoro_core.model.lines import KINDS, NOTHING, START, Line, Mark, Part, packed, part, unpacked
+from amoro_core.model.paging import ALL, Window, page_limit
 from amoro_core.model.table_lists import Pending
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, Use, order_pending, standing
-from amoro_core.scheduling.quota import occupation, quota_limit
+from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, Use, rank_pending, standing
+from amoro_core.scheduling.quota import LOOK_BACK, occupation, quota_limit
 from amoro_core.scheduling.shares import Accounts, share_of
 from amoro_core.store import blockers, tables, tasks, waiting
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.waiting import Figures, WaitingTasks
 from amoro_core.transactions.pending import count_threads, pending_of
 
-#: The most rows of each list.
-MOST = 500
+#: Rows of each list on a page where no limit is asked for.
+ROWS = 500
 #: Figures are counted again after so long.
 FRESH_S = 1.0
-LOOK_BACK = timedelta(hours=24)
+DAY = timedelta(hours=24)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+#: A pending table with its policy and the key that this gives it.
+_Ordered = tuple[str, Any, PendingTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +61,22 @@ class WaitingPlace:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The first of what waits, by group."""
+    """A page of what waits, by group."""
 
     pending: tuple[PendingPlace, ...]
     waiting: tuple[WaitingPlace, ...]
-    pending_total: int
+    pending_total: int  # 0 where they were not asked for, as the next
     waiting_total: int
+    next: str  # the cursor after which the next page begins; "": nothing is left
+    order_changed: bool  # whether what stands before this page is not what it was
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a page begins."""
+
+    at: datetime  # the moment for which pending tables are ordered: that of the first page
+    marks: Mapping[Line, Mark | None]  # None: the list has ended, or was not asked for
 
 
 class QueueService:
@@ -78,14 +98,31 @@ class QueueService:
         self._gate = threading.Lock()  # one caller counts, the others wait for it
         self._counted: tuple[float, Figures, datetime] | None = None
 
-    def list_queue(self, group: str = "", limit: int = 0) -> Queue:
-        """At most `limit` tables and processes that wait, of one group or all; 0: as many as there may be."""
-        most, now = min(limit or MOST, MOST), self._clock()
+    def list_queue(self, group: str = "", window: Window = ALL, only: Line | None = None) -> Queue:
+        """Tables and processes that wait, at most `limit` of each, of one group or all; or one of the two lists.
+
+        All pages order pending tables for the moment of the first, so that time alone moves none. Raises
+        InvalidArgument for a cursor of another list, and for a broken one.
+        """
+        most, now, scope = page_limit(window.limit or ROWS), self._clock(), ("queue", group, only or "")
+        start = _opened(window.after, scope, only, now)
 
         def read(db: Connection) -> Queue:
-            pending, pending_total = self._pending(db, group, most, now)
-            found, waiting_total = self._waiting(db, group, most)
-            return Queue(pending, found, pending_total, waiting_total)
+            pending, tables_left = NOTHING, 0
+            found, processes_left = NOTHING, 0
+            if only is not Line.WAITING:
+                pending, tables_left = self._pending(db, group, start, most, now)
+            if only is not Line.PENDING:
+                found, processes_left = self._waiting(db, group, start, most)
+            ends = {Line.PENDING: pending.following, Line.WAITING: found.following}
+            return Queue(
+                pending=pending.entries,
+                waiting=found.entries,
+                pending_total=tables_left,
+                waiting_total=processes_left,
+                next=_sealed(_Start(start.at, ends), scope) if any(ends.values()) else "",
+                order_changed=pending.order_changed or found.order_changed,
+            )
 
         return self._store.read(read)
 
@@ -95,54 +132,62 @@ class QueueService:
             now_s = self._monotonic()
             if self._counted is None or not 0 <= now_s - self._counted[0] < FRESH_S:
                 now = self._clock()
-                self._counted = now_s, self._store.read(lambda db: waiting.figures(db, now - LOOK_BACK)), now
+                self._counted = now_s, self._store.read(lambda db: waiting.figures(db, now - DAY)), now
             return self._counted[1:]
 
-    def _pending(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[PendingPlace, ...], int]:
-        """The first places, and how many there are; everything is read of the tables that get one of these only."""
-        turns = tables.list_turns(db, group)
-        policies, by_group = pending_of(db, turns, now)
-        first: list[tuple[int, PendingTable, str, Any]] = []
-        for name, found in by_group.items():
-            if len(first) < most:
-                ordered = self._ordered(policies.get(name, ""), found, most - len(first), now)
-                first += [(place, *one) for place, one in enumerate(ordered, 1)]
-        known = {table.table_id: table for table in tables.list_pending(db, [one.table_id for _, one, _, _ in first])}
+    def _pending(
+        self, db: Connection, group: str, start: _Start, most: int, now: datetime
+    ) -> tuple[Part[PendingPlace], int]:
+        """The tables of a page, and how many there are; everything is read of those on the page only."""
+        turns, mark = tables.list_turns(db, group), start.marks[Line.PENDING]
+        if mark is None:
+            return NOTHING, len(turns)
+        policies, by_group = pending_of(db, turns, start.at)
+        page = part(
+            by_group,
+            lambda name: self._ordered(policies.get(name, ""), by_group[name], start.at),
+            lambda one: str(one[2].table_id),
+            mark,
+            most,
+        )
+        ids = [one.table_id for _, (_, _, one) in page.entries]
+        known = {table.table_id: table for table in tables.list_pending(db, ids)}
         blocked = {
             item.table_id for item in blockers.list_active(db, now) if BlockedOperation.OPTIMIZE in item.operations
         }
-        shown = tuple(
-            PendingPlace(
+
+        def shown(found: tuple[int, _Ordered]) -> PendingPlace:
+            place, (policy, key, one) = found
+            return PendingPlace(
                 table=known[one.table_id],
                 place=place,
                 policy=policy,
                 key=key,
                 limit=one.limit,
-                occupation=occupation(one.runs, one.limit, now),
+                occupation=occupation(one.runs, one.limit, start.at),
                 held_back=_held_back(known[one.table_id], one.table_id in blocked),
             )
-            for place, one, policy, key in first
-        )
-        return shown, len(turns)
 
-    def _ordered(
-        self, name: str, found: Sequence[PendingTable], most: int, now: datetime
-    ) -> list[tuple[PendingTable, str, Any]]:
-        """The first tables in planning order, with the policy and its key; by the default one where that is missing or
+        return page.mapped(shown), len(turns)
+
+    def _ordered(self, name: str, found: Sequence[PendingTable], at: datetime) -> list[_Ordered]:
+        """The tables in planning order, with the policy and its key; by the default one where that is missing or
         fails, as planning does."""
         try:
-            policy = self._policies[name]
-            return [(one, name, policy(one, now)) for one in order_pending(found, policy, now)[:most]]
+            return [(name, *one) for one in rank_pending(found, self._policies[name], at)]
         except Exception:
             # A plugged-in policy may raise anything; planning logs it.
             policy = self._policies[DEFAULT_POLICY]
-            return [(one, DEFAULT_POLICY, policy(one, now)) for one in order_pending(found, policy, now)[:most]]
+            return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
 
-    def _waiting(self, db: Connection, group: str, most: int) -> tuple[tuple[WaitingPlace, ...], int]:
-        """The first places, and how many there are."""
-        found, threads = waiting.list_waiting(db, group), count_threads(db)
+    def _waiting(self, db: Connection, group: str, start: _Start, most: int) -> tuple[Part[WaitingPlace], int]:
+        """The processes of a page, and how many there are."""
+        found, mark = waiting.list_waiting(db, group), start.marks[Line.WAITING]
+        if mark is None:
+            return NOTHING, len(found)
+        threads, accounts = count_threads(db), self._accounts()
         running = Counter((task.group, task.table_id) for task in tasks.list_held(db))
-        accounts = self._accounts()
+        by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
 
         def use(item: WaitingTasks) -> Use:
             size = threads.get(item.group, 0)
@@ -153,16 +198,22 @@ class QueueService:
         def turn(one: tuple[WaitingTasks, Use]) -> tuple[object, ...]:
             item, used = one
             typical_s = accounts.get(item.group, _NEW).typical_s
-            return item.group, *standing(used, typical_s), item.created_at, item.process_id
+            return *standing(used, typical_s), item.created_at, item.process_id
 
-        first = sorted(((item, use(item)) for item in found), key=turn)[:most]
-        names = tables.names(db, {item.table_id for item, _ in first})
-        places: Counter[str] = Counter()
-        shown = []
-        for item, used in first:
-            places[item.group] += 1
-            shown.append(WaitingPlace(item, names[item.table_id], places[item.group], used))
-        return tuple(shown), len(found)
+        page = part(
+            by_group,
+            lambda name: sorted(((item, use(item)) for item in by_group[name]), key=turn),
+            lambda one: one[0].process_id,
+            mark,
+            most,
+        )
+        names = tables.names(db, {item.table_id for _, (item, _) in page.entries})
+
+        def shown(found: tuple[int, tuple[WaitingTasks, Use]]) -> WaitingPlace:
+            place, (item, used) = found
+            return WaitingPlace(item, names[item.table_id], place, used)
+
+        return page.mapped(shown), len(found)
 
 
 _NEW = Accounts(datetime.min)
@@ -172,3 +223,20 @@ def _held_back(table: Pending, is_blocked: bool) -> str:
     if not table.enabled:
         return "disabled"
     return "blocked" if is_blocked else ""
+
+
+def _opened(cursor: str, scope: Sequence[object], only: Line | None, now: datetime) -> _Start:
+    """Where the page after the cursor begins; where the list does for "". Raises InvalidArgument."""
+    if not cursor:
+        return _Start(now, {line: START if only in (None, line) else None for line in Line})
+    at_us, *values = opened(cursor, scope, (int, *KINDS, *KINDS))
+    now_us = (now - _EPOCH) // _MICROSECOND
+    # Runs before the hour that counts are not read for an old cursor, however old it says it is.
+    at = max(now_us - LOOK_BACK // _MICROSECOND, min(int(at_us), now_us))
+    marks = (unpacked(values[: len(KINDS)]), unpacked(values[len(KINDS) :]))
+    return _Start(_EPOCH + at * _MICROSECOND, dict(zip(Line, marks, strict=True)))
+
+
+def _sealed(start: _Start, scope: Sequence[object]) -> str:
+    at_us = (start.at - _EPOCH) // _MICROSECOND
+    return sealed(scope, (at_us, *(value for line in Line for value in packed(start.marks[line]))))

@@ -21,6 +21,7 @@ ANSWER = pb.ListQueueResponse(
     ],
     pending_total=3,
     waiting_total=1,
+    next="cursor-2",
 )  # fmt: skip
 
 
@@ -32,13 +33,13 @@ def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
         "Tables that wait for a plan:\n"
         "GROUP    PLACE  TABLE            TYPE   SINCE                 POLICY  KEY           HELD BACK\n"
         "default      1  sales.db.orders  minor  2026-09-21 14:13:19Z  quota   0.100, never  blocked\n"
-        "and 2 more\n"
+        "and 2 more: see --limit\n"
         "\n"
         "Processes that wait for threads:\n"
         "GROUP    PLACE  PROCESS   TABLE             WAITING  RUNNING  SHARE  AHEAD\n"
         "default      1  01997a4c  sales.db.returns    1,200      3/2    50%   61 s\n"
     )
-    assert [(request.group, request.limit) for request in admin.asked("ListQueue")] == [("default", 1)]
+    assert admin.asked("ListQueue") == [pb.ListQueueRequest(group="default", limit=1)]
 
 
 def test_an_empty_queue_is_said_in_words(cli: Cli, admin: FakeAdmin) -> None:
@@ -48,11 +49,45 @@ def test_an_empty_queue_is_said_in_words(cli: Cli, admin: FakeAdmin) -> None:
 
 def test_programs_get_every_field_and_the_names_of_what_waits(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListQueue", ANSWER)
-    body = json.loads(cli("group", "queue", "-o", "json").out)
-    assert (body["schema"], body["pending_total"], body["pending"][0]["since_at"]) == (
+    body = json.loads(cli("group", "queue", "--limit", "1", "-o", "json").out)
+    assert (body["schema"], body["pending_total"], body["pending"][0]["since_at"], body["next"]) == (
         "amoro.queue/v1",
         3,
         "2026-09-21T14:13:19.000Z",
+        "cursor-2",
     )
     assert body["waiting"][0]["share"] == 0.5
-    assert cli("group", "queue", "-o", "name").out == "sales.db.orders\n01997a4c\n"
+    assert cli("group", "queue", "--limit", "1", "-o", "name").out == "sales.db.orders\n01997a4c\n"
+
+
+def page(*table_ids: int, following: str = "", moved: bool = False) -> pb.ListQueueResponse:
+    tables = [pb.PendingTable(table=f"c.d.t{one}", table_id=one, group="default") for one in table_ids]
+    return pb.ListQueueResponse(pending=tables, pending_total=9, next=following, order_changed=moved)
+
+
+def test_pages_are_asked_for_up_to_the_limit_and_a_table_on_two_is_listed_once(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", page(1, 2, following="b"), page(2, 3, following="c", moved=True), page(4, 5))
+    result = cli("group", "queue", "--only", "pending")
+    rows = [line.split()[2] for line in result.out.splitlines() if line.startswith("default")]
+    assert rows == ["c.d.t1", "c.d.t2", "c.d.t3", "c.d.t4", "c.d.t5"]
+    assert "The queue has moved since the page before" in result.out
+    assert "threads" not in result.out
+    wanted = [pb.ListQueueRequest(limit=1000, after=after, only="pending") for after in ("", "b", "c")]
+    assert admin.asked("ListQueue") == wanted
+    admin.script("ListQueue", page(1, 2, following="b"), page(3, following="c"))
+    assert cli("group", "queue", "--limit", "3", "-o", "name").out == "c.d.t1\nc.d.t2\nc.d.t3\n"
+    assert [one.limit for one in admin.asked("ListQueue")[3:]] == [3, 1]
+
+
+def test_what_follows_a_cursor_is_listed_alone(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", page(7, following="b"))
+    result = cli("group", "queue", "--after", "a", "--limit", "1")
+    assert result.out.splitlines()[3:] == ["", "Nothing more waits for threads.", "", "and more: see --limit"]
+    assert [one.after for one in admin.asked("ListQueue")] == ["a"]
+
+
+def test_an_unknown_list_is_refused_with_those_there_are(cli: Cli) -> None:
+    result = cli("group", "queue", "--only", "pendin")
+    assert result.status == 2
+    assert "pending" in result.err
+    assert "waiting" in result.err

@@ -9,6 +9,7 @@ from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.visits import Shown, Visit
 from amoro_core.model.audit import AuditOutcome
 from amoro_core.model.journal import EventKind
+from amoro_core.model.lines import Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
@@ -17,7 +18,6 @@ from amoro_core.protocol import queue_pb2 as queue
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)
 _OUTCOMES = tuple(outcome.value for outcome in AuditOutcome)
-_QUEUE_ROWS = 500  # of each list
 
 
 def routes(site: Site) -> list[Route]:
@@ -95,15 +95,30 @@ async def show_audit(visit: Visit) -> Shown:
 
 
 async def show_queue(visit: Visit) -> Shown:
-    """What waits for a plan and what waits for a thread, each in the order in which it gets it."""
-    asked = visit.query(group=())
-    request = queue.ListQueueRequest(group=asked["group"], limit=_QUEUE_ROWS)
-    found = await visit.ask("ListQueue", request, queue.ListQueueResponse)
+    """What waits for a plan and what waits for a thread, a hundred of each in the order in which it gets it.
+
+    Each list has pages of its own: the address has a cursor of both.
+    """
+    asked = visit.query(group=(), pending=(), waiting=())
+
+    async def part(only: Line) -> queue.ListQueueResponse:
+        request = queue.ListQueueRequest(group=asked["group"], limit=ROWS, after=asked[only], only=only)
+        return await visit.ask("ListQueue", request, queue.ListQueueResponse)
+
+    def listed(only: Line, noun: str, shown: int, total: int, following: str) -> Listed:
+        other = {key: value for key, value in asked.items() if key != only}
+        return Listed("/queue", noun, other, shown, total, following, asked[only], cursor=only)
+
+    tables, processes = await part(Line.PENDING), await part(Line.WAITING)
     groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
     values = {
-        "found": found,
+        "pending": tables.pending,
+        "waiting": processes.waiting,
+        "tables": listed(Line.PENDING, "tables", len(tables.pending), tables.pending_total, tables.next),
+        "processes": listed(Line.WAITING, "processes", len(processes.waiting), processes.waiting_total, processes.next),
+        "order_changed": tables.order_changed or processes.order_changed,
         "group": asked["group"],
         "groups": [one.name for one in groups.groups],
-        "same": shlex.join(["amoro", "group", "queue", asked["group"] or "default"]),
+        "same": shlex.join(["amoro", "group", "queue", *filter(None, [asked["group"]])]),
     }
     return Shown("queue.html", "Queue", values, subjects=(("tables", ""), ("processes", "")))

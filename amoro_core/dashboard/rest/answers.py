@@ -50,7 +50,7 @@ def listed(said: Asked, answer: Any) -> Body:
 
 
 def link_to_next(said: Asked, following: str) -> str:
-    """The header `Link` to the next page of a list."""
+    """The header `Link` to the next page of a list, or of a document that comes in pages."""
     query = urlencode({**said.query, "after": [following]}, doseq=True)
     return f'<{PREFIX}{said.path}?{query}>; rel="next"'
 

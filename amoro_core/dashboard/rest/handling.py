@@ -27,7 +27,7 @@ from amoro_core.dashboard.rest.answers import (
 )
 from amoro_core.dashboard.rest.problems import Answered, problem, problem_of, status_of
 from amoro_core.dashboard.rest.repeating import once
-from amoro_core.dashboard.rest.requests import Asked, asked, message_of
+from amoro_core.dashboard.rest.requests import Asked, asked, is_paged, message_of
 from amoro_core.dashboard.rest.routes import PREFIX, paths
 from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownToken
 from amoro_core.model.principals import Way, stranger
@@ -86,7 +86,7 @@ async def _look(request: Request, said: Asked) -> Response:
     body = listed(said, answer) if said.route.items else document(said.route, answer)
     content = encoded(body)
     headers = {"ETag": tag_of(body, content)}
-    if said.route.items and body["next"]:
+    if is_paged(said.route) and body["next"]:
         headers["Link"] = link_to_next(said, body["next"])
     if is_tag(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(status_code=304, headers=headers)

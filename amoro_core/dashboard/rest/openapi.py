@@ -14,7 +14,7 @@ from amoro_core.admin.operations import OPERATIONS
 from amoro_core.dashboard.rest import problems
 from amoro_core.dashboard.rest.answers import TAGS, item_schema
 from amoro_core.dashboard.rest.parameters import Schema, object_schema
-from amoro_core.dashboard.rest.requests import WAIT, answer_type, known_elsewhere, known_in_path
+from amoro_core.dashboard.rest.requests import WAIT, answer_type, is_paged, known_elsewhere, known_in_path
 from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route, paths
 from amoro_core.documents.contract import message_schema, schemas
 
@@ -134,6 +134,7 @@ def _responses(route: Route) -> dict[str, Any]:
         found["200"] = _answer("A page of the list.", _list_schema(route), {"ETag": _HEADER_TEXT, "Link": _HEADER_TEXT})
     else:
         headers = {"ETag": _HEADER_TEXT} if route.method == "GET" else {}
+        headers |= {"Link": _HEADER_TEXT} if is_paged(route) else {}
         found[str(route.status)] = _answer("As asked for.", _document_schema(route), headers)
     if route.lasting:
         found["202"] = _answer("It has begun.", _document_schema(route), {"Location": _HEADER_TEXT})

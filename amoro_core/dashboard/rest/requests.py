@@ -63,6 +63,13 @@ def known_elsewhere(route: Route) -> Mapping[str, Parameter]:
     return parameters(request_type(route.operation), route.from_path)
 
 
+@cache
+def is_paged(route: Route) -> bool:
+    """Whether the answer of a GET says where its next page begins."""
+    answered = answer_type(route.operation).fields_by_name
+    return route.method == "GET" and "after" in known_elsewhere(route) and "next" in answered
+
+
 def asked(request: Request) -> Asked:
     """The route of the request and its texts.
 
