@@ -19,6 +19,7 @@ _MANY_IN_LITTLE = (
     "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is why "
     "the score is high."
 )
+_COARSE = ": small row groups that minor copied, until major or full"
 
 
 def _known(table: "pb.Table", text: str) -> str:
@@ -166,6 +167,7 @@ def table_health(answer: "pb.TableHealth") -> Document:
         ("health", f"{health(answer.health_score)}, as Amoro scores it"),
         ("fragmentation", f"{share} by count: {fragments(files)}, {largest} or less"),
         ("small files", f"{answer.small_files}/40: {small} of {many(files.data_files, 'file')}"),
+        ("coarse", f"{_coarse(files)}{_COARSE if files.coarse_files else ''}"),
         ("equality deletes", f"{answer.equality_deletes}/40: {many(files.equality_delete_files, 'file')}"),
         ("position deletes", f"{answer.position_deletes}/20: {many(files.position_delete_files, 'file')}"),
         ("weight", f"{_weight(answer.weight)}: {_charged(answer)}"),
@@ -179,6 +181,13 @@ def fragments(files: "pb.FileSummary") -> str:
     """How many data files are fragments, in words."""
     verb = "is a fragment" if files.fragment_files == 1 else "are fragments"
     return f"{format_count(files.fragment_files)} of {many(files.data_files, 'data file')} {verb}"
+
+
+def _coarse(files: "pb.FileSummary") -> str:
+    """The files of target size that minor only copied, in words."""
+    if not files.coarse_files:
+        return "none of target size"
+    return f"{many(files.coarse_files, 'file')} of target size, {format_bytes(files.coarse_bytes)}"
 
 
 def _charged(answer: "pb.TableHealth") -> str:
@@ -225,6 +234,7 @@ def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
         ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
+        *((("coarse", _coarse(files)),) if files.coarse_files else ()),
         ("deletes", _deletes(table)),
         ("records", f"{format_count(files.records)}, deletes not subtracted"),
     )

@@ -23,6 +23,7 @@ from amoro_core.model.commits import (
     SnapshotAdded,
     StagedCommit,
 )
+from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.lanes import FILES
 from amoro_core.model.plans import Evaluation, PartitionKey
@@ -279,12 +280,18 @@ def receipt_of(
 
 
 def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:
-    """How many of the rewritten files were copied, and how many encoded; nothing where none was copied."""
+    """How many of the rewritten files were copied, how many encoded, and the bytes of outputs with small row groups
+    that were copied; nothing where no file was."""
     copied = sum(group.output.files_copied for group in groups)
     if not copied:
         return ()
     rewritten = sum(len(group.work.rewritten) for group in groups)
-    return Figure("files_copied", copied, "files"), Figure("files_encoded", rewritten - copied, "files")
+    outputs = (file for group in groups for file in group.output.data_files)
+    return (
+        Figure("files_copied", copied, "files"),
+        Figure("files_encoded", rewritten - copied, "files"),
+        Figure("coarse_bytes", sum(file.size_bytes for file in outputs if is_copied(file.path)), "bytes"),
+    )
 
 
 def _bytes(data: Sequence[DataFile], deletes: Sequence[DeleteFile]) -> int:

@@ -21,6 +21,8 @@ class FileSummary(Shown):
     delete_bytes: int
     dangling_delete_files: int
     records: int  # of data files, deletes not subtracted
+    coarse_files: int  # of target size, of many small row groups that minor copied: major and full encode them
+    coarse_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,8 @@ class FileSummary:
     dangling_delete_files: int = 0
     records: int = 0  # of data files, deletes not subtracted
     health_score: int = -1  # 0 to 100, −1: not evaluated yet
+    coarse_files: int = 0  # of target size, of many small row groups that minor copied: major and full encode them
+    coarse_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

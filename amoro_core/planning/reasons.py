@@ -65,7 +65,7 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
     found = [
         _count(stats.fragments, "fragment"),
         _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
-        _count(stats.coarse, "coarse file") if kind is not OptimizingType.MINOR else "",
+        _coarse_files(stats) if kind is not OptimizingType.MINOR else "",
         _count(len(stats.equality_deletes), "equality delete"),
         _count(len(stats.position_deletes) - stats.vectors, "position delete"),
         _count(stats.vectors, "deletion vector"),
@@ -106,7 +106,7 @@ def nothing(
     if stats.undersized:
         found.append(_undersized_short(stats, config))
     if stats.coarse:
-        found.append(f"{_count(stats.coarse, 'coarse file')} of {_size(stats.coarse_bytes)}")
+        found.append(_coarse_files(stats))
     if not found:
         has_deletes = stats.position_deletes or stats.equality_deletes
         found.append("no small files" if has_deletes else "no small files, no deletes")
@@ -161,6 +161,10 @@ def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | N
     if last is None:
         return f"never {kind} optimized"
     return f"last {kind} more than {interval} ago"
+
+
+def _coarse_files(stats: PartitionStats) -> str:
+    return f"{_count(stats.coarse, 'coarse file')} of {_size(stats.coarse_bytes)}"
 
 
 def _small_files(stats: PartitionStats) -> str:

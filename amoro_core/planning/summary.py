@@ -28,6 +28,8 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
         dangling_delete_files=len(scan.dangling),
         records=sum(partition.stats.records for partition in partitions),
         health_score=health.score,
+        coarse_files=sum(partition.stats.coarse for partition in partitions),
+        coarse_bytes=sum(partition.stats.coarse_bytes for partition in partitions),
     )
 
 

@@ -988,6 +988,8 @@ class FileSummary(_message.Message):
     DELETE_BYTES_FIELD_NUMBER: _builtins.int
     DANGLING_DELETE_FILES_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    COARSE_FILES_FIELD_NUMBER: _builtins.int
+    COARSE_BYTES_FIELD_NUMBER: _builtins.int
     data_files: _builtins.int
     data_bytes: _builtins.int
     fragment_files: _builtins.int
@@ -997,6 +999,9 @@ class FileSummary(_message.Message):
     delete_bytes: _builtins.int
     dangling_delete_files: _builtins.int
     records: _builtins.int
+    coarse_files: _builtins.int
+    """data files of target size, of many small row groups that minor copied: major and full encode them"""
+    coarse_bytes: _builtins.int
     def __init__(
         self,
         *,
@@ -1009,10 +1014,12 @@ class FileSummary(_message.Message):
         delete_bytes: _builtins.int = ...,
         dangling_delete_files: _builtins.int = ...,
         records: _builtins.int = ...,
+        coarse_files: _builtins.int = ...,
+        coarse_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dangling_delete_files", b"dangling_delete_files", "data_bytes", b"data_bytes", "data_files", b"data_files", "delete_bytes", b"delete_bytes", "equality_delete_files", b"equality_delete_files", "fragment_files", b"fragment_files", "position_delete_files", b"position_delete_files", "records", b"records", "undersized_files", b"undersized_files"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coarse_bytes", b"coarse_bytes", "coarse_files", b"coarse_files", "dangling_delete_files", b"dangling_delete_files", "data_bytes", b"data_bytes", "data_files", b"data_files", "delete_bytes", b"delete_bytes", "equality_delete_files", b"equality_delete_files", "fragment_files", b"fragment_files", "position_delete_files", b"position_delete_files", "records", b"records", "undersized_files", b"undersized_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

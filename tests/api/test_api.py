@@ -305,4 +305,5 @@ def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) ->
     assert done.receipt is not None
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
+    assert figures["coarse_bytes"] == done.receipt.bytes_after
     assert oracle.live_rows(table) == rows

@@ -33,6 +33,8 @@ def table(**changes: Any) -> pb.Table:
             delete_bytes=2048,
             dangling_delete_files=1,
             records=9_812_104,
+            coarse_files=2,
+            coarse_bytes=220 * 2**20,
         ),
         "last_optimized_ms": 0,
         "evaluated_ms": NOON,

@@ -59,7 +59,8 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
     answer = pb.TableHealth(
         table="sales.db.orders", health_score=61, small_files=21, equality_deletes=30, position_deletes=10,
         files=pb.FileSummary(
-            data_files=1054, fragment_files=48, undersized_files=6, equality_delete_files=9, position_delete_files=3
+            data_files=1054, fragment_files=48, undersized_files=6, equality_delete_files=9, position_delete_files=3,
+            coarse_files=2, coarse_bytes=220 * 2**20,
         ),
         reason="minor: 12 small files", fragmentation=48 / 1054, weight=1, fragment_bytes=16 * 2**20,
         target_bytes=96 * 2**20, full_weight_files=12,
@@ -70,6 +71,7 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
         "health            61/100, as Amoro scores it\n"
         "fragmentation     5% by count: 48 of 1,054 data files are fragments, 16 MB or less\n"
         "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
+        "coarse            2 files of target size, 220 MB: small row groups that minor copied, until major or full\n"
         "equality deletes  30/40: 9 files\n"
         "position deletes  10/20: 3 files\n"
         "weight            100%: share of its faults charged to a partition; in full from 12 files and 96 MB on\n"
@@ -77,6 +79,7 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
     )
     body = json.loads(cli("table", "health", "sales.db.orders", "-o", "json").out)
     assert (body["schema"], body["health_score"], body["files"]["data_files"]) == ("amoro.health/v1", 61, 1054)
+    assert (body["files"]["coarse_files"], body["files"]["coarse_bytes"]) == (2, 220 * 2**20)
     assert (body["fragmentation"], body["weight"], body["full_weight_files"]) == (48 / 1054, 1.0, 12)
 
 
@@ -88,9 +91,10 @@ def test_a_table_of_one_small_file_is_told_as_that(cli: Cli, admin: FakeAdmin) -
     )  # fmt: skip
     admin.script("GetTableHealth", answer)
     lines = cli("table", "health", "sales.db.orders").out.splitlines()
-    assert lines[2:5] == [
+    assert lines[2:6] == [
         "fragmentation     100% by count: 1 of 1 data file is a fragment, 16 MB or less",
         "small files       40/40: 1 fragment, 0 undersized of 1 file",
+        "coarse            none of target size",
         "equality deletes  40/40: 1 file",
     ]
     assert lines[-1] == "evaluation        nothing to do"
@@ -106,7 +110,7 @@ def test_a_high_score_of_a_table_of_fragments_is_explained(cli: Cli, admin: Fake
     admin.script("GetTableHealth", answer)
     lines = cli("table", "health", "sales.db.orders").out.splitlines()
     assert lines[2] == "fragmentation     100% by count: 42 of 42 data files are fragments, 16 MB or less"
-    assert lines[6].startswith("weight            below 1%: ")
+    assert lines[7].startswith("weight            below 1%: ")
     assert lines[-1] == (
         "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is "
         "why the score is high."

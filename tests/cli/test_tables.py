@@ -30,6 +30,8 @@ TABLE_JSON = {
         "delete_bytes": 2048,
         "dangling_delete_files": 1,
         "records": 9812104,
+        "coarse_files": 2,
+        "coarse_bytes": 230686720,
     },
     "last_optimized_at": None,
     "retry_at": None,
@@ -54,6 +56,7 @@ health parts    small files 21/40, equality deletes 30/40, position deletes 10/2
 snapshot        5120000000000000881
 files           1,054, 310 MB
 small           48 of 1,054 data files are fragments, 6 undersized
+coarse          2 files of target size, 220 MB
 deletes         9 equality, 3 position, 2.0 kB, 1 dangling
 records         9,812,104, deletes not subtracted
 group           default

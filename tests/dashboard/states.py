@@ -68,6 +68,8 @@ def summary(number: int) -> tuple[FileSummary, HealthParts]:
         dangling_delete_files=worse // 2,
         records=1_000_000 + number,
         health_score=health.score,
+        coarse_files=worse // 3,
+        coarse_bytes=worse // 3 * 110_000_000,
     )
     return files, health
 

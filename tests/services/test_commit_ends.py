@@ -97,7 +97,11 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
         snapshot_id=head.snapshot_id,
         base_snapshot_id=base.snapshot_id,
         duration_ms=2500,
-        more=(Figure("files_copied", 10, "files"), Figure("files_encoded", 0, "files")),
+        more=(
+            Figure("files_copied", 10, "files"),
+            Figure("files_encoded", 0, "files"),
+            Figure("coarse_bytes", sum(file.file_size_bytes for file in after), "bytes"),
+        ),
     )
     runtime = world.table()
     assert (runtime.status, runtime.status_reason, runtime.snapshot_id, runtime.last_optimized_at) == (

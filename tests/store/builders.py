@@ -74,7 +74,7 @@ def full_runtime() -> TableRuntime:
         retry_at=minutes(4),
         last_optimized_at=minutes(-5),
         properties={"self-optimizing.enabled": "true", "ключ": "“”"},
-        summary=FileSummary(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+        summary=FileSummary(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
         scanned_at=minutes(6),
         evaluated_config="quota=0.25",
         refresh_at=minutes(7),

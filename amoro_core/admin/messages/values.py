@@ -34,4 +34,6 @@ def files(summary: FileSummary) -> pb.FileSummary:
         delete_bytes=summary.delete_bytes,
         dangling_delete_files=summary.dangling_delete_files,
         records=summary.records,
+        coarse_files=summary.coarse_files,
+        coarse_bytes=summary.coarse_bytes,
     )

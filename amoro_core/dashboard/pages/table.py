@@ -163,6 +163,9 @@ def _facts(table: pb.Table) -> Mapping[str, Any]:
     format_ = f"{(table.format or 'iceberg').capitalize()}, version {table.format_version}"
     return {
         "data": f"{many(files.data_files, 'file')}, {format_bytes(files.data_bytes)}",
+        "coarse": f"{many(files.coarse_files, 'file')}, {format_bytes(files.coarse_bytes)}"
+        if files.coarse_files
+        else "",
         "rows": f"{files.records:,}, deletes not subtracted",
         "deletes": f"{files.equality_delete_files:,} equality, {files.position_delete_files:,} position",
         "format": format_ if table.format_version else "not known yet",

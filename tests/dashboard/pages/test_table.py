@@ -47,6 +47,13 @@ def test_health_is_told_by_parts_with_what_mends_each(site: Site) -> None:
     assert "position deletes 17 of 20 3 3 files, 29 kB with equality deletes, 1 of all deletes dangling" in page
 
 
+@pytest.mark.parametrize(("number", "told"), [(3, ["coarse 1 file, 105 MB"]), (0, [])])
+def test_what_minor_only_copied_is_told_where_there_is_any(site: Site, number: int, told: list[str]) -> None:
+    files, health = states.summary(number)
+    page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)
+    assert re.findall(r"coarse .* MB(?= rows)", page) == told
+
+
 def test_nothing_mends_what_is_not_wrong(site: Site) -> None:
     files, health = states.summary(0)
     page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)

@@ -8,10 +8,11 @@ import pytest
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import SUFFIX
-from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.files import DataFile, ScannedFile, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.files import assess
 from tests.unit.planning.builders import (
     MIB,
     NOW,
@@ -193,8 +194,8 @@ def test_copied_files_are_encoded_when_copying_is_switched_off() -> None:
 
 def test_requested_major_and_full_encode_copied_files() -> None:
     scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
-    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 coarse file"
-    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 coarse file"
+    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 coarse file of 110 MiB"
+    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 coarse file of 110 MiB"
     assert said(evaluated(scan, requested=MINOR))[0] is None
     assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
@@ -371,6 +372,20 @@ def test_summary_counts_all_files_of_the_table() -> None:
         records=4000,
         health_score=92,
     )
+
+
+def test_summary_counts_coarse_files_of_all_partitions_as_planning_does() -> None:
+    files = [
+        data(f"a{SUFFIX}", 110 * MIB, partition=(b"a",)),
+        data(f"b{SUFFIX}", 97 * MIB, partition=(b"b",)),
+        data(f"small{SUFFIX}", 20 * MIB, partition=(b"b",)),
+        data("encoded", 120 * MIB, partition=(b"b",)),
+    ]
+    for config in (CONFIG, replace(CONFIG, row_group_merge=True)):
+        coarse = [file.size_bytes for file in files if assess(ScannedFile(file, ()), config).is_coarse]
+        summary = evaluated(scan_of(files), config).summary
+        assert (summary.coarse_files, summary.coarse_bytes) == (len(coarse), sum(coarse))
+        assert coarse == ([110 * MIB, 97 * MIB] if config is CONFIG else [])
 
 
 @pytest.mark.parametrize(
