@@ -3,39 +3,11 @@
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from amoro_cli.commands import (
-    audit,
-    blockers,
-    catalogs,
-    clustering,
-    config,
-    events,
-    groups,
-    leases,
-    maintaining,
-    mcp,
-    monitoring,
-    optimizers,
-    optimizing,
-    processes,
-    running,
-    series,
-    snapshots,
-    state,
-    status,
-    tables,
-    tasks,
-    tokens,
-    trash,
-    undoing,
-    upgrading,
-    users,
-    verifying,
-)
 from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
 from amoro_cli.launcher import Launcher
 from amoro_cli.mistakes import as_ours, refuse_empty, refuse_undecodable
@@ -62,32 +34,39 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
 
 
-def _register_table(app: typer.Typer) -> None:
-    tables.register(app)
-    blockers.register(app)
-    upgrading.register(app)
-    maintaining.register(app)
-    snapshots.register(app)
-
-
+#: The modules of commands outside of groups, with their names.
+_COMMANDS = (
+    ("running", ("up", "demo", "doctor")),
+    ("status", ("status",)),
+    ("mcp", ("mcp",)),
+    ("optimizing", ("plan", "optimize")),
+    ("verifying", ("verify",)),
+    ("undoing", ("undo",)),
+    ("login", ("login",)),
+)
+#: The groups, with the modules of their commands.
 _GROUPS = (
-    ("table", _register_table, "Tables: their health, and whether they are optimized."),
-    ("process", processes.register, "Optimizing processes: what runs and what ran."),
-    ("cluster", clustering.register, "Clustering: the order of rows in files."),
-    ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
-    ("event", events.register, "Events: what happened to tables, processes, optimizers and groups."),
-    ("series", series.register, "Series: values over time, of the system, of groups and of tables."),
-    ("trash", trash.register, "Files that maintenance has condemned and not deleted yet."),
-    ("lease", leases.register, "Leases: snapshots that are kept for a while."),
-    ("optimizer", optimizers.register, "Optimizers: the processes that rewrite files."),
-    ("group", groups.register, "Optimizer groups: which optimizers work for which tables."),
-    ("catalog", catalogs.register, "Catalogs: where tables come from."),
-    ("config", config.register, "Settings of the coordinator."),
-    ("token", tokens.register, "Tokens that let people and optimizers in."),
-    ("user", users.register, "Users, who log in to the pages."),
-    ("audit", audit.register, "The audit: who has changed what."),
-    ("monitoring", monitoring.register, "Monitoring: files for Prometheus and Grafana."),
-    ("state", state.register, "The state database: copies and checks."),
+    (
+        "table",
+        ("tables", "blockers", "upgrading", "maintaining", "snapshots"),
+        "Tables: their health, and whether they are optimized.",
+    ),
+    ("process", ("processes",), "Optimizing processes: what runs and what ran."),
+    ("cluster", ("clustering",), "Clustering: the order of rows in files."),
+    ("task", ("tasks",), "Tasks of processes: one set of files each, rewritten together."),
+    ("event", ("events",), "Events: what happened to tables, processes, optimizers and groups."),
+    ("series", ("series",), "Series: values over time, of the system, of groups and of tables."),
+    ("trash", ("trash",), "Files that maintenance has condemned and not deleted yet."),
+    ("lease", ("leases",), "Leases: snapshots that are kept for a while."),
+    ("optimizer", ("optimizers",), "Optimizers: the processes that rewrite files."),
+    ("group", ("groups",), "Optimizer groups: which optimizers work for which tables."),
+    ("catalog", ("catalogs",), "Catalogs: where tables come from."),
+    ("config", ("config",), "Settings of the coordinator."),
+    ("token", ("tokens",), "Tokens that let people and optimizers in."),
+    ("user", ("users",), "Users, who log in to the pages."),
+    ("audit", ("audit",), "The audit: who has changed what."),
+    ("monitoring", ("monitoring",), "Monitoring: files for Prometheus and Grafana."),
+    ("state", ("state",), "The state database: copies and checks."),
 )
 #: The example in the help of groups that have no plain `list`.
 _FIRST = {
@@ -99,8 +78,11 @@ _FIRST = {
 }
 
 
-def build(launcher: Launcher) -> typer.Typer:
-    """The command line on top of the launcher."""
+def build(launcher: Launcher, arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line on top of the launcher; where the arguments begin with a command, with this command alone.
+
+    Typer makes parameters of the signatures of all commands that it is given: half of the time of a short command.
+    """
     session = Session(launcher)  # used by completion before any option is known
     app = _typer(
         "amoro",
@@ -128,19 +110,30 @@ def build(launcher: Launcher) -> typer.Typer:
             launcher, Globals(home, config, address, token_file, ca_file, certificate_file, key_file, debug)
         )
 
-    running.register(app)
-    status.register(app)
-    mcp.register(app)
-    optimizing.register(app)
-    verifying.register(app)
-    undoing.register(app)
-    users.register_login(app)
-    for name, register, text in _GROUPS:
-        example = f"amoro {name} {_FIRST.get(name, 'list')}"
-        group = _typer(name, text, example, session)
-        register(group)
+    word = next(iter(arguments), "")
+    commands = [one for one in _COMMANDS if word in one[1]]
+    groups = [one for one in _GROUPS if word == one[0]]
+    named = bool(commands or groups)
+    for module, _ in commands if named else _COMMANDS:
+        _register(app, module)
+    for name, modules, text in groups if named else _GROUPS:
+        group = _typer(name, text, f"amoro {name} {_FIRST.get(name, 'list')}", session)
+        for module in modules:
+            _register(group, module)
+        _leave_out_others(group, arguments[1:])
         app.add_typer(group)
+    _leave_out_others(app, arguments)
     return app
+
+
+def _register(app: typer.Typer, module: str) -> None:
+    import_module(f"amoro_cli.commands.{module}").register(app)
+
+
+def _leave_out_others(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Leave the command that the first argument names; all of them where it names none, so for help and mistakes."""
+    named = [one for one in app.registered_commands if [one.name] == list(arguments[:1])]
+    app.registered_commands = named or app.registered_commands
 
 
 def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
@@ -158,7 +151,7 @@ def _ended(launcher: Launcher, arguments: list[str]) -> int:
     try:
         refuse_undecodable(arguments)
         refuse_empty(arguments)
-        status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
+        status = build(launcher, arguments)(args=arguments, prog_name="amoro", standalone_mode=False)
         if status == _INTERRUPTED:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0

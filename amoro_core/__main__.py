@@ -1,5 +1,6 @@
 """The command `amoro`."""
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ def _leave(status: int) -> None:
     last = threading.Timer(_LAST_S, os._exit, (status,))
     last.daemon = True
     last.start()
+    gc.freeze()  # Python, as it ends, would search all that was imported for garbage
     sys.exit(status)
 
 

@@ -1,7 +1,6 @@
-"""amoro user, amoro login."""
+"""amoro user."""
 
 import sys
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.users import USERS, login_link, user_detail, user_list, user_removed
+from amoro_cli.views.users import USERS, user_detail, user_list, user_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tokens import Role
 
@@ -37,11 +36,6 @@ def register(app: typer.Typer) -> None:
     command(app, "update", "amoro user update ann --role admin")(update)
     command(app, "password", "amoro user password ann")(password)
     command(app, "remove", "amoro user remove ann")(remove)
-
-
-def register_login(app: typer.Typer) -> None:
-    """Add `amoro login`."""
-    command(app, "login", "amoro login --browser")(login)
 
 
 def add(
@@ -111,19 +105,6 @@ def remove(session: Session, name: NameArgument, output: OutputOption = OutputFo
     """Remove a user. The user's sessions end."""
     with session.connect() as connection:
         write(user_removed(connection.client.remove_user(name)), output)
-
-
-def login(
-    session: Session,
-    browser: Annotated[bool, typer.Option("--browser", help="Open the link in this machine's browser, too.")] = False,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Print a link that logs a browser in to the pages, once, with the rights of the admin token."""
-    with session.connect() as connection:
-        link = connection.client.make_login_link()
-        write(login_link(link), output)
-        if browser and not webbrowser.open(link.url):
-            raise InvalidArgument("no browser was found on this machine", hint="Open the link yourself.")
 
 
 def _password(file: Path | None) -> str:

@@ -111,6 +111,31 @@ def test_the_tree_has_exactly_these_commands() -> None:
     assert list(_leaves(typer.main.get_command(build(FakeLauncher())))) == COMMANDS
 
 
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_command_that_is_named_first_is_made_alone(path: tuple[str, ...]) -> None:
+    for rest in ((), ("cat.db.t", "-o", "json"), ("--help",)):
+        assert list(_leaves(typer.main.get_command(build(FakeLauncher(), (*path, *rest))))) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [
+        ((), ()),
+        (("--help",), ()),
+        (("--home", "table", "table", "list"), ()),
+        (("optimise", "cat.db.t"), ()),
+        (("list",), ()),  # of groups
+        (("table",), ("table",)),
+        (("table", "--help"), ("table",)),
+        (("table", "lst"), ("table",)),
+        (("table", "plan"), ("table",)),  # of no group
+    ],
+)
+def test_all_commands_that_may_be_meant_are_made(arguments: tuple[str, ...], begun: tuple[str, ...]) -> None:
+    meant = [path for path in COMMANDS if path[: len(begun)] == begun]
+    assert list(_leaves(typer.main.get_command(build(FakeLauncher(), arguments)))) == meant
+
+
 GROUPS = [
     (name,)
     for name in (
@@ -156,6 +181,15 @@ def test_options_about_the_connection_stand_apart_at_the_end_of_a_help(bare_cli:
 def test_the_version_is_printed(bare_cli: Cli) -> None:
     result = bare_cli("--version")
     assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
+
+
+def test_a_command_loads_no_module_of_another_one() -> None:
+    program = (
+        "import sys; from amoro_cli.main import run; run(None, ['verify', '--help']);"
+        "print(sorted(name for name in sys.modules if name.startswith('amoro_cli.commands.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr.splitlines()[-1] == "['amoro_cli.commands.verifying']"
 
 
 def test_help_and_wrong_usage_load_nothing_heavy() -> None:
