@@ -6,7 +6,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from amoro_core.files.avro import open_avro
 from amoro_core.files.io import FileAccess
 from amoro_core.files.orc import open_orc
 from amoro_core.files.parquet import open_parquet
@@ -54,6 +53,8 @@ def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | 
     """
     match file.file_format:
         case FileFormat.AVRO:
+            from amoro_core.files.avro import open_avro  # few tables have such files, and fastavro is slow to load
+
             with open_avro(access, file.path, content) as avro:
                 yield avro
         case FileFormat.ORC:
