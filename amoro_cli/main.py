@@ -68,6 +68,8 @@ _GROUPS = (
     ("monitoring", ("monitoring",), "Monitoring: files for Prometheus and Grafana."),
     ("state", ("state",), "The state database: copies and checks."),
 )
+#: Arguments that ask for the help of the program, which names the groups and none of their commands.
+_HELP = {(option,) for option in CONTEXT_SETTINGS["help_option_names"]}
 #: The example in the help of groups that have no plain `list`.
 _FIRST = {
     "series": "show threads-busy --since 1d",
@@ -118,7 +120,7 @@ def build(launcher: Launcher, arguments: Sequence[str] = ()) -> typer.Typer:
         _register(app, module)
     for name, modules, text in groups if named else _GROUPS:
         group = _typer(name, text, f"amoro {name} {_FIRST.get(name, 'list')}", session)
-        for module in modules:
+        for module in () if tuple(arguments) in _HELP else modules:
             _register(group, module)
         _leave_out_others(group, arguments[1:])
         app.add_typer(group)

@@ -121,7 +121,7 @@ def test_a_command_that_is_named_first_is_made_alone(path: tuple[str, ...]) -> N
     ("arguments", "begun"),
     [
         ((), ()),
-        (("--help",), ()),
+        (("--help", "--debug"), ()),
         (("--home", "table", "table", "list"), ()),
         (("optimise", "cat.db.t"), ()),
         (("list",), ()),  # of groups
@@ -134,6 +134,15 @@ def test_a_command_that_is_named_first_is_made_alone(path: tuple[str, ...]) -> N
 def test_all_commands_that_may_be_meant_are_made(arguments: tuple[str, ...], begun: tuple[str, ...]) -> None:
     meant = [path for path in COMMANDS if path[: len(begun)] == begun]
     assert list(_leaves(typer.main.get_command(build(FakeLauncher(), arguments)))) == meant
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_of_the_program_names_groups_without_making_their_commands(bare_cli: Cli, option: str) -> None:
+    few = typer.main.get_command(build(FakeLauncher(), (option,)))
+    assert list(_leaves(few)) == [path for path in COMMANDS if len(path) == 1]
+    whole = bare_cli(option, "--debug").out
+    assert all(f"\n  {name} " in whole for name, *_ in COMMANDS)
+    assert bare_cli(option).out == whole
 
 
 GROUPS = [
