@@ -26,7 +26,7 @@ from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.files.local import LocalStorage
 from amoro_core.files.locations import same_place
 from amoro_core.files.storage import OBJECT_SCHEMES, PAGE, Storage, each_at_once
-from amoro_core.model.paths import SCHEMES, normalise, scheme_of, split_place
+from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, normalise, scheme_of, split_place
 from amoro_core.model.stored import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
@@ -291,7 +291,10 @@ def reading_parquet(path: str) -> Iterator[None]:
 
 
 class _ExactFileIO(PyArrowFileIO):
-    """pyiceberg's FileIO with literal paths: pyiceberg would end the path of a URI at a `#` or `?`."""
+    """pyiceberg's FileIO with literal paths: pyiceberg would end the path of a URI at a `#` or `?`.
+
+    It also takes the whole authority `container@account.dfs.core.windows.net` for the container.
+    """
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
@@ -301,4 +304,5 @@ class _ExactFileIO(PyArrowFileIO):
         authority, slash, key = location.removeprefix(f"{scheme}://").partition("/")
         if scheme in ("hdfs", "viewfs"):
             return scheme, authority, slash + key
-        return scheme, authority, authority + slash + key
+        bucket = authority.partition("@")[0] if scheme in AZURE_SCHEMES else authority
+        return scheme, authority, bucket + slash + key

@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from amoro_core.errors import AccessDenied, CatalogUnavailable, TableRefused
 from amoro_core.files.storage import PAGE, each_at_once
-from amoro_core.model.paths import split_place
+from amoro_core.model.paths import AZURE_SCHEMES, split_place
 from amoro_core.model.stored import ABSENT, DELETED, EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
@@ -182,5 +182,5 @@ _OPENED: Mapping[str, Callable[[str, Mapping[str, str]], Any]] = {
     "s3": _s3,
     "oss": _s3,
     "gs": _gcs,
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _azure),
+    **dict.fromkeys(AZURE_SCHEMES, _azure),
 }

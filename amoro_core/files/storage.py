@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from amoro_core.model.paths import AZURE_SCHEMES
 from amoro_core.model.stored import EVERYWHERE, KeyRange, Removal, StoredFile
 
 T = TypeVar("T")
@@ -11,7 +12,7 @@ T = TypeVar("T")
 #: Files in a page, and in a delete request: the limit of S3.
 PAGE = 1000
 #: Schemes supported by obstore.
-OBJECT_SCHEMES = frozenset(("s3", "oss", "gs", "abfs", "abfss", "wasb", "wasbs"))
+OBJECT_SCHEMES = AZURE_SCHEMES | {"s3", "oss", "gs"}
 #: Concurrent requests where each is for one file.
 _AT_ONCE = 16
 

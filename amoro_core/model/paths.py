@@ -8,10 +8,10 @@ from urllib.parse import unquote
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _LOCAL_HOSTS = ("", "localhost")
+#: Their authority is `container@account.dfs.core.windows.net`.
+AZURE_SCHEMES = frozenset(("abfs", "abfss", "wasb", "wasbs"))
 #: The kinds of storage that are known, by scheme.
-SCHEMES = frozenset(
-    ("file", "s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
-)
+SCHEMES = AZURE_SCHEMES | {"file", "s3", "s3a", "s3n", "gs", "gcs", "oss", "hdfs", "viewfs"}
 _WITH_DEFAULT_AUTHORITY = frozenset(("hdfs", "viewfs"))
 
 

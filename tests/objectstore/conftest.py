@@ -2,5 +2,6 @@
 
 import os
 
-#: No package brings an HDFS along.
-collect_ignore = [] if os.environ.get("AMORO_HDFS") else ["test_hdfs.py"]
+#: No package of Python brings these along.
+_SERVERS = {"AMORO_HDFS": "test_hdfs.py", "AMORO_AZURITE": "test_azurite.py"}
+collect_ignore = [file for variable, file in _SERVERS.items() if not os.environ.get(variable)]

@@ -167,7 +167,7 @@ class World:
         """Do the rewriting of a handed task, as an optimizer does."""
         work = rewrite_input(handed.work)
         access = open_access(
-            {},
+            self.catalog.properties,
             work.table.location,
             read_locations=work.table.read_locations,
             write_locations=(work.table.location, work.table.data_location),
