@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from amoro_cli.ordering import AS_CONFIGURED, Ordering
@@ -72,6 +73,8 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
             blocks.append(
                 f"  and {many(sum(count for _, count in reasons[3:]), 'partition')} for other reasons: see --explain"
             )
+    if any(partition.files_to_fold for partition in plan.partitions):
+        blocks.append(f"  {_to_fold(plan.partitions)}")
     blocks += [f"  {note}" for note in plan.notes]
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
@@ -114,5 +117,14 @@ def _depths(partition: "pb.PlannedPartition") -> str:
 def _deletes(partition: "pb.PlannedPartition") -> str:
     vectors = partition.deletion_vectors
     position_files = partition.position_delete_files - vectors
-    kinds = ((partition.equality_delete_files, "eq"), (position_files, "pos"), (vectors, "vec"))
+    to_fold = f"pos ({format_bytes(partition.bytes_to_fold)} to fold)" if partition.files_to_fold else "pos"
+    kinds = ((partition.equality_delete_files, "eq"), (position_files, to_fold), (vectors, "vec"))
     return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"
+
+
+def _to_fold(partitions: "Iterable[pb.PlannedPartition]") -> str:
+    """What of an upgraded table is to become vectors, in all partitions."""
+    folding = [one for one in partitions if one.files_to_fold]
+    files = many(sum(one.delete_files_to_fold for one in folding), "position delete file")
+    size, data = format_bytes(sum(one.bytes_to_fold for one in folding)), sum(one.files_to_fold for one in folding)
+    return f"to fold into deletion vectors: {files} of {size}, for {many(data, 'data file')}"

@@ -275,7 +275,7 @@ def receipt_of(
         snapshot_id=staged.snapshot_id,
         base_snapshot_id=staged.parent_snapshot_id,
         duration_ms=round((now - process.created_at).total_seconds() * 1000),
-        more=_copied(kept),
+        more=(*_copied(kept), *_folded(kept, content)),
     )
 
 
@@ -291,6 +291,23 @@ def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:
         Figure("files_copied", copied, "files"),
         Figure("files_encoded", rewritten - copied, "files"),
         Figure("coarse_bytes", sum(file.size_bytes for file in outputs if is_copied(file.path)), "bytes"),
+    )
+
+
+def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ...]:
+    """The position delete files that go because vectors of converted files hold what they deleted; nothing without."""
+    if not any(file.is_vector for file in content.added_deletes):
+        return ()
+    applied = {
+        group.work.deletes[at].identity for group in groups for given in group.work.converted for at in given.deletes
+    }
+    gone = {one.identity for one in content.removed_deletes if one.kind is DeleteKind.POSITION and not one.is_vector}
+    folded = gone & applied
+    if not folded:
+        return ()
+    return (
+        Figure("position_deletes_folded", len(folded), "files"),
+        Figure("bytes_folded", sum(one.size for one in folded), "bytes"),
     )
 
 

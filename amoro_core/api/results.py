@@ -35,10 +35,14 @@ class PlannedPartition(Shown):
     reason: str
     data_files: int
     equality_delete_files: int
-    position_delete_files: int
+    position_delete_files: int  # deletion vectors included
     input_bytes: int
     expected_files: int
     tasks: int
+    deletion_vectors: int  # of the position deletes
+    files_to_fold: int  # data files whose position delete files are to become vectors
+    delete_files_to_fold: int  # these position delete files
+    bytes_to_fold: int  # of these position delete files
 
 
 @dataclass(frozen=True, slots=True)

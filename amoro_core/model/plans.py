@@ -45,6 +45,8 @@ class PartitionVerdict:
     tasks: int = 0
     deletion_vectors: int = 0  # of the position deletes
     files_to_fold: int = 0  # data files to which position delete files apply, which are to become vectors
+    delete_files_to_fold: int = 0  # these position delete files
+    bytes_to_fold: int = 0  # of these position delete files
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 

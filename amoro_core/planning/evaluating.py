@@ -154,6 +154,8 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         position_delete_files=len(stats.position_deletes),
         deletion_vectors=stats.vectors,
         files_to_fold=stats.files_to_fold,
+        delete_files_to_fold=len(stats.to_fold),
+        bytes_to_fold=sum(one.identity.size for one in stats.to_fold),
         input_bytes=input_bytes,
         cost=cost,
         due_at=decision.due_at,

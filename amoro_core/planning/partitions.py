@@ -41,12 +41,12 @@ class PartitionStats:
     def small_files(self) -> int:
         """The count for minor: fragments, equality deletes, except those already folded in by conversions, and position
         delete files that are to be folded into vectors."""
-        return self.fragments + self.fresh_equality_deletes + self.to_fold
+        return self.fragments + self.fresh_equality_deletes + len(self.to_fold)
 
     @property
-    def to_fold(self) -> int:
-        """How many position delete files are to be folded into vectors."""
-        return sum(not one.is_vector for one in self.position_deletes) if self.files_to_fold else 0
+    def to_fold(self) -> tuple[DeleteFile, ...]:
+        """The position delete files that are to be folded into vectors."""
+        return tuple(one for one in self.position_deletes if not one.is_vector) if self.files_to_fold else ()
 
     @property
     def vectors(self) -> int:

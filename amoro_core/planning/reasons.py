@@ -112,7 +112,7 @@ def nothing(
         found.append("no small files" if has_deletes else "no small files, no deletes")
     if carried := _carried(stats):
         found.append(carried)
-    if within := len(stats.position_deletes) - stats.vectors - stats.to_fold:
+    if within := len(stats.position_deletes) - stats.vectors - len(stats.to_fold):
         found.append(f"{_count(within, 'position delete')} within bounds")
     if stats.vectors:
         found.append(f"{_count(stats.vectors, 'deletion vector')} within bounds")
@@ -171,10 +171,10 @@ def _small_files(stats: PartitionStats) -> str:
     words = _count(stats.small_files, "small file")
     equality, position = (
         _count(stats.fresh_equality_deletes, "equality delete"),
-        _count(stats.to_fold, "position delete"),
+        _count(len(stats.to_fold), "position delete"),
     )
     of = f"{position} of {_count(stats.files_to_fold, 'file')} to fold"
-    among = [one for one, count in ((equality, stats.fresh_equality_deletes), (of, stats.to_fold)) if count]
+    among = [one for one, count in ((equality, stats.fresh_equality_deletes), (of, len(stats.to_fold))) if count]
     return f"{words} ({', '.join(among)} among them)" if among else words
 
 

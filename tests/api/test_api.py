@@ -17,6 +17,7 @@ from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, Optimizing, Plan, Verification
 from amoro_core.api.shown import Shown
 from amoro_core.app import Coordinator, optimizer_beside
+from amoro_core.documents.quantities import format_bytes
 from amoro_core.errors import (
     CannotUndo,
     CatalogNotFound,
@@ -31,7 +32,7 @@ from amoro_core.errors import (
     WorkFailed,
 )
 from amoro_core.store.lock import StateLock
-from tests.engine import oracle, writer
+from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
@@ -307,3 +308,42 @@ def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) ->
     assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
     assert figures["coarse_bytes"] == done.receipt.bytes_after
     assert oracle.live_rows(table) == rows
+
+
+def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(catalog: SqlCatalog, home: Path) -> None:
+    segments = {
+        "self-optimizing.fragment-ratio": "1000000000",
+        "self-optimizing.target-size": "1048576",
+        "self-optimizing.major.trigger.duplicate-ratio": "0.5",
+    }
+    table = writer.make_table(catalog, "db.upgraded", SCHEMA, BY_PART, properties=segments)
+    for part in ("a", "b"):
+        writer.append(table, [row(number, part) for number in range(10)], files=2)
+    writer.delete_where(table, lambda item: item["part"] == "a" and item["id"] in (0, 9))
+    writer3.upgrade(table)
+    writer3.delete_rows(table, lambda item: item["part"] == "b" and item["id"] == 0)
+    rows = oracle.live_rows(table)
+    files = [one for one in oracle.live_files(table) if one.content == oracle.POSITION_DELETES and not one.is_vector]
+    assert len(files) == 1
+
+    planned = plan(table, type="minor", home=home)
+    told = [
+        (one.partition, one.deletion_vectors, one.files_to_fold, one.delete_files_to_fold, one.bytes_to_fold)
+        for one in planned.partitions
+    ]
+    size = files[0].file_size_bytes
+    assert told == [("part=a", 0, 2, 1, size), ("part=b", 1, 0, 0, 0)]
+    assert f"1 pos ({format_bytes(size)} to fold)" in planned.explain()
+    assert "1 vec" in planned.explain()
+    assert f"to fold into deletion vectors: 1 position delete file of {format_bytes(size)}, for 2 data files" in str(
+        planned
+    )
+
+    done = optimize(table, type="minor", home=home)
+    assert done.receipt is not None
+    figures = {figure.name: figure.value for figure in done.receipt.figures}
+    assert (figures["position_deletes_folded"], figures["bytes_folded"]) == (1, size)
+    assert oracle.live_rows(table) == rows
+    again = plan(table, type="minor", home=home)
+    assert [(one.deletion_vectors, one.files_to_fold) for one in again.partitions] == [(2, 0), (1, 0)]
+    assert "to fold" not in again.explain()

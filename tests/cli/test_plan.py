@@ -90,6 +90,8 @@ def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admi
         "columns": [],
         "deletion_vectors": 0,
         "files_to_fold": 0,
+        "delete_files_to_fold": 0,
+        "bytes_to_fold": 0,
     }
     assert len(body["partitions"]) == 3
 
@@ -101,6 +103,22 @@ def test_deletion_vectors_are_told_apart_from_position_delete_files(cli: Cli, ad
     made.partitions[0].deletion_vectors = 3
     admin.script("PlanTable", made)
     assert "  1 eq, 2 pos, 3 vec  " in cli("plan", "sales.db.orders", "--explain").out
+
+
+@pytest.mark.parametrize("options", [(), ("--explain",)])
+def test_position_delete_files_that_are_to_become_vectors_are_told_with_their_bytes(
+    cli: Cli, admin: FakeAdmin, options: tuple[str, ...]
+) -> None:
+    made = plan()
+    for partition, files in zip(made.partitions[:2], (3, 1), strict=True):
+        partition.position_delete_files = partition.delete_files_to_fold = files
+        partition.files_to_fold = 10 * files
+        partition.bytes_to_fold = 700 * files
+    admin.script("PlanTable", made)
+    told = cli("plan", "sales.db.orders", *options).out
+    assert "  to fold into deletion vectors: 4 position delete files of 2.7 kB, for 40 data files\n" in told
+    assert "  9 eq, 3 pos (2.1 kB to fold)  " in told
+    assert ("  1 pos (700 B to fold)  " in told) == bool(options)
 
 
 def test_the_name_of_a_plan_is_its_table_if_there_is_work(cli: Cli, admin: FakeAdmin) -> None:

@@ -146,6 +146,7 @@ def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPa
         data_files=one.files,
         equality_delete_files=len(equality),
         position_delete_files=len({delete.identity for delete in deletes} - equality),
+        deletion_vectors=len({delete.identity for delete in deletes if delete.is_vector}),
         input_bytes=sum(group.input_bytes for group in groups),
         expected_files=one.files - taken + sum(group.output_count for group in groups),
         tasks=len(groups),

@@ -49,6 +49,8 @@ def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
         position_delete_files=verdict.position_delete_files,
         deletion_vectors=verdict.deletion_vectors,
         files_to_fold=verdict.files_to_fold,
+        delete_files_to_fold=verdict.delete_files_to_fold,
+        bytes_to_fold=verdict.bytes_to_fold,
         input_bytes=verdict.input_bytes,
         expected_files=verdict.expected_files,
         tasks=verdict.tasks,

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from amoro_core.admin import maintaining, optimizing
 from amoro_core.dashboard.pages import process_actions
+from amoro_core.documents.quantities import format_bytes
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
@@ -20,7 +21,7 @@ from amoro_core.transactions.listing import new_table
 from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
 from tests.dashboard.pages.test_table import OWN, words
-from tests.engine import writer
+from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
 
 AT = "/tables/cat.db.t"
@@ -95,6 +96,22 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     assert begun.headers["location"].startswith("/processes/"), client.get(begun.headers["location"]).text
     again = client.post(f"{AT}/optimize", data={"type": "full", "where": ""}, headers=OWN)
     assert again.headers["location"].split("?")[0] == begun.headers["location"].split("?")[0]
+
+
+def test_a_plan_of_an_upgraded_table_tells_vectors_from_what_is_to_be_folded(client: TestClient, table: Table) -> None:
+    writer.delete_where(table, lambda item: item["id"] in (0, 1))
+    writer3.upgrade(table)
+    writer3.delete_rows(table, lambda item: item["id"] == 2)
+    (old,) = (one for one in oracle.live_files(table) if one.content == oracle.POSITION_DELETES and not one.is_vector)
+    for kind, told in (
+        ("full", f"1 {format_bytes(old.file_size_bytes)} to fold, for 2 data files 1"),
+        ("cluster", "1 1"),
+    ):
+        asked = {"type": kind, "columns": "id" if kind == "cluster" else ""}
+        planned = client.post(f"{AT}/plan", data=asked, headers=OWN)
+        page = words(client.get(planned.headers["location"]).text)
+        assert "Position deletes Vectors" in page
+        assert f"{kind} 5 0 {told} " in page, page
 
 
 def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(

@@ -125,7 +125,9 @@ def test_position_delete_files_are_folded_once_they_are_enough_for_minor() -> No
     )
     assert (converted(found), found.files_to_fold) == (files, 12)
     assert verdict(fewer).type is None
-    assert verdict(replace(enough, format_version=2)).type is None
+    before = verdict(replace(enough, format_version=2))
+    assert before.type is None
+    assert (before.files_to_fold, before.delete_files_to_fold, before.bytes_to_fold) == (0, 0, 0)
 
 
 def test_a_shared_position_delete_file_counts_once_and_all_its_files_are_converted() -> None:
@@ -134,6 +136,7 @@ def test_a_shared_position_delete_file_counts_once_and_all_its_files_are_convert
     own = vector(files[0])
     found = verdict(scan_of(files, [*shared, own]))
     assert (found.type, found.files_to_fold, found.deletion_vectors) == (MINOR, 19, 1)
+    assert (found.delete_files_to_fold, found.bytes_to_fold) == (12, sum(one.size_bytes for one in shared))
     assert converted(found) == files[1:]
     assert verdict(scan_of(files, [*shared[1:], own])).reason.startswith(
         "nothing to do: 11 small files (11 position deletes of 19 files to fold among them), 12 needed;"
