@@ -136,8 +136,8 @@ def _here(text: str, directory: Path) -> str:
 _VARYING = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
     (r"\bamo_[\w-]+", "<token>"),
-    (r"\b[0-9a-f]{16}\b", "<checksum>"),
-    (r"\b[0-9]{15,19}\b", "<snapshot>"),
+    # A snapshot has at times as many digits as a checksum, and a checksum digits only.
+    (r"\b([0-9a-f]{16}|[0-9]{15,19})\b", "<snapshot or checksum>"),
     (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+(Z|\+00:00| UTC)?", "<time>"),
     (r"\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b", "<time>"),
     (r"\b[0-9]+(\.[0-9]+)? ?([kMGT]?i?B)(/s)?\b", "<size>"),

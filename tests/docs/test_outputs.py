@@ -36,7 +36,9 @@ def test_only_what_differs_from_run_to_run_is_left_out_of_the_comparison() -> No
         "  bytes    9.1 kB → 887 B   at 2026-11-21 21:00:33Z\n  rows     1,510 = 1,510 ✓\n"
     )
     assert normalised(text) == [
-        "<uuid> committed snapshot <snapshot> in <duration>",
+        "<uuid> committed snapshot <snapshot or checksum> in <duration>",
         "bytes <size> → <size> at <time>",
         "rows 1,510 = 1,510 ✓",
     ]
+    ids = ("698290314976222", "6982903149762220", "6982903149762220921", "00ff3149762220ff", "0011314976222099")
+    assert {tuple(normalised(one)) for one in ids} == {("<snapshot or checksum>",)}
