@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -22,7 +23,7 @@ from pyroaring import BitMap64
 
 from tests.engine import oracle
 from tests.engine.commits import MAIN, Change, commit
-from tests.engine.files import stored_partition
+from tests.engine.files import Records, stored_partition, write_data_files
 from tests.engine.oracle import LiveFile
 
 # pyiceberg writes the metadata of formats 1 and 2 only.
@@ -61,8 +62,14 @@ def delete_rows(table: Table, predicate: Callable[[Mapping[str, Any]], bool], br
     return commit(table, build, branch)
 
 
-def delete_positions(table: Table, marked: Mapping[str, Iterable[int]]) -> Snapshot | None:
-    """Delete rows by their positions in data files of main, which must be live; others stay deleted."""
+def delete_positions(
+    table: Table, marked: Mapping[str, Iterable[int]], appends: Records | pa.Table = ()
+) -> Snapshot | None:
+    """Delete rows by their positions in data files of main, which must be live, and append some in the same snapshot.
+
+    Rows that were deleted stay so.
+    """
+    added = write_data_files(table.refresh(), appends)
 
     def build(head: Table) -> Change:
         files = oracle.files_in(head.metadata)
@@ -75,7 +82,7 @@ def delete_positions(table: Table, marked: Mapping[str, Iterable[int]]) -> Snaps
             for path, positions in marked.items()
         }
         removed = frozenset((one.path, one.offset) for one in old.values())
-        return Change(tuple(vectors(head, sets)), removed_vectors=removed)
+        return Change((*added, *vectors(head, sets)), removed_vectors=removed)
 
     return commit(table, build, MAIN)
 

@@ -4,7 +4,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -36,6 +37,7 @@ SCHEMA = Schema(
     NestedField(3, "filler", StringType(), required=False),
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
+PATIENCE_S = 400.0
 _TRIES = 10
 
 
@@ -48,6 +50,11 @@ class Kept:
     carried: int = 0  # rows that others deleted while they were rewritten
     hidden: int = 0  # rows that were found hidden in outputs, where that was looked at
     outcomes: Counter[ProcessStatus] = field(default_factory=Counter)
+
+    @property
+    def processes(self) -> int:
+        """How many have ended."""
+        return self.outcomes.total()
 
     @property
     def share(self) -> float:
@@ -103,8 +110,8 @@ class Writer:
             if self.rows.get(id_) == version
         }
         new = [{"id": id_, "version": version, "filler": "merged"} for id_, version in hit.items()] if merged else []
-        if self._table.metadata.format_version == FORMAT_WITH_VECTORS and not merged:
-            writer3.delete_positions(self._table, {path: positions})
+        if self._table.metadata.format_version == FORMAT_WITH_VECTORS:
+            writer3.delete_positions(self._table, {path: positions}, new)
         else:
             writer.row_delta(self._table, new, position_deletes=[(path, positions)], per_file=True)
         if merged:
@@ -156,24 +163,37 @@ def made_table(
     return World(directory, catalog)
 
 
-def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
-    """Rewrite the whole table in one thread, again and again until it is over."""
-    kept, optimizer = Kept(), world.optimizer(1)
-    before: set[str] = set()
-    while not is_over():
+class Rewriting:
+    """A thread of an optimizer that rewrites the whole table, process by process."""
+
+    def __init__(self, world: World) -> None:
+        self.kept = Kept()
+        self._world, self._optimizer = world, world.optimizer(1)
+        self._before: set[str] = set()
+
+    def once(self, after_task: Callable[[], None] | None = None) -> None:
+        """One process, from its plan to its commit."""
+        world = self._world
         process_id = world.begin(OptimizingType.FULL, force=True)
         while world.status(process_id) is ProcessStatus.RUNNING:
-            world.run_one(optimizer)
+            world.run_one(self._optimizer)
             if after_task is not None:
                 after_task()
-        kept.outcomes[world.committing.commit(process_id)] += 1
+        self.kept.outcomes[world.committing.commit(process_id)] += 1
         sizes = {
             task.task_id.number: sum(file.size_bytes for file in world.output_of(task).data_files)
             for task in world.tasks(process_id)
         }
-        _count(kept, world, process_id, sizes)
-        before = _swept(world.catalog.load_table("db.t"), before)
-    return kept
+        _count(self.kept, world, process_id, sizes)
+        self._before = _swept(world.catalog.load_table("db.t"), self._before)
+
+
+def rewrite_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
+    """Rewrite the whole table in one thread, again and again until it is over."""
+    rewriting = Rewriting(world)
+    while not is_over():
+        rewriting.once(after_task)
+    return rewriting.kept
 
 
 def cluster_for(world: World, is_over: Callable[[], bool], after_task: Callable[[], None] | None = None) -> Kept:
@@ -237,26 +257,56 @@ def beside(
     work: Callable[[World, Callable[[], bool]], Kept] = rewrite_for,
 ) -> Kept:
     """Rewrite for so long while another thread writes at each pause. Raises what the writer raises."""
+    with _writing([deed], pause_s):
+        end = time.monotonic() + seconds
+        return work(world, lambda: time.monotonic() >= end)
+
+
+def rewrite_in_turns(
+    worlds: Sequence[World],
+    deeds: Sequence[Callable[[], None]],
+    pause_s: float,
+    seconds: float,
+    is_enough: Callable[[Sequence[Kept]], bool],
+) -> list[Kept]:
+    """Rewrite a table of each world by turns in one thread, while each has a writer that writes at each pause.
+
+    For so long, and where it is not enough then, as on a slow machine, for at most `PATIENCE_S` more. Raises what a
+    writer raises.
+    """
+    every = [Rewriting(world) for world in worlds]
+    kept = [one.kept for one in every]
+    with _writing(deeds, pause_s):
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end or (now < end + PATIENCE_S and not is_enough(kept)):
+            for one in every:
+                one.once()
+    return kept
+
+
+@contextmanager
+def _writing(deeds: Sequence[Callable[[], None]], pause_s: float) -> Iterator[None]:
+    """Each in a thread of its own, again and again. Raises what one of them raises."""
     over, problems = threading.Event(), []
 
-    def write() -> None:
+    def write(deed: Callable[[], None]) -> None:
         try:
             while not over.wait(pause_s):
                 deed()
         except BaseException as error:
             problems.append(error)
 
-    thread = threading.Thread(target=write)
-    thread.start()
+    threads = [threading.Thread(target=write, args=(deed,)) for deed in deeds]
+    for thread in threads:
+        thread.start()
     try:
-        end = time.monotonic() + seconds
-        kept = work(world, lambda: time.monotonic() >= end)
+        yield
     finally:
         over.set()
-        thread.join()
+        for thread in threads:
+            thread.join()
     if problems:
         raise problems[0]
-    return kept
 
 
 def require_rows(world: World, other: Writer) -> None:
