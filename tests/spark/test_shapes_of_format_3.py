@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,13 @@ from amoro_optimizer.running import Backend
 from tests.work import rewrite_input, rewriting
 
 from .catalogs import SharedCatalog, served_catalog
+from .java_reader import Lineage, read_by_java
 from .java_writer import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, rewrite_all, services_on
 from .rest_server import java_rest_server
 from .rows import frozen
 from .shapes import MOMENTS, SHAPES, Shape
-from .test_types_of_format_3 import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 TYPES = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
 #: Of a REST catalog whose server is Java's.
 SERVED = ("vectors", "three-kinds", "upgraded", "branched", "repartitioned")
-#: A row, its id and its last update, by its key.
-Lineage = dict[int, tuple[Hashable, int | None, int | None]]
 
 
 @pytest.fixture(scope="module")
@@ -117,31 +115,12 @@ def read(catalog: SharedCatalog, shape: Shape, branch: str = "main") -> Lineage:
     if not branch:
         return {}
     if not shape.is_read_by_spark:
-        return read_by_java(catalog)
+        return read_by_java(load_java_table(catalog.spark, catalog.name, "db.t"))
     rows = catalog.spark.sql(
         f"SELECT *, _row_id, _last_updated_sequence_number FROM {catalog.full_name('db.t')} VERSION AS OF '{branch}'"
     ).collect()
     found = {row.id: (tuple(frozen(value) for value in row[:-2]), row[-2], row[-1]) for row in rows}
     assert len(found) == len(rows)
-    return found
-
-
-def read_by_java(catalog: SharedCatalog) -> Lineage:
-    """The same by Java's own reader."""
-    java = load_java_table(catalog.spark, catalog.name, "db.t")
-    java.table.refresh()
-    schema, columns = java.table.schema(), java.iceberg.MetadataColumns
-    lineage = java.gateway.new_array(java.iceberg.types.Types.NestedField, 2)
-    lineage[0], lineage[1] = columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER
-    wanted = java.iceberg.types.TypeUtil.join(schema, java.iceberg.Schema(lineage))
-    records = java.iceberg.data.IcebergGenerics.read(java.table).project(wanted).build()
-    found, rows, count = {}, records.iterator(), 0
-    while rows.hasNext():
-        row, count = rows.next(), count + 1
-        plain = tuple(shown(row.get(at)) for at in range(row.size() - 2))
-        found[row.getField("id")] = (plain, row.get(row.size() - 2), row.get(row.size() - 1))
-    records.close()
-    assert len(found) == count
     return found
 
 
