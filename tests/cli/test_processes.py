@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from amoro_core.documents.quantities import format_count
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import Failure, FakeAdmin
@@ -67,6 +68,18 @@ def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin
     out = cli("process", "show", PROCESS).out
     assert "finished  2026-09-21 14:13:35Z, after 15.0 s\n" in out
     assert f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10\n" in out
+
+
+def test_rows_that_others_deleted_meanwhile_are_told_with_the_equation_of_rows(cli: Cli, admin: FakeAdmin) -> None:
+    shown = process()
+    for name, value, unit in (("rows_carried_over", 12, "rows"), ("groups_rebased", 2, "groups")):
+        shown.receipt.figures.add(name=name, value=value, unit=unit)
+    admin.script("GetProcess", shown)
+    out = cli("process", "show", PROCESS).out
+    rows = format_count(shown.receipt.rows_before)
+    assert f" {rows} = {rows} ✓, 12 of them deleted by others meanwhile and carried over\n" in out
+    assert out.count("carried over") == 1
+    assert "groups rebased  2\n" in out
 
 
 def test_a_prefix_that_is_too_short_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:

@@ -132,6 +132,10 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     assert data_files(world) == referenced(world)
     figures = {one.name: one.value for one in world.optimizing.find_process(process).process.receipt.figures}
     assert figures.get("rows_carried_over", 0) == hit
+    summary = table.refresh().current_snapshot().summary
+    said = summary.additional_properties
+    rebased = {key: said.get(key) for key in ("amoro.rebased-groups", "amoro.rebased-deletes")}
+    assert set(rebased.values()) == ({"1"} if hit else {None})
 
 
 def test_no_footer_is_read_again_when_another_writer_was_faster(
