@@ -37,7 +37,7 @@ SCHEMA = Schema(
     NestedField(3, "filler", StringType(), required=False),
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
-PATIENCE_S = 400.0
+PATIENCE_S = 300.0
 _TRIES = 10
 
 
