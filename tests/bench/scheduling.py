@@ -1,8 +1,9 @@
 """Scheduling: what a coordinator pays for each task from poll to completion, and for idle optimizers.
 
 `python -m tests.bench.scheduling [--against PATH] [--pairs 5]` prints JSON. The work itself is empty: a kind of its own
-that answers at once. Coordinator and optimizers are processes of their own, over loopback; with `--against` those of
-another checkout run in turn with ours. CPU is that of the coordinator's process, so other programs disturb it little.
+that answers at once; a checkout from before there were kinds gets rewrites without a file, which are answered as soon.
+Coordinator and optimizers are processes of their own, over loopback; with `--against` those of another checkout run in
+turn with ours. CPU is that of the coordinator's process, so other programs disturb it little.
 """
 
 from __future__ import annotations
@@ -11,17 +12,25 @@ import argparse
 import json
 import logging
 import os
+import pkgutil
 import platform
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from amoro_core.store.database import Connection
 
 OURS = Path(__file__).parents[2]
 KIND = "bench"
@@ -183,39 +192,83 @@ def _idle(coordinator: _Process, seconds: float) -> dict[str, float]:
 def _coordinate(home: str, planned: int, each: int) -> None:
     """A coordinator that does nothing by itself, with so many processes of planned tasks."""
     from amoro_core.app import Coordinator
+    from amoro_core.model.processes import OptimizingTask
     from amoro_core.settings import Settings
     from amoro_core.store import processes, tables, tasks
-    from amoro_core.store.database import Connection
     from tests.store import builders
+
+    kinds = "kind" in {field.name for field in fields(OptimizingTask)}
+    payload = bytes(2000) if kinds else _rewrite_of_nothing()
+    ours: dict[str, Any] = {"kind": KIND} if kinds else {}
+    nobodys: dict[str, Any] = {"kind": "nobody's"} if kinds else {"group": "nobody's"}
 
     def plan(db: Connection, number: int) -> None:
         table = tables.add(db, builders.runtime(f"t{number:06}"))
         owner = builders.process(table, f"0199{number:04}-0001")
         processes.add(db, owner)
-        made = [replace(builders.task(owner, one), kind=KIND) for one in range(1, each + 1)]
-        open_end = replace(builders.task(owner, each + 1), kind="nobody's")  # the process goes on: nothing is committed
-        tasks.add_many(db, [(task, bytes(2000)) for task in (*made, open_end)])
+        made = [replace(builders.task(owner, one), **ours) for one in range(1, each + 1)]
+        open_end = replace(builders.task(owner, each + 1), **nobodys)  # the process goes on: nothing is committed
+        tasks.add_many(db, [(task, payload) for task in (*made, open_end)])
 
-    logging.disable(logging.WARNING)
+    _log_nothing()
     coordinator = Coordinator(Path(home), replace(Settings(), port=0), watch=False)
     for number in range(planned):
         coordinator._store.write(lambda db, number=number: plan(db, number))
     coordinator.start()
     _say({"address": coordinator.address, "token": coordinator.enrolment_token.reveal()})
-    counted = "SELECT count(*) AS done FROM task_runtime WHERE finished_at_ms IS NOT NULL"
+    counted = "SELECT count(*) FROM task_runtime WHERE finished_at_ms IS NOT NULL"
     try:
-        for _ in sys.stdin:
-            done = coordinator._store.read(lambda db: db.select_one(counted))
-            _say({"done": done["done"] if done else 0, "cpu": time.process_time(), "at": time.monotonic()})
+        with closing(sqlite3.connect(f"file:{home}/amoro.db?mode=ro", uri=True)) as database:
+            for _ in sys.stdin:
+                (done,) = database.execute(counted).fetchone()
+                _say({"done": done, "cpu": time.process_time(), "at": time.monotonic()})
     finally:
         coordinator.stop()
+
+
+def _log_nothing() -> None:
+    """Every version logs by the standard library or by structlog."""
+    logging.disable(logging.WARNING)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _rewrite_of_nothing() -> bytes:
+    """A rewrite without a file, as long as the payloads of our kind."""
+    from amoro_core.protocol import rewrite_pb2 as pb
+
+    return bytes(pb.RewriteInput(table=pb.TableContext(schema_json="x" * 2000)).SerializeToString())
 
 
 def _optimize(address: str, token: str, count: int, threads: int) -> None:
     """So many optimizers whose work takes no time, in this process."""
     from amoro_core.model.secrets import Secret
-    from amoro_core.model.work import Work, WorkResult
     from amoro_optimizer.runner import OptimizerConfig, Runner
+
+    execute = _idle_kind() if "amoro_optimizer.running" in _modules() else _idle_rewrite()
+    _log_nothing()
+    threading.stack_size(256 * 1024)
+    runners = []
+    for _ in range(count):
+        config = OptimizerConfig(address, "default", threads, 1 << 20, Secret(token), 10.0, {})
+        runners.append(Runner(config, execute))
+        threading.Thread(target=runners[-1].run, daemon=True).start()
+    _say({"optimizers": count})
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _modules() -> set[str]:
+    import amoro_optimizer
+
+    return {module.name for module in pkgutil.iter_modules(amoro_optimizer.__path__, "amoro_optimizer.")}
+
+
+def _idle_kind() -> Any:
+    """A backend that answers at once."""
+    from amoro_core.model.work import Work, WorkResult
     from amoro_optimizer.running import Run
 
     class Idle:
@@ -225,16 +278,14 @@ def _optimize(address: str, token: str, count: int, threads: int) -> None:
         def execute(self, work: Work, table: str, run: Run) -> WorkResult:
             return WorkResult(work.kind, b"done")
 
-    logging.disable(logging.DEBUG)
-    threading.stack_size(256 * 1024)
-    runners = []
-    for _ in range(count):
-        config = OptimizerConfig(address, "default", threads, 1 << 20, Secret(token), 10.0, {})
-        runners.append(Runner(config, Idle()))
-        threading.Thread(target=runners[-1].run, daemon=True).start()
-    _say({"optimizers": count})
-    sys.stdin.read()
-    os._exit(0)
+    return Idle()
+
+
+def _idle_rewrite() -> Callable[..., Any]:
+    """The same for an optimizer that knows rewrites alone."""
+    from amoro_core.model.rewrite import RewriteOutput
+
+    return lambda *_: RewriteOutput((), (), 0, 0, 0, 0, 0, 0, 0)
 
 
 def _say(answer: Mapping[str, object], to: TextIO = sys.stdout) -> None:
