@@ -27,6 +27,7 @@ from tests.prove.kinds import (
     simulation,
     spark_cluster,
     spark_clustering,
+    spark_clustering_large,
     tags,
     undoing,
     upkeep,
@@ -73,6 +74,7 @@ KINDS: Mapping[str, Kind] = {
             clustering_kills,
             spark_cluster,
             spark_clustering,
+            spark_clustering_large,
             rest,
             pages,
         )
