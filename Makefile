@@ -14,6 +14,8 @@ PYTEST := $(BIN)/python -m pytest
 DIST := dist
 
 export DEBIAN_FRONTEND := noninteractive
+# Tests start thousands of programs: what Python has compiled is kept, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := check
 .PHONY: demo check test prove mutants lint proto docs outputs dist binary clean
