@@ -77,14 +77,19 @@ def _up(installation: Installation) -> float:
 
 
 def _optimize(installation: Installation, number: int) -> float:
-    table = writer.make_table(installation.catalog, f"db.t{number}", SCHEMA)
-    noise = np.random.default_rng(number)
+    five_files(installation, f"db.t{number}", number)
+    return _run(installation, "optimize", f"cat.db.t{number}", "--type", "full")
+
+
+def five_files(installation: Installation, name: str, seed: int) -> None:
+    """A table of five files of 4 MB."""
+    table = writer.make_table(installation.catalog, name, SCHEMA)
+    noise = np.random.default_rng(seed)
     rows = FILE_BYTES // 72
     for file in range(5):
         texts = [noise.bytes(32).hex() for _ in range(rows)]
         data = pa.table({"id": np.arange(rows) + file * rows, "text": texts})
         writer.append(table, data)
-    return _run(installation, "optimize", f"cat.db.t{number}", "--type", "full")
 
 
 if __name__ == "__main__":

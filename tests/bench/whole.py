@@ -1,0 +1,138 @@
+"""A whole `amoro optimize` beside Polars, or beside another checkout: `python -m tests.bench.whole [--kind text]
+[--files 400] [--pairs 5] [--against PATH]` prints JSON.
+
+Each run is a process of its own, from the interpreter's start to its end; CPU and the peak of memory are what the
+system counts for it. With a kind the files are small, of `tests.bench.data`, and Polars does
+`scan_parquet` and `sink_parquet` with its defaults; the rows of both are counted. With `--kind five` they are five
+files of 4 MB, and nearly all of it is start-up. Modules of every checkout are compiled before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from amoro_core.model.files import DataFile
+from tests.acceptance.processes import Installation, install
+from tests.bench.data import TABLES, write_files
+from tests.bench.spark_rewrite import add_table
+from tests.bench.start import five_files
+from tests.engine.parquet_rows import local_path
+
+OURS = Path(__file__).parents[2]
+POLARS = """
+import sys
+import polars
+polars.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2], compression="zstd", compression_level=3)
+"""
+PACKAGES = ("amoro_core", "amoro_optimizer", "amoro_cli")
+
+
+def main() -> None:
+    """Measure in turn, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=[*TABLES, "five"], default="text")
+    parser.add_argument("--files", type=int, default=400)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    given = parser.parse_args()
+    checkouts = {"ours": OURS, **({"before": given.against.resolve()} if given.against else {})}
+    for path in checkouts.values():
+        for package in PACKAGES:
+            compileall.compile_dir(path / package, quiet=2)
+    with tempfile.TemporaryDirectory(prefix="amoro-bench-whole-") as directory:
+        figures = _measure(Path(directory), given.kind, given.files, given.pairs, checkouts)
+    medians = {
+        name: {key: round(statistics.median(run[key] for run in runs), 2) for key in runs[0]}
+        for name, runs in figures.items()
+    }
+    print(
+        json.dumps(
+            {
+                "medians": medians,
+                "pairs": given.pairs,
+                "load": os.getloadavg()[0],
+                "cpus": os.cpu_count(),
+                "python": platform.python_version(),
+            },
+            indent=2,
+        )
+    )
+
+
+def _measure(
+    directory: Path, kind: str, count: int, pairs: int, checkouts: Mapping[str, Path]
+) -> dict[str, list[dict[str, float]]]:
+    figures: dict[str, list[dict[str, float]]] = {}
+    files = [] if kind == "five" else write_files(kind, directory / "files", count)
+    rows = sum(file.record_count for file in files)
+    for number in range(pairs):
+        for name, path in checkouts.items():
+            home = directory / f"{name}-{number}"
+            home.mkdir()
+            installation = install(home)
+            try:
+                if files:
+                    installation.catalog.create_namespace_if_not_exists("db")
+                    add_table(installation.catalog, kind, "db.t", _linked(files, installation))
+                else:
+                    five_files(installation, "db.t", number)
+                figures.setdefault(name, []).append(_optimize(installation, path))
+                summary = installation.catalog.load_table("db.t").current_snapshot()
+                if summary is None or summary.summary is None or summary.summary.operation.value != "replace":
+                    raise SystemExit(f"{name} has not rewritten the table")
+            finally:
+                installation.close()
+        if files:
+            output = directory / "polars.parquet"
+            pattern = str(Path(files[0].path).parent / "*.parquet")
+            figures.setdefault("polars", []).append(
+                _run([sys.executable, "-c", POLARS, pattern, str(output)], dict(os.environ, POLARS_MAX_THREADS="1"))
+            )
+            if pq.read_metadata(output).num_rows != rows:
+                raise SystemExit("Polars has not written all rows")
+    return figures
+
+
+def _linked(files: Sequence[DataFile], installation: Installation) -> list[DataFile]:
+    """The same files below the catalog's warehouse, where a table's files must be."""
+    data = Path(local_path(installation.catalog.properties["warehouse"]), "files")
+    data.mkdir(parents=True, exist_ok=True)
+    found = []
+    for file in files:
+        link = data / Path(file.path).name
+        os.link(file.path, link)
+        found.append(replace(file, path=link.as_uri()))
+    return found
+
+
+def _optimize(installation: Installation, checkout: Path) -> dict[str, float]:
+    environment = {**installation.environment, "PYTHONPATH": str(checkout)}
+    return _run([sys.executable, "-m", "amoro_core", "optimize", "cat.db.t", "--type", "full"], environment)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, float]:
+    """What the system counts for one process that ends well."""
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[:4]} ended with {process.returncode}")
+    return {"cpu s": usage.ru_utime + usage.ru_stime, "peak MB": usage.ru_maxrss / 1024}
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    main()
