@@ -20,6 +20,7 @@ from amoro_core.files.parquet_format import (
     Statistics,
     Struct,
     encoded,
+    varint,
 )
 
 _INT64, _UNCOMPRESSED, _DATA_PAGE = 2, 0, 0
@@ -89,9 +90,9 @@ def progression_chunk(numbers: Progression, rows: int, path: tuple[bytes, ...], 
 
 def _page(first: int, step: int, rows: int) -> bytes:
     """A data page with its header and checksum."""
-    levels = _varint(rows << 1) + b"\1"  # one run: no row is null
+    levels = varint(rows << 1) + b"\1"  # one run: no row is null
     block = bytes([step << 1]) + bytes(_PARTS)  # the least difference, and that others need no bits
-    header = _varint(_BLOCK_ROWS) + _varint(_PARTS) + _varint(rows) + _varint(first << 1 ^ first >> 63)
+    header = varint(_BLOCK_ROWS) + varint(_PARTS) + varint(rows) + varint(first << 1 ^ first >> 63)
     body = struct.pack("<i", len(levels)) + levels + header + block * -(-(rows - 1) // _BLOCK_ROWS)
     checksum = zlib.crc32(body)
     told = PageHeader(
@@ -111,12 +112,3 @@ def _page(first: int, step: int, rows: int) -> bytes:
 
 def _plain(number: int) -> bytes:
     return struct.pack("<q", number)
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

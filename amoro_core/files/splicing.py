@@ -37,7 +37,9 @@ from amoro_core.files.parquet_format import (
     FileMetaData,
     RowGroup,
     Struct,
+    continued,
     encoded,
+    filled,
 )
 from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
 
@@ -47,6 +49,8 @@ CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
 MOST_ROW_GROUPS = 32_767
 #: Written at once, so that an attempt that is cancelled ends soon.
 _PIECE_BYTES = 8 << 20
+#: The numbers of fields: of a footer's before its row groups, of a column chunk's before the places of its indexes.
+_NUM_ROWS = _META_DATA = 3
 #: Memory of a column chunk's place in a footer, with its statistics and page index.
 _CHUNK_BYTES = 4096
 
@@ -69,10 +73,37 @@ _Piece = tuple[CopySource | bytes, Sequence[_Part]]
 class _Behind:
     """A column chunk of the output with what is still to be written for it."""
 
-    chunk: Struct
+    chunk: Struct | bytes  # encoded, except one in which its filter's place is to be told
     filter: bytes | None
     column_index: bytes | None
     offset_index: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group of the output, with what is still to be written for its column chunks.
+
+    In lists of bytes: structs, or objects for each of thousands of chunks, would be walked by the garbage collector.
+    """
+
+    rows: int
+    text: bytes  # encoded, without its chunks
+    chunks: Sequence[Struct | bytes]
+    filters: Sequence[bytes | None]
+    column_indexes: Sequence[bytes | None]
+    offset_indexes: Sequence[bytes | None]
+
+    @classmethod
+    def of(cls, told: Struct, behind: Sequence[_Behind]) -> "_Group":
+        """That row group with these column chunks."""
+        return cls(
+            told.num_rows,
+            encoded(told),
+            [one.chunk for one in behind],
+            [one.filter for one in behind],
+            [one.column_index for one in behind],
+            [one.offset_index for one in behind],
+        )
 
 
 class SplicedOutput(ParquetOutput):
@@ -104,8 +135,8 @@ class SplicedOutput(ParquetOutput):
         self._with_lineage = has_lineage(schema)
         self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
-        self._groups: list[Struct] = []
-        self._behind: list[_Behind] = []
+        self._groups: list[_Group] = []
+        self._chunk_count = 0
         self._filter_bytes = 0
         self._tail = bytearray()  # of indexes, most of which are too small for a write of their own
         self._origins: list[CopiedFile | None] = []
@@ -163,7 +194,7 @@ class SplicedOutput(ParquetOutput):
                 footer = self._write_footer()
                 size_bytes = self.written_bytes
                 self._stream.close()
-            metadata = _checked(self.path, footer, end, [group.num_rows for group in self._groups])
+            metadata = _checked(self.path, footer, end, [group.rows for group in self._groups])
             metrics, split_offsets = column_metrics(
                 metadata, self._schema, self._options, self._nan_counts, with_bounds=False
             )
@@ -177,7 +208,7 @@ class SplicedOutput(ParquetOutput):
         if len(self._groups) >= self._max_row_groups:
             raise NotCopied(f"its output has {len(self._groups)} row groups already")
         filters = sum(chunk.meta_data.bloom_filter_length or 0 for chunk in group.columns)
-        chunks = (len(self._behind) + len(group.columns)) * _CHUNK_BYTES
+        chunks = (self._chunk_count + len(group.columns)) * _CHUNK_BYTES
         if chunks + self._filter_bytes + filters > self._max_bytes:
             raise NotCopied("its output's footer would exceed the memory")
 
@@ -228,20 +259,19 @@ class SplicedOutput(ParquetOutput):
                 for part in run:
                     chunks[id(part)] = _moved(part, shift)
         moved = [chunks[id(part)] for _, parts in pieces for part in parts]
-        self._behind += moved
-        self._filter_bytes += sum(len(one.filter or b"") for one in moved)
-        metas = [one.chunk.meta_data for one in moved]
-        self._groups.append(
-            RowGroup(
-                columns=[one.chunk for one in moved],
-                total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
-                num_rows=group.num_rows,
-                sorting_columns=group.sorting_columns,
-                file_offset=begin,
-                total_compressed_size=sum(meta.total_compressed_size for meta in metas),
-                ordinal=len(self._groups),
-            )
+        metas = [part.chunk.meta_data for _, parts in pieces for part in parts]
+        told = RowGroup(
+            columns=[],
+            total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
+            num_rows=group.num_rows,
+            sorting_columns=group.sorting_columns,
+            file_offset=begin,
+            total_compressed_size=sum(meta.total_compressed_size for meta in metas),
+            ordinal=len(self._groups),
         )
+        self._groups.append(_Group.of(told, moved))
+        self._chunk_count += len(moved)
+        self._filter_bytes += sum(len(one.filter) for one in moved if one.filter is not None)
 
     def _write_all(self, content: memoryview) -> None:
         for begin in range(0, len(content), _PIECE_BYTES):
@@ -267,36 +297,31 @@ class SplicedOutput(ParquetOutput):
         return content
 
     def _write_footer(self) -> bytes:
-        for one in self._behind:
-            if one.filter is not None:
-                meta = one.chunk.meta_data
-                meta.bloom_filter_offset, meta.bloom_filter_length = self._put(one.filter)
-        for one in self._behind:
-            if one.column_index is not None:
-                place = self._put(one.column_index)
-                vars(one.chunk).update(column_index_offset=place[0], column_index_length=place[1])
-        for one in self._behind:
-            if one.offset_index is not None:
-                place = self._put(one.offset_index)
-                vars(one.chunk).update(offset_index_offset=place[0], offset_index_length=place[1])
-        plain = self._plain.footer
-        text = encoded(
-            FileMetaData(
-                version=plain.version,
-                schema=plain.schema,
-                num_rows=sum(group.num_rows for group in self._groups),
-                row_groups=self._groups,
-                created_by=next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY,
-                column_orders=plain.column_orders,
-            )
-        )
+        for group in self._groups:
+            for chunk, content in zip(group.chunks, group.filters, strict=True):
+                if content is not None and isinstance(chunk, Struct):
+                    meta = chunk.meta_data
+                    meta.bloom_filter_offset, meta.bloom_filter_length = self._put(content)
+        columns = [[self._put(one) for one in group.column_indexes] for group in self._groups]
+        offsets = [[self._put(one) for one in group.offset_indexes] for group in self._groups]
+        groups = [
+            filled(group.text, list(map(_with_indexes, group.chunks, *places)))
+            for group, *places in zip(self._groups, offsets, columns, strict=True)
+        ]
+        plain, rows = self._plain.footer, sum(group.rows for group in self._groups)
+        writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
+        front = FileMetaData(version=plain.version, schema=plain.schema, num_rows=rows)
+        back = FileMetaData(row_groups=[], created_by=writer, column_orders=plain.column_orders)
+        text = continued(encoded(front), _NUM_ROWS, filled(encoded(back), groups))
         footer = text + len(text).to_bytes(4, "little") + MAGIC
         self._put(footer)
         self._stream.write(self._tail)
         return footer
 
-    def _put(self, content: bytes) -> tuple[int, int]:
-        """Write it with what follows; where it begins, and its length."""
+    def _put(self, content: bytes | None) -> tuple[int, int]:
+        """Write it with what follows; where it begins, and its length: 0 for None."""
+        if content is None:
+            return 0, 0
         begin = self.written_bytes + len(self._tail)
         self._tail += content
         if len(self._tail) >= _PIECE_BYTES:
@@ -349,13 +374,25 @@ def _moved(part: _Part, shift: int) -> _Behind:
         "bloom_filter_length": None,
     }
     # 0 as the specification wants it: other values point to a copy of the metadata that is not carried along.
-    chunk = ColumnChunk(file_offset=0, meta_data=ColumnMetaData(**moved))
+    struct = ColumnChunk(file_offset=0, meta_data=ColumnMetaData(**moved))
+    chunk = encoded(struct) if part.filter is None else struct
     if part.index is None:
         return _Behind(chunk, part.filter, None, None)
     offsets, columns = part.index
     for location in offsets.page_locations:
         location.offset += shift
     return _Behind(chunk, part.filter, columns, encoded(offsets))
+
+
+def _with_indexes(chunk: Struct | bytes, offsets: tuple[int, int], columns: tuple[int, int]) -> bytes:
+    """The encoded chunk with where its indexes begin, and their lengths: 0 for one that it has not."""
+    places = ColumnChunk()
+    if offsets[1]:
+        places.offset_index_offset, places.offset_index_length = offsets
+    if columns[1]:
+        places.column_index_offset, places.column_index_length = columns
+    text = chunk if isinstance(chunk, bytes) else encoded(chunk)
+    return continued(text, _META_DATA, encoded(places)) if vars(places) else text
 
 
 def _difference(found: Agreement, wanted: Agreement) -> str:

@@ -20,7 +20,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from amoro_core.files import splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
-from amoro_core.files.copy_source import NotCopied, extent, open_source, page_index
+from amoro_core.files.copy_source import NotCopied, bloom_filter, extent, open_source, page_index
 from amoro_core.files.parquet_format import MAGIC, Bytes, FileMetaData, Struct, decoded, encoded, is_known
 from amoro_core.files.schema import arrow_schema
 from amoro_core.files.splicing import CREATED_BY
@@ -211,6 +211,24 @@ def test_bloom_filters_exclude_the_same_row_groups(tmp_path: Path) -> None:
     probe = f"select bloom_filter_excludes from parquet_bloom_probe('{written.path}', 'id', {{}})"
     assert duckdb.sql(probe.format(500)).fetchall() == [(False,), (True,)]
     assert duckdb.sql(probe.format(501)).fetchall() == [(True,), (False,)]
+
+
+def test_filters_and_indexes_lie_where_the_footer_of_an_output_says(tmp_path: Path) -> None:
+    filters = {"bloom_filter_options": {"id": {"ndv": 1000, "fpp": 0.01}, "i": {"ndv": 100, "fpp": 0.01}}}
+    paths = files(tmp_path, partial(by_arrow, write_page_index=True, **filters))
+    written = Path(copied(tmp_path, FLAT, paths).path)
+    text = footer_of(written)[1]
+    assert is_known(decoded(FileMetaData, text), text)
+    found = source(written)
+    inputs = [(one, group) for path in paths for one in [source(path)] for group in one.footer.row_groups]
+    for (one, theirs), ours in zip(inputs, found.footer.row_groups, strict=True):
+        for leaf, chunk, was in zip(found.leaves, ours.columns, theirs.columns, strict=True):
+            assert bloom_filter(found, chunk.meta_data) == bloom_filter(one, was.meta_data)
+            index, old = (page_index(which, leaf, it, ours.num_rows) for which, it in ((found, chunk), (one, was)))
+            assert index is not None
+            assert old is not None
+            assert index[1] == old[1]
+            assert index[0].page_locations[0].offset == chunk.meta_data.data_page_offset
 
 
 def test_a_file_without_a_wanted_bloom_filter_is_not_copied(tmp_path: Path) -> None:
