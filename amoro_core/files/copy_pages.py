@@ -4,11 +4,11 @@ What can be wrong without a checksum is compared with what footer, index and com
 not carried into an output whose other rows are good.
 """
 
-import zlib
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from amoro_core.files.checksums import crc32
 from amoro_core.files.copy_source import Leaf, NotCopied, extent
 from amoro_core.files.parquet_format import Bytes, PageHeader, Struct
 
@@ -49,7 +49,7 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
             page = view[body:after]
             if header.type == _DATA_PAGE_V2:
                 _require_levels(header.data_page_header_v2, leaf, page)
-            if header.crc is not None and zlib.crc32(page) != header.crc & 0xFFFFFFFF:
+            if header.crc is not None and crc32(page) != header.crc & 0xFFFFFFFF:
                 raise NotCopied("a page is not as its checksum says")
             if header.type != _DICTIONARY_PAGE:
                 data_pages.append((at + shift, after - at))

@@ -5,9 +5,9 @@ encodings): nothing is done for each row. Not compressed: a block of 128 rows ta
 """
 
 import struct
-import zlib
 from dataclasses import dataclass
 
+from amoro_core.files.checksums import crc32
 from amoro_core.files.parquet_format import (
     ColumnChunk,
     ColumnIndex,
@@ -94,7 +94,7 @@ def _page(first: int, step: int, rows: int) -> bytes:
     block = bytes([step << 1]) + bytes(_PARTS)  # the least difference, and that others need no bits
     header = varint(_BLOCK_ROWS) + varint(_PARTS) + varint(rows) + varint(first << 1 ^ first >> 63)
     body = struct.pack("<i", len(levels)) + levels + header + block * -(-(rows - 1) // _BLOCK_ROWS)
-    checksum = zlib.crc32(body)
+    checksum = crc32(body)
     told = PageHeader(
         type=_DATA_PAGE,
         uncompressed_page_size=len(body),

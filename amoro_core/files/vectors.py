@@ -4,9 +4,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from zlib import crc32
 
 from amoro_core.errors import UnreadableFile
+from amoro_core.files.checksums import crc32
 from amoro_core.files.puffin import Blob, puffin_of
 from amoro_core.positions import PositionSet
 

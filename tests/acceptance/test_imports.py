@@ -38,7 +38,7 @@ OPTIMIZER = f"""{CLIENT}
     amoro_core.alone amoro_core.events amoro_core.failpoints amoro_core.files amoro_core.iceberg amoro_core.logs
     amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer cachetools
     cloudpickle colorama dateutil greenlet mmh3 numpy pyarrow pyiceberg pyparsing pyroaring
-    six strictyaml structlog thrift zstandard
+    six strictyaml structlog thrift zlib_ng zstandard
 """
 
 #: Of REST catalogs, encrypted calls, pages, and of libraries that others import where they are installed.
