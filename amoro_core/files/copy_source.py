@@ -25,6 +25,9 @@ from amoro_core.files.parquet_format import (
 S = TypeVar("S", bound=Struct)
 
 _TAIL_BYTES = 8
+#: What a footer's number of rows begins with where nothing is before it, and how an encoded one ends after that mark
+#: if it is 0 and nothing is behind it.
+_NUM_ROWS, _NO_ROWS = encoded(FileMetaData(num_rows=0))[:1], encoded(FileMetaData(num_rows=0))[1:]
 _DEEPEST = 100
 #: Page indexes up to this size are read at once, with what lies between them.
 _INDEX_BYTES = 4 << 20
@@ -62,6 +65,17 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class FooterSchema:
+    """The begin of a footer, and what it says: files of a table mostly have the same."""
+
+    text: bytes  # up to the number of rows, of which it has the field's mark
+    version: int
+    elements: Sequence[Struct]
+    leaves: tuple[Leaf, ...]
+    meanings: Agreement
+
+
+@dataclass(frozen=True, slots=True)
 class CopySource:
     """An open Parquet file, of whose footer everything needed was checked."""
 
@@ -70,8 +84,17 @@ class CopySource:
     structs: Bytes | None  # the same; else its page indexes, if they are few enough
     structs_at: int  # where these begin in the file
     footer: Struct
-    leaves: tuple[Leaf, ...]
-    agreement: Agreement
+    schema: FooterSchema
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaf columns."""
+        return self.schema.leaves
+
+    @property
+    def agreement(self) -> Agreement:
+        """What the columns are."""
+        return self.schema.meanings
 
     @property
     def created_by(self) -> bytes:
@@ -91,8 +114,11 @@ class CopySource:
         return Bytes(self.read(at, length)).known(kind, 0, length)
 
 
-def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
-    """The file of that size as a source of copies. Raises NotCopied."""
+def open_source(read: Read, size: int, content: bytes | None = None, like: FooterSchema | None = None) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied.
+
+    `like` spares the work for a schema that is byte for byte that of a file that was opened before.
+    """
     if size < 2 * _TAIL_BYTES:
         raise NotCopied("the file is too short")
     tail = read(size - _TAIL_BYTES, _TAIL_BYTES)
@@ -101,29 +127,49 @@ def open_source(read: Read, size: int, content: bytes | None = None) -> CopySour
     begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
         raise NotCopied("its marks are not those of a Parquet file")
-    length = size - _TAIL_BYTES - begin
-    structs = None if content is None else Bytes(content)
+    footer, schema = _footer(read(begin, size - _TAIL_BYTES - begin), like)
     try:
-        found = (
-            Bytes(read(begin, length)).known(FileMetaData, 0, length)
-            if structs is None
-            else structs.known(FileMetaData, begin, length)
-        )
-    except (ValueError, TypeError) as error:
-        raise NotCopied(f"its footer can't be read: {error}") from error
-    if found is None:
-        raise NotCopied("its footer has fields that are not known here")
-    footer = found[0]
-    try:
-        leaves = _leaves(footer.schema)
-        source = CopySource(read, content, structs, 0, footer, leaves, _agreement(footer, len(leaves)))
+        source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, schema)
+        _require_orders(footer, len(schema.leaves))
         _require_sound(source, begin)
-        if structs is None:
+        if content is None:
             source = _with_indexes(source, begin)
     except (TypeError, AttributeError, ValueError) as error:
         raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
     _require_trusted(footer.created_by)
     return source
+
+
+def _footer(text: bytes, like: FooterSchema | None) -> tuple[Struct, FooterSchema]:
+    """The footer, and what its begin says. Raises NotCopied unless it is the same bytes when it is encoded again."""
+    is_like = like is not None and text.startswith(like.text)
+    if is_like and like is not None:
+        text = _NUM_ROWS + text[len(like.text) :]
+    try:
+        found = Bytes(text).known(FileMetaData, 0, len(text))
+    except (ValueError, TypeError) as error:
+        raise NotCopied(f"its footer can't be read: {error}") from error
+    if found is None:
+        raise NotCopied("its footer has fields that are not known here")
+    footer = found[0]
+    if is_like and like is not None:
+        footer.version, footer.schema = like.version, like.elements
+        return footer, like
+    try:
+        return footer, _schema_of(footer)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
+
+
+def _schema_of(footer: Struct) -> FooterSchema:
+    begin = encoded(FileMetaData(version=footer.version, schema=footer.schema, num_rows=0))
+    return FooterSchema(
+        begin.removesuffix(_NO_ROWS),
+        footer.version,
+        footer.schema,
+        _leaves(footer.schema),
+        tuple(_meaning(element) for element in footer.schema[1:]),
+    )
 
 
 def _with_indexes(source: CopySource, end: int) -> CopySource:
@@ -164,11 +210,10 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
     return tuple(found)
 
 
-def _agreement(footer: Struct, leaves: int) -> Agreement:
+def _require_orders(footer: Struct, leaves: int) -> None:
     orders = footer.column_orders
     if orders is None or len(orders) != leaves or any(one.type_order is None for one in orders):
         raise NotCopied("its columns have no order, so their bounds must stay unused")
-    return tuple(_meaning(element) for element in footer.schema[1:])
 
 
 def _meaning(element: Struct) -> tuple[object, ...]:

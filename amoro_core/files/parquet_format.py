@@ -248,12 +248,7 @@ class Bytes:
 
     def read(self, kind: type[S], at: int) -> tuple[S, int]:
         """The struct that begins there, and where it ends. Raises ValueError for what is none."""
-        self._stream.seek(at)
-        try:
-            found: S = self._decode(None, self._protocol, kind.kind)
-        except (TProtocolException, EOFError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
-            raise ValueError(f"no {kind.__name__} at {at}: {error}") from error
-        return found, self._stream.tell()
+        return self._read(kind, at), self._stream.tell()
 
     def is_known(self, value: Struct, at: int, end: int) -> bool:
         """Whether the struct that was read there holds all that the bytes do."""
@@ -261,9 +256,17 @@ class Bytes:
 
     def known(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
-        found, end = self.read(kind, at)
-        text = encoded(found)
-        return (found, text) if end == at + length and text == self._content[at:end] else None
+        found = self._read(kind, at)
+        text = self._content[at : at + length]
+        return (found, text) if _encode(found, kind.kind) == text else None
+
+    def _read(self, kind: type[S], at: int) -> S:
+        self._stream.seek(at)
+        try:
+            found: S = self._decode(None, self._protocol, kind.kind)
+        except (TProtocolException, EOFError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
+            raise ValueError(f"no {kind.__name__} at {at}: {error}") from error
+        return found
 
 
 def decoded(kind: type[S], content: bytes) -> S:

@@ -1,25 +1,23 @@
 """Parquet outputs made of row groups of other files, copied byte for byte, and of rows encoded anew between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Any
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import CheckFailed
+from amoro_core.files.behind_rows import BehindRows, Part, memory_bytes, part_of
 from amoro_core.files.bound_merging import CopiedFile, with_told
 from amoro_core.files.copy_pages import verify_pages
 from amoro_core.files.copy_source import (
     Agreement,
     CopySource,
-    Leaf,
     NotCopied,
     bloom_filter,
-    extent,
     open_source,
     page_index,
 )
@@ -32,14 +30,7 @@ from amoro_core.files.options import WriterOptions
 from amoro_core.files.parquet_format import (
     MAGIC,
     Bytes,
-    ColumnChunk,
-    ColumnMetaData,
-    FileMetaData,
-    RowGroup,
     Struct,
-    continued,
-    encoded,
-    filled,
 )
 from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
 
@@ -49,61 +40,10 @@ CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
 MOST_ROW_GROUPS = 32_767
 #: Written at once, so that an attempt that is cancelled ends soon.
 _PIECE_BYTES = 8 << 20
-#: The numbers of fields: of a footer's before its row groups, of a column chunk's before the places of its indexes.
-_NUM_ROWS = _META_DATA = 3
-#: Memory of a column chunk's place in a footer, with its statistics and page index.
-_CHUNK_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A column chunk to copy, and what is written for it behind all rows."""
-
-    leaf: Leaf
-    chunk: Struct
-    index: tuple[Struct, bytes] | None  # offset index, column index
-    filter: bytes | None
 
 
 #: Parts of a row group, and the file that has them or their bytes.
-_Piece = tuple[CopySource | bytes, Sequence[_Part]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """A column chunk of the output with what is still to be written for it."""
-
-    chunk: Struct | bytes  # encoded, except one in which its filter's place is to be told
-    filter: bytes | None
-    column_index: bytes | None
-    offset_index: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A row group of the output, with what is still to be written for its column chunks.
-
-    In lists of bytes: structs, or objects for each of thousands of chunks, would be walked by the garbage collector.
-    """
-
-    rows: int
-    text: bytes  # encoded, without its chunks
-    chunks: Sequence[Struct | bytes]
-    filters: Sequence[bytes | None]
-    column_indexes: Sequence[bytes | None]
-    offset_indexes: Sequence[bytes | None]
-
-    @classmethod
-    def of(cls, told: Struct, behind: Sequence[_Behind]) -> "_Group":
-        """That row group with these column chunks."""
-        return cls(
-            told.num_rows,
-            encoded(told),
-            [one.chunk for one in behind],
-            [one.filter for one in behind],
-            [one.column_index for one in behind],
-            [one.offset_index for one in behind],
-        )
+_Piece = tuple[CopySource | bytes, Sequence[Part]]
 
 
 class SplicedOutput(ParquetOutput):
@@ -135,10 +75,7 @@ class SplicedOutput(ParquetOutput):
         self._with_lineage = has_lineage(schema)
         self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
-        self._groups: list[_Group] = []
-        self._chunk_count = 0
-        self._filter_bytes = 0
-        self._tail = bytearray()  # of indexes, most of which are too small for a write of their own
+        self._behind = BehindRows()
         self._origins: list[CopiedFile | None] = []
         self._writers: set[bytes] = set()
         with translated(path):
@@ -175,8 +112,7 @@ class SplicedOutput(ParquetOutput):
         if self._verifies and source.content is not None and source.structs is not None:
             view = memoryview(source.content)
             for part in parts:
-                meta = part.chunk.meta_data
-                verify_pages(source.structs, view, part.leaf, meta, extent(meta)[0], _pages_of(part))
+                verify_pages(source.structs, view, part.leaf, part.chunk.meta_data, part.begin, _pages_of(part))
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):
@@ -191,10 +127,11 @@ class SplicedOutput(ParquetOutput):
                 self._write_pending()
             end = self.written_bytes
             with translated(self.path):
-                footer = self._write_footer()
+                writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
+                footer = self._behind.write(self._stream, self._plain.footer, writer)
                 size_bytes = self.written_bytes
                 self._stream.close()
-            metadata = _checked(self.path, footer, end, [group.rows for group in self._groups])
+            metadata = _checked(self.path, footer, end, self._behind.rows)
             metrics, split_offsets = column_metrics(
                 metadata, self._schema, self._options, self._nan_counts, with_bounds=False
             )
@@ -205,11 +142,9 @@ class SplicedOutput(ParquetOutput):
         return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, split_offsets)
 
     def _require_room(self, group: Struct) -> None:
-        if len(self._groups) >= self._max_row_groups:
-            raise NotCopied(f"its output has {len(self._groups)} row groups already")
-        filters = sum(chunk.meta_data.bloom_filter_length or 0 for chunk in group.columns)
-        chunks = (self._chunk_count + len(group.columns)) * _CHUNK_BYTES
-        if chunks + self._filter_bytes + filters > self._max_bytes:
+        if len(self._behind) >= self._max_row_groups:
+            raise NotCopied(f"its output has {len(self._behind)} row groups already")
+        if self._behind.memory_bytes + memory_bytes(group) > self._max_bytes:
             raise NotCopied("its output's footer would exceed the memory")
 
     def _write_pending(self) -> None:
@@ -240,7 +175,7 @@ class SplicedOutput(ParquetOutput):
             made = made_lineage(lineage, [leaf.path[0] for leaf in leaves], self._options.page_rows)
             if made is not None:
                 return b"".join(one.content for one in made), [
-                    _Part(leaf, one.chunk, (one.offset_index, one.column_index), None)
+                    part_of(leaf, one.chunk, (one.offset_index, one.column_index))
                     for leaf, one in zip(leaves, made, strict=True)
                 ]
         kind = pa.schema(list(self._arrow)[-len(leaves) :])
@@ -249,85 +184,37 @@ class SplicedOutput(ParquetOutput):
 
     def _splice(self, group: Struct, pieces: Sequence[_Piece]) -> None:
         """Write a row group like `group`, with the parts of several files one after the other."""
-        begin, chunks = self.written_bytes, {}
+        begin, shifts = self.written_bytes, dict[int, int]()
         for source, parts in pieces:
             for run in _runs(parts, whole=isinstance(source, bytes) or source.content is not None):
-                first, last = (extent(part.chunk.meta_data) for part in (run[0], run[-1]))
-                length = last[0] + last[1] - first[0]
-                shift = self.written_bytes - first[0]
-                self._write_all(self._chunks(source, run[0], first[0], length))
-                for part in run:
-                    chunks[id(part)] = _moved(part, shift)
-        moved = [chunks[id(part)] for _, parts in pieces for part in parts]
-        metas = [part.chunk.meta_data for _, parts in pieces for part in parts]
-        told = RowGroup(
-            columns=[],
-            total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
-            num_rows=group.num_rows,
-            sorting_columns=group.sorting_columns,
-            file_offset=begin,
-            total_compressed_size=sum(meta.total_compressed_size for meta in metas),
-            ordinal=len(self._groups),
-        )
-        self._groups.append(_Group.of(told, moved))
-        self._chunk_count += len(moved)
-        self._filter_bytes += sum(len(one.filter) for one in moved if one.filter is not None)
+                first, last = run[0], run[-1]
+                shift = self.written_bytes - first.begin
+                self._write_all(self._chunks(source, first, last.begin + last.length - first.begin))
+                shifts |= dict.fromkeys(map(id, run), shift)
+        self._behind.add(group, begin, [(part, shifts[id(part)]) for _, parts in pieces for part in parts])
 
     def _write_all(self, content: memoryview) -> None:
         for begin in range(0, len(content), _PIECE_BYTES):
             self._stream.write(content[begin : begin + _PIECE_BYTES])
 
-    def _chunks(self, source: CopySource | bytes, part: _Part, begin: int, length: int) -> memoryview:
+    def _chunks(self, source: CopySource | bytes, part: Part, length: int) -> memoryview:
         """The bytes of adjoining chunks that begin with that part: of several only where these are in memory."""
         if isinstance(source, bytes):
-            return memoryview(source)[begin : begin + length]
+            return memoryview(source)[part.begin : part.begin + length]
         if source.content is None:
-            return memoryview(self._chunk(source, part, begin, length))
-        return memoryview(source.content)[begin : begin + length]
+            return memoryview(self._chunk(source, part))
+        return memoryview(source.content)[part.begin : part.begin + length]
 
-    def _chunk(self, source: CopySource, part: _Part, begin: int, length: int) -> bytes:
+    def _chunk(self, source: CopySource, part: Part) -> bytes:
         """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
-        if length > self._max_bytes:
+        if part.length > self._max_bytes:
             raise NotCopied("a column exceeds the memory")
-        content = source.read(begin, length)
-        if len(content) != length:
+        content = source.read(part.begin, part.length)
+        if len(content) != part.length:
             raise NotCopied("the file is shorter than it was")
         if self._verifies:
             verify_pages(Bytes(content), memoryview(content), part.leaf, part.chunk.meta_data, 0, _pages_of(part))
         return content
-
-    def _write_footer(self) -> bytes:
-        for group in self._groups:
-            for chunk, content in zip(group.chunks, group.filters, strict=True):
-                if content is not None and isinstance(chunk, Struct):
-                    meta = chunk.meta_data
-                    meta.bloom_filter_offset, meta.bloom_filter_length = self._put(content)
-        columns = [[self._put(one) for one in group.column_indexes] for group in self._groups]
-        offsets = [[self._put(one) for one in group.offset_indexes] for group in self._groups]
-        groups = [
-            filled(group.text, list(map(_with_indexes, group.chunks, *places)))
-            for group, *places in zip(self._groups, offsets, columns, strict=True)
-        ]
-        plain, rows = self._plain.footer, sum(group.rows for group in self._groups)
-        writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
-        front = FileMetaData(version=plain.version, schema=plain.schema, num_rows=rows)
-        back = FileMetaData(row_groups=[], created_by=writer, column_orders=plain.column_orders)
-        text = continued(encoded(front), _NUM_ROWS, filled(encoded(back), groups))
-        footer = text + len(text).to_bytes(4, "little") + MAGIC
-        self._put(footer)
-        self._stream.write(self._tail)
-        return footer
-
-    def _put(self, content: bytes | None) -> tuple[int, int]:
-        """Write it with what follows; where it begins, and its length: 0 for None."""
-        if content is None:
-            return 0, 0
-        begin = self.written_bytes + len(self._tail)
-        self._tail += content
-        if len(self._tail) >= _PIECE_BYTES:
-            self._stream.write(self._tail)
-            self._tail = bytearray()
-        return begin, len(content)
 
 
 def _source_of(content: bytes) -> CopySource:
@@ -335,64 +222,31 @@ def _source_of(content: bytes) -> CopySource:
     return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
 
 
-def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[_Part]:
+def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[Part]:
     """The row group's column chunks of these leaves with their indexes. Raises NotCopied."""
-    chosen = [(source.leaves[number], group.columns[number]) for number in leaves]
-    return [
-        _Part(leaf, chunk, page_index(source, leaf, chunk, group.num_rows), bloom_filter(source, chunk.meta_data))
-        for leaf, chunk in chosen
-    ]
+    found = []
+    for number in leaves:
+        leaf, chunk = source.leaves[number], group.columns[number]
+        index = page_index(source, leaf, chunk, group.num_rows)
+        found.append(part_of(leaf, chunk, index, bloom_filter(source, chunk.meta_data)))
+    return found
 
 
-def _pages_of(part: _Part) -> Struct | None:
-    return None if part.index is None else part.index[0]
+def _pages_of(part: Part) -> Struct | None:
+    return None if part.indexes is None else part.indexes[0]
 
 
-def _runs(parts: Sequence[_Part], *, whole: bool) -> Iterator[list[_Part]]:
+def _runs(parts: Sequence[Part], *, whole: bool) -> Iterator[list[Part]]:
     """The chunks in the order of the file, those that adjoin together if `whole`."""
-    run: list[_Part] = []
+    run: list[Part] = []
     end = 0
-    for part in sorted(parts, key=lambda part: extent(part.chunk.meta_data)):
-        begin, length = extent(part.chunk.meta_data)
-        if run and (begin != end or not whole):
+    for part in sorted(parts, key=attrgetter("begin", "length")):
+        if run and (part.begin != end or not whole):
             yield run
             run = []
         run.append(part)
-        end = begin + length
+        end = part.begin + part.length
     yield run
-
-
-def _moved(part: _Part, shift: int) -> _Behind:
-    """The chunk as far behind as `shift` says; what is not carried along is not pointed to any more."""
-    meta = part.chunk.meta_data
-    moved: dict[str, Any] = {
-        **vars(meta),
-        "data_page_offset": meta.data_page_offset + shift,
-        "dictionary_page_offset": meta.dictionary_page_offset + shift if meta.dictionary_page_offset else None,
-        "index_page_offset": None,
-        "bloom_filter_offset": None,
-        "bloom_filter_length": None,
-    }
-    # 0 as the specification wants it: other values point to a copy of the metadata that is not carried along.
-    struct = ColumnChunk(file_offset=0, meta_data=ColumnMetaData(**moved))
-    chunk = encoded(struct) if part.filter is None else struct
-    if part.index is None:
-        return _Behind(chunk, part.filter, None, None)
-    offsets, columns = part.index
-    for location in offsets.page_locations:
-        location.offset += shift
-    return _Behind(chunk, part.filter, columns, encoded(offsets))
-
-
-def _with_indexes(chunk: Struct | bytes, offsets: tuple[int, int], columns: tuple[int, int]) -> bytes:
-    """The encoded chunk with where its indexes begin, and their lengths: 0 for one that it has not."""
-    places = ColumnChunk()
-    if offsets[1]:
-        places.offset_index_offset, places.offset_index_length = offsets
-    if columns[1]:
-        places.column_index_offset, places.column_index_length = columns
-    text = chunk if isinstance(chunk, bytes) else encoded(chunk)
-    return continued(text, _META_DATA, encoded(places)) if vars(places) else text
 
 
 def _difference(found: Agreement, wanted: Agreement) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import ExitStack
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.copy_source import CopySource, NotCopied, Read, open_source
+from amoro_core.files.copy_source import CopySource, FooterSchema, NotCopied, Read, open_source
 from amoro_core.files.io import reading_parquet
 from amoro_core.files.options import WriterOptions
 from amoro_core.model.files import DataFile, FileFormat
@@ -14,43 +14,48 @@ from amoro_optimizer.rewrite.reading import WatchedAccess
 _MIB = 1 << 20
 
 
-def copy_source(
-    access: WatchedAccess,
-    data: DataFile,
-    content: bytes | None,
-    rule: CopyRule,
-    options: WriterOptions,
-    closing: ExitStack,
-) -> CopySource:
-    """The file as a source of copies, from its content if that was fetched; a stream is left to `closing`.
+class Sources:
+    """Opens files of a task as sources of copies, as the rule allows."""
 
-    Raises NotCopied with the reason, UnreadableFile for another number of rows than the manifest's, DataFileMissing.
-    """
-    if data.file_format is not FileFormat.PARQUET:
-        raise NotCopied(f"its format is {data.file_format}")
-    source = open_source(*_reader(access, data, content, closing), content)
-    rows = source.rows
-    if sum(rows) != data.record_count:
-        raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
-    groups = sum(count > 0 for count in rows)
-    if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, options.row_group_rows):
-        mean = data.size_bytes / groups / _MIB
-        raise NotCopied(f"its row groups are small: {mean:.1f} of {rule.min_row_group_bytes / _MIB:.1f} MiB on average")
-    return source
+    def __init__(self, access: WatchedAccess, rule: CopyRule, options: WriterOptions) -> None:
+        self._access = access
+        self._rule = rule
+        self._options = options
+        self._schema: FooterSchema | None = None  # of the file that was opened last
 
+    def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
+        """The file as a source, from its content if that was fetched; a stream is left to `closing`.
 
-def _reader(access: WatchedAccess, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
-    if content is not None:
-        return (lambda at, length: content[at : at + length]), len(content)
-    stream = access.open_stream(data.path)
-    closing.callback(stream.close)
+        Raises NotCopied with the reason, UnreadableFile for another number of rows than the manifest's,
+        DataFileMissing.
+        """
+        if data.file_format is not FileFormat.PARQUET:
+            raise NotCopied(f"its format is {data.file_format}")
+        source = open_source(*self._reader(data, content, closing), content, self._schema)
+        self._schema = source.schema
+        rows = source.rows
+        if sum(rows) != data.record_count:
+            raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
+        groups, rule = sum(count > 0 for count in rows), self._rule
+        if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, self._options.row_group_rows):
+            mean = data.size_bytes / groups / _MIB
+            raise NotCopied(
+                f"its row groups are small: {mean:.1f} of {rule.min_row_group_bytes / _MIB:.1f} MiB on average"
+            )
+        return source
 
-    def read(at: int, length: int) -> bytes:
-        with reading_parquet(data.path):
-            stream.seek(at)
-            return stream.read(length)
+    def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
+        if content is not None:
+            return (lambda at, length: content[at : at + length]), len(content)
+        stream = self._access.open_stream(data.path)
+        closing.callback(stream.close)
 
-    return read, data.size_bytes
+        def read(at: int, length: int) -> bytes:
+            with reading_parquet(data.path):
+                stream.seek(at)
+                return stream.read(length)
+
+        return read, data.size_bytes
 
 
 class Account:

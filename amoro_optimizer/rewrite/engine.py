@@ -28,7 +28,7 @@ from amoro_core.model.files import DataFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_core.positions import PositionSet
-from amoro_optimizer.rewrite.copying import Account, copy_source
+from amoro_optimizer.rewrite.copying import Account, Sources
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
@@ -98,11 +98,12 @@ def rewrite(
             memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
             labels=labels,
         )
+        sources = Sources(run.watched, outputs.copy_rule, options) if outputs.copy_rule is not None else None
         account, left_out = Account(), LeftOut(work)
         try:
             for number, file in enumerate(work.rewritten):
                 left_out.add(
-                    number, _rewrite_file(run, marks, outputs, file, masks.pop(number, None), options, account)
+                    number, _rewrite_file(run, marks, outputs, file, masks.pop(number, None), sources, account)
                 )
             rows_deleted = left_out.rows
             outputs.finish_file()
@@ -286,7 +287,7 @@ def _rewrite_file(
     outputs: Outputs,
     file: InputFile,
     packed: Packed | None,
-    options: WriterOptions,
+    sources: Sources | None,
     account: Account,
 ) -> Mask:
     """Write the live rows of one file, and return which rows are deleted."""
@@ -297,16 +298,16 @@ def _rewrite_file(
         mask = _mask(run, marks, file, decoder, packed)
         copies = None
         reasons: list[str] = []
-        if outputs.copy_rule is not None:
+        if sources is not None:
             try:
-                copies = copy_source(run.watched, data, content, outputs.copy_rule, options, closing)
+                copies = sources.open(data, content, closing)
             except NotCopied as reason:
                 reasons.append(str(reason))
         if copies is None:
             decoder.write(outputs, mask)
         else:
             _write_groups(run, outputs, copies, decoder, mask, copied, reasons)
-    if outputs.copy_rule is not None:
+    if sources is not None:
         account.add(reasons)
     return mask
 

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import datafusion
@@ -17,10 +18,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
-from amoro_core.files import splicing
+from amoro_core.files import behind_rows, splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
-from amoro_core.files.copy_source import NotCopied, bloom_filter, extent, open_source, page_index
+from amoro_core.files.copy_source import FooterSchema, NotCopied, bloom_filter, extent, open_source, page_index
 from amoro_core.files.parquet_format import MAGIC, Bytes, FileMetaData, Struct, decoded, encoded, is_known
 from amoro_core.files.schema import arrow_schema
 from amoro_core.files.splicing import CREATED_BY
@@ -344,7 +345,8 @@ def test_bloom_filters_count_as_the_footers_memory(tmp_path: Path) -> None:
 
 
 def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splicing, "_PIECE_BYTES", 300)
+    for module in (splicing, behind_rows):
+        monkeypatch.setattr(module, "_PIECE_BYTES", 300)
     written = copied(tmp_path, FLAT, files(tmp_path, partial(by_arrow, write_page_index=True)))
     assert pq.read_table(written.path).equals(flat_rows(0, 7500))
     condition = "id = 5001"
@@ -442,6 +444,43 @@ def test_a_footer_with_an_unknown_field_is_not_copied(tmp_path: Path) -> None:
     assert pq.read_table(path).equals(flat_rows(0, 2500))
     with pytest.raises(NotCopied, match="fields that are not known here"):
         source(path)
+
+
+def outcome(content: bytes, like: FooterSchema | None) -> object:
+    """What the file is as a source of copies, or why it is none."""
+    try:
+        one = open_source(lambda at, length: content[at : at + length], len(content), content, like)
+    except NotCopied as reason:
+        return str(reason).partition(":")[0]
+    return one.footer, one.leaves, one.agreement
+
+
+def test_a_schema_that_was_read_before_changes_nothing(tmp_path: Path) -> None:
+    one, other = (tmp_path / name for name in ("one.parquet", "other.parquet"))
+    by_arrow(flat_rows(0, 100), one)
+    by_polars(flat_rows(0, 100), other)
+    contents, schemas = [path.read_bytes() for path in (one, other)], [source(path).schema for path in (one, other)]
+    assert schemas[0].text != schemas[1].text
+    for content, schema in product(contents, schemas):
+        assert outcome(content, schema) == outcome(content, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_schema_that_was_read_before_hides_no_damage(tmp_path: Path, seed: int) -> None:
+    chance, path = random.Random(seed), tmp_path / "in.parquet"
+    by_arrow(flat_rows(0, 100), path, write_page_index=True)
+    whole, schema = path.read_bytes(), source(path).schema
+    begin = len(footer_of(path)[0])
+    shared = 0
+    for _ in range(1500):
+        content = bytearray(whole)
+        at = chance.randrange(begin, len(content))
+        content[at] = chance.choice((content[at] ^ (1 << chance.randrange(8)), chance.randrange(256)))
+        if chance.random() < 0.1:
+            del content[at]
+        shared += bytes(content[begin:]).startswith(schema.text)
+        assert outcome(bytes(content), schema) == outcome(bytes(content), None)
+    assert shared > 500
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 4, b"PARE" * 10, b"x" * 100, b"PAR1\xff\xff\xff\x7fPAR1"])
