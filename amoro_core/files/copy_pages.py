@@ -24,6 +24,9 @@ _RLE = 3
 #: Codecs by their numbers in the format; Arrow's names of those whose bytes have no mark.
 _UNCOMPRESSED, _SNAPPY, _GZIP, _ZSTD = 0, 1, 2, 6
 _UNMARKED = {4: "brotli", 7: "lz4_raw"}
+#: What a Zstandard frame begins with; at most descriptor, window, dictionary and size follow.
+_ZSTD_MARK = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEAD = len(_ZSTD_MARK) + 1 + 1 + 4 + 8
 
 
 def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, begin: int, index: Struct | None) -> None:
@@ -89,8 +92,9 @@ def _page(header: Struct, leaf: Leaf, is_first: bool) -> tuple[int, int]:
     match header.type:
         case 0:
             one = header.data_page_header
-            levels = (one.definition_level_encoding, leaf.definition), (one.repetition_level_encoding, leaf.repetition)
-            if any(encoding != _RLE and highest for encoding, highest in levels):
+            if (leaf.definition and one.definition_level_encoding != _RLE) or (
+                leaf.repetition and one.repetition_level_encoding != _RLE
+            ):
                 raise NotCopied("a page has levels of an unknown encoding")
         case 3:
             one = header.data_page_header_v2
@@ -153,7 +157,8 @@ def _require_codec(header: Struct, page: memoryview, codec: int) -> None:
     elif codec == _GZIP:
         good = bytes(page[:2]) == b"\x1f\x8b" and int.from_bytes(page[-4:], "little") == size
     elif codec == _ZSTD:
-        good = bytes(page[:4]) == b"\x28\xb5\x2f\xfd" and _zstd_size(page) in (None, size)
+        head = bytes(page[:_ZSTD_HEAD])
+        good = head.startswith(_ZSTD_MARK) and len(head) > len(_ZSTD_MARK) and _zstd_size(head) in (None, size)
     else:
         good = codec in _UNMARKED and _decompresses(page, _UNMARKED[codec], size)
     if not good:
@@ -167,15 +172,15 @@ def _decompresses(page: memoryview, codec: str, size: int) -> bool:
         return False
 
 
-def _zstd_size(page: memoryview) -> int | None:
-    """The decompressed size in a Zstandard frame's header (RFC 8878, 3.1.1.1); None where it has none."""
-    descriptor = page[4]
+def _zstd_size(head: bytes) -> int | None:
+    """The decompressed size in the begin of a Zstandard frame (RFC 8878, 3.1.1.1); None where it has none."""
+    descriptor = head[4]
     is_single, kind = bool(descriptor & 0x20), descriptor >> 6
     begin = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
     length = (1 if is_single else 0, 2, 4, 8)[kind]
     if not length:
         return None
-    return int.from_bytes(page[begin : begin + length], "little") + (256 if length == 2 else 0)
+    return int.from_bytes(head[begin : begin + length], "little") + (256 if length == 2 else 0)
 
 
 def _varint(page: memoryview) -> tuple[int, int]:

@@ -252,7 +252,7 @@ class Bytes:
 
     def is_known(self, value: Struct, at: int, end: int) -> bool:
         """Whether the struct that was read there holds all that the bytes do."""
-        return self._content[at:end] == encoded(value)
+        return self._content[at:end] == _encode(value, value.kind)
 
     def known(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""

@@ -21,8 +21,19 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 from amoro_core.files import behind_rows, splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
-from amoro_core.files.copy_source import FooterSchema, NotCopied, bloom_filter, extent, open_source, page_index
-from amoro_core.files.parquet_format import MAGIC, Bytes, FileMetaData, Struct, decoded, encoded, is_known
+from amoro_core.files.copy_source import FooterSchema, Leaf, NotCopied, bloom_filter, extent, open_source, page_index
+from amoro_core.files.parquet_format import (
+    MAGIC,
+    Bytes,
+    ColumnMetaData,
+    DataPage,
+    FileMetaData,
+    PageHeader,
+    Struct,
+    decoded,
+    encoded,
+    is_known,
+)
 from amoro_core.files.schema import arrow_schema
 from amoro_core.files.splicing import CREATED_BY
 from amoro_core.model.files import ColumnMetrics
@@ -499,6 +510,18 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_is_not_copied(tmp_path: Path) -
     for opened in (source, streamed):
         with pytest.raises(NotCopied, match="a page is not as its checksum says"):
             copied(tmp_path, FLAT, [path], opened, name=f"{opened.__name__}.parquet")
+
+
+def test_a_page_that_ends_with_the_mark_of_its_codec_is_not_copied() -> None:
+    values = DataPage(num_values=1, encoding=0, definition_level_encoding=3, repetition_level_encoding=3)
+    mark = b"\x28\xb5\x2f\xfd"
+    header = PageHeader(type=0, uncompressed_page_size=8, compressed_page_size=4, data_page_header=values)
+    content = encoded(header) + mark
+    meta = ColumnMetaData(
+        encodings=[0], codec=6, num_values=1, total_compressed_size=len(content), data_page_offset=0, type=2
+    )
+    with pytest.raises(NotCopied, match="a page is not compressed as the footer says"):
+        verify_pages(Bytes(content), memoryview(content), Leaf((b"id",), 2, 0, 0), meta, 0, None)
 
 
 def test_pages_are_not_verified_on_request(tmp_path: Path) -> None:
