@@ -268,8 +268,7 @@ def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.File
     with reading_parquet(path):
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [group.column(place) for group in groups for place in range(metadata.num_columns)]
-    places = sorted((_begin(chunk), int(chunk.total_compressed_size)) for chunk in chunks)
+    places = sorted(_place(group.column(number)) for group in groups for number in range(metadata.num_columns))
     if [group.num_rows for group in groups] != list(rows) or metadata.num_rows != sum(rows):
         raise CheckFailed(f"the footer of {path} does not have the rows that were written")
     places = [(0, len(MAGIC)), *places, (end, 0)]
@@ -278,6 +277,9 @@ def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.File
     return metadata
 
 
-def _begin(chunk: pq.ColumnChunkMetaData) -> int:
-    first = int(chunk.data_page_offset)
-    return min(first, int(chunk.dictionary_page_offset)) if chunk.has_dictionary_page else first
+def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where the chunk begins, and its length."""
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        begin = min(begin, chunk.dictionary_page_offset)
+    return begin, chunk.total_compressed_size
