@@ -114,5 +114,7 @@ def _split(rest: str) -> tuple[str, str]:
 
 
 def _local(path: str) -> str:
+    if not ("//" in path or "/." in path or path.startswith(".") or path.endswith("/")):
+        return path  # as most are
     segments = [segment for segment in path.split("/") if segment not in ("", ".")]
     return ("/" if path.startswith("/") else "") + "/".join(segments)

@@ -1,5 +1,6 @@
 """Paths and places, and what may be touched."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def test_each_place_has_one_spelling(path: str, place: str) -> None:
     assert normalise(path) == place
     assert normalise(place) == place
     assert same_place(path, place)
+
+
+def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
+    for length in range(8):
+        for path in map("".join, product("/.a", repeat=length)):
+            kept = [segment for segment in path.split("/") if segment not in ("", ".")]
+            assert normalise(path) == ("/" if path.startswith("/") else "") + "/".join(kept)
 
 
 @pytest.mark.parametrize(
