@@ -73,12 +73,12 @@ def with_told(
             continue
         ours: list[pq.ColumnChunkMetaData] = []
         told: dict[int, ColumnMetrics] = {}
+        has_nulls = metrics.null_value_counts.get(field_id) != 0
         for group, origin in zip(groups, origins, strict=True):
-            chunk = group.column(place)
-            if _only_nulls(chunk):
+            if has_nulls and _only_nulls(group.column(place)):
                 continue
             if origin is None:
-                ours.append(chunk)
+                ours.append(group.column(place))
             else:
                 told[id(origin)] = origin.told
         own = column_bounds(kind, ours, mode.length) if ours else None

@@ -289,6 +289,19 @@ def test_metrics_hold_for_what_was_copied_and_what_was_encoded(tmp_path: Path) -
     assert metrics.null_value_counts[2] == 143 + 1
 
 
+def test_row_groups_without_a_value_take_no_bounds_away(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    kind = arrow_schema(FLAT)
+    for path, (ids, texts) in zip(paths, (([1, 2], ["a", None]), ([3, 4], [None, None]), ([5], ["c"])), strict=True):
+        rows = {"id": ids, "s": texts, "f": [0.5] * len(ids), "i": [None] * len(ids)}
+        by_arrow(pa.Table.from_pydict(rows, schema=kind), path)
+    metrics = copied(tmp_path, FLAT, paths).metrics
+    assert (metrics.lower_bounds[2], metrics.upper_bounds[2]) == (b"a", b"c")
+    assert (metrics.lower_bounds[1], metrics.upper_bounds[1]) == (struct.pack("<q", 1), struct.pack("<q", 5))
+    assert metrics.null_value_counts == {1: 0, 2: 3, 3: 0, 4: 5}
+    assert 4 not in metrics.lower_bounds
+
+
 FLOATS = Schema(NestedField(1, "id", LongType()), NestedField(2, "f", DoubleType()))
 
 
