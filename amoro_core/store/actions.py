@@ -31,6 +31,12 @@ def get(db: Connection, table_id: int, action: str) -> ActionRecord:
     return ActionRecord(table_id, action) if row is None else _from_row(row)
 
 
+def list_of(db: Connection, table_id: int) -> list[ActionRecord]:
+    """What is stored of every action on the table, in no order."""
+    rows = db.select("SELECT * FROM table_action WHERE table_id = :table_id", {"table_id": table_id})
+    return [_from_row(row) for row in rows]
+
+
 def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list[tuple[int, str, str]]:
     """Table, action and catalog of everything that is due by now, the longest due first; of one table or all.
 

@@ -49,6 +49,42 @@ class Looked:
 Looks = Mapping[str, Looked]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """A scheduled action and what it is, asked once: whether an object fits a protocol takes long to tell."""
+
+    action: Action
+    every: timedelta | None  # None: it is off everywhere
+    periodic: Periodic | None
+    orders: bool  # it is one of clustering
+    sweeps: bool
+    keys: tuple[str, ...] | None  # of the properties that it uses; None: of all
+
+    @classmethod
+    def of(cls, action: Action, rhythm: Mapping[str, timedelta | None]) -> "_Scheduled":
+        """The action, at the interval of the settings or its own."""
+        periodic = action if isinstance(action, Periodic) else None
+        return cls(
+            action,
+            rhythm.get(action.name, timedelta() if periodic is None else periodic.every),
+            periodic,
+            orders=isinstance(action, Clustering),
+            sweeps=isinstance(action, Sweeping),
+            # An action of another package that declares none uses all.
+            keys=_keys_of(action.configuration) if isinstance(action, Configured) else None,
+        )
+
+    def digest(self, properties: Mapping[str, str]) -> str:
+        """A digest of the set properties that the action uses: eight bytes, as hex."""
+        keys = properties if self.keys is None else self.keys
+        own = {key: properties[key] for key in keys if key in properties}
+        return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _keys_of(configuration: type) -> tuple[str, ...]:
+    return tuple(one.key for one in properties_of(configuration))
+
+
 class Clockwork:
     """The scheduled actions, with the intervals of the settings."""
 
@@ -56,8 +92,8 @@ class Clockwork:
         """`rhythm`: intervals of actions by name, None for one that is off everywhere; others have their own."""
         known = tuple(every_action)
         self._triggered = tuple(action for action in known if isinstance(action, Triggered))
-        self._periodic = tuple(action for action in known if isinstance(action, Periodic))
-        self._rhythm = rhythm
+        periodic = tuple(action for action in known if isinstance(action, Periodic))
+        self._scheduled = tuple(_Scheduled.of(action, rhythm) for action in (*self._triggered, *periodic))
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
         """What to store about each action, before its last run is known.
@@ -65,16 +101,16 @@ class Clockwork:
         `defaults` are the properties of the table's catalog, `override` is `amoro table enable|disable`. Raises
         TableRefused("configuration").
         """
-        own = table.facts.properties
-        properties = effective_properties(defaults, own)
+        facts = table.facts
+        properties = effective_properties(defaults, facts.properties)
         config = parse_into(MaintenanceConfig, properties)
         found: dict[str, Looked] = {}
-        for action in (*self._triggered, *self._periodic):
-            consent = self._consent(action, table, properties, enabled, override)
-            every = self.every(action) or timedelta()
-            waits = isinstance(action, Sweeping)
-            found[action.name] = Looked(
-                consent, None, every, config, table.facts.uuid, waits, _digest(action, properties)
+        for one in self._scheduled:
+            refusal = lacking(table, one.action.roles, one.action.name)
+            consent = Consent(False, refusal.message) if refusal else _consent(one, properties, enabled, override)
+            every = one.every or timedelta()
+            found[one.action.name] = Looked(
+                consent, None, every, config, facts.uuid, one.sweeps, one.digest(properties)
             )
         return found
 
@@ -90,48 +126,33 @@ class Clockwork:
                 found[action.name] = replace(looked, verdict=verdict, consent=looked.consent if verdict else off)
         return found
 
-    def every(self, action: Action) -> timedelta | None:
-        """The interval between two runs; None: it is off everywhere."""
-        own = action.every if isinstance(action, Periodic) else timedelta()
-        return self._rhythm.get(action.name, own)
 
-    def consent(
-        self, action: Action, properties: Mapping[str, str], enabled: Enabled, override: bool | None
-    ) -> Consent:
-        """Whether the action is scheduled on a table with those effective properties."""
-        if self.every(action) is None:
-            return Consent(False, f"off everywhere: {action.name}.enabled=false in amoro.yaml")
-        if override is False:
-            return Consent(False, "amoro table disable")
-        if not isinstance(action, Periodic):
-            return Consent(True, "")
-        if forbidden := gc_forbidden(action, properties):
-            return Consent(False, forbidden)
-        if not action.switch:
-            return Consent(True, "always on")
-        if isinstance(action, Clustering) and not enabled.value:
-            return Consent(False, f"the table is only observed, whatever {action.switch} says")
-        if action.switch in properties:
-            said = f"{action.switch}={properties[action.switch]}"
-            return Consent(action.enabled(properties), said)
-        if not enabled.value:
-            return Consent(False, f"the table is only observed, and {action.switch} is not set")
-        is_on = action.enabled(properties)
-        return Consent(is_on, f"{action.switch} is {'true' if is_on else 'false'} by default")
-
-    def _consent(
-        self, action: Action, table: OpenTable, properties: Mapping[str, str], enabled: Enabled, override: bool | None
-    ) -> Consent:
-        refusal = lacking(table, action.roles, action.name)
-        if refusal is not None:
-            return Consent(False, refusal.message)
-        return self.consent(action, properties, enabled, override)
+def _consent(one: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None) -> Consent:
+    """Whether the action is scheduled on a table with those effective properties."""
+    if one.every is None:
+        return Consent(False, f"off everywhere: {one.action.name}.enabled=false in amoro.yaml")
+    if override is False:
+        return Consent(False, "amoro table disable")
+    action = one.periodic
+    if action is None:
+        return Consent(True, "")
+    if action.needs_gc and (forbidden := _gc_forbidden(properties)):
+        return Consent(False, forbidden)
+    if not action.switch:
+        return Consent(True, "always on")
+    if one.orders and not enabled.value:
+        return Consent(False, f"the table is only observed, whatever {action.switch} says")
+    if action.switch in properties:
+        said = f"{action.switch}={properties[action.switch]}"
+        return Consent(action.enabled(properties), said)
+    if not enabled.value:
+        return Consent(False, f"the table is only observed, and {action.switch} is not set")
+    is_on = action.enabled(properties)
+    return Consent(is_on, f"{action.switch} is {'true' if is_on else 'false'} by default")
 
 
-def gc_forbidden(action: Action, properties: Mapping[str, str]) -> str:
-    """Why the table's properties forbid the action, even on request; "" when they don't. Raises TableRefused."""
-    if not (isinstance(action, Periodic) and action.needs_gc):
-        return ""
+def _gc_forbidden(properties: Mapping[str, str]) -> str:
+    """Why the properties forbid actions that delete, even on request; "" when they don't. Raises TableRefused."""
     if GC_KEY in properties and not parse_value(GC_KEY, properties[GC_KEY], boolean):
         return f"{GC_KEY}=false: other tables or tools may need its files and snapshots"
     branching = sorted(key for key in properties if key.startswith(_BRANCHING))
@@ -142,7 +163,8 @@ def gc_forbidden(action: Action, properties: Mapping[str, str]) -> str:
 
 def refuse_forbidden(action: Action, properties: Mapping[str, str], table: str) -> None:
     """Raise TableRefused("gc") for an action that the table's properties forbid."""
-    if forbidden := gc_forbidden(action, properties):
+    needs_gc = isinstance(action, Periodic) and action.needs_gc
+    if needs_gc and (forbidden := _gc_forbidden(properties)):
         raise TableRefused(
             f"{action.name} is forbidden on {table}: {forbidden}",
             reason="gc",
@@ -165,18 +187,6 @@ def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, n
     return _next_run(looked, known, now)
 
 
-def _digest(action: Action, properties: Mapping[str, str]) -> str:
-    """A digest of the set properties that the action uses: eight bytes, as hex.
-
-    An action of another package that names none uses all.
-    """
-    if not isinstance(action, Configured):
-        own = dict(properties)
-    else:
-        own = {one.key: properties[one.key] for one in properties_of(action.configuration) if one.key in properties}
-    return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _next_run(looked: Looked, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
     at = next_run(known.last_at, looked.every, looked.uuid, known.action, now)
     at = at if earliest is None else max(at, earliest)
@@ -196,8 +206,9 @@ def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: 
 
 def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
     """Store when each action is due, or why it is off; a pause ends when its properties have changed."""
+    stored = {one.action: one for one in actions.list_of(db, table_id)}
     for name, looked in looks.items():
-        before = actions.get(db, table_id, name)
+        before = stored.get(name) or ActionRecord(table_id, name)
         known = seen_with(before, looked.properties)
         reason = known.reason
         if not looked.consent.is_given:
@@ -207,4 +218,5 @@ def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
         elif reason.startswith("off: "):
             reason = ""
         known = replace(known, reason=reason, next_at=due_at(db, table_id, looked, known, now))
-        keep_record(db, before, known, now)
+        if known != before:
+            keep_record(db, before, known, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from amoro_core.model.stored import Ended, Removal
 from amoro_core.model.tables import ActionRecord
 from amoro_core.services.known_actions import KnownAction
 from amoro_core.store import actions
+from amoro_core.store.database import Connection
+from amoro_core.transactions.clockwork import Consent, Looked, note
 from amoro_core.transactions.planned import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.services.test_clock import Place, place
@@ -141,6 +144,20 @@ def test_a_change_of_its_properties_ends_the_pause(place: Place, monkeypatch: py
     place.refresh()
     assert record(place, EXPIRY).paused_at is None
     assert is_due(place, EXPIRY)
+
+
+def test_what_a_look_finds_as_it_was_known_is_not_written_again(place: Place) -> None:
+    table_id, now = place.world.table().table_id, place.world.now
+    looks = {NAME: Looked(Consent(True, ""), every=timedelta(days=1), uuid="1", properties="0")}
+
+    def noted(db: Connection) -> int:
+        before = db.raw.total_changes
+        note(db, table_id, looks, now)
+        return db.raw.total_changes - before
+
+    assert [place.world.store.write(noted) for _ in range(2)] == [1, 0]
+    looks[NAME] = replace(looks[NAME], properties="1")
+    assert [place.world.store.write(noted) for _ in range(2)] == [1, 0]
 
 
 def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
