@@ -7,13 +7,15 @@ Neither is used here.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, AvroFileHeader, Block
-from pyiceberg.avro.resolver import resolve_reader
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, Block
+from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -190,23 +192,56 @@ def next_block(decoder: BoundedDecoder, header: AvroFileHeader) -> tuple[int, by
     return records, codec.decompress(content) if codec else content
 
 
+#: The schema that records are stored by and what reads them, by that schema's JSON. Raises ValueError, TypeError.
+Readers = Callable[[str], tuple[Schema, Reader]]
+#: Of each kind of file so many schemas are remembered: all files of a writer's version have the same few.
+_REMEMBERED = 64
+
+
+def readers_of(
+    wanted: Schema,
+    types: dict[int, Callable[..., StructProtocol]],
+    enums: dict[int, Callable[..., Enum]],
+    changed: Callable[[Reader], Reader] = lambda reader: reader,
+) -> Readers:
+    """Makes records of a schema from files of any: what a schema needs is made once. `changed` replaces a reader."""
+
+    @lru_cache(_REMEMBERED)
+    def reader_of(schema: str) -> tuple[Schema, Reader]:
+        stored = avro_schema(json.loads(schema))
+        return stored, changed(resolve_reader(stored, wanted, types, enums))
+
+    return reader_of
+
+
+_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+
+
+def read_header(decoder: BoundedDecoder) -> AvroFileHeader:
+    """The header of an Avro file. Raises ValueError."""
+    header: AvroFileHeader = _HEADER.read(decoder)
+    if header.magic != MAGIC:
+        raise ValueError("it is not an Avro file")
+    return header
+
+
 class BoundedAvroFile(AvroFile[D]):
     """An Avro file: every record is read, or ValueError is raised."""
 
-    __slots__ = ("_blocks", "_records")
+    __slots__ = ("_blocks", "_readers", "_records")
 
     _blocks: BoundedDecoder
     _records: BoundedDecoder
 
+    def __init__(self, source: InputFile, readers: Readers) -> None:
+        super().__init__(source)
+        self._readers = readers
+
     def __enter__(self) -> Self:
         with self.input_file.open() as stream:
             self.decoder = self._blocks = BoundedDecoder(stream.read())
-        self.header = self._read_header()
-        if self.header.magic != MAGIC:
-            raise ValueError("it is not an Avro file")
-        self.schema = avro_schema(json.loads(self.header.meta["avro.schema"]))
-        self.read_schema = self.read_schema or self.schema
-        self.reader = resolve_reader(self.schema, self.read_schema, self.read_types, self.read_enums)
+        self.header = read_header(self._blocks)
+        self.schema, self.reader = self._readers(self.header.meta["avro.schema"])
         return self
 
     def __next__(self) -> D:
@@ -231,16 +266,16 @@ class BoundedAvroFile(AvroFile[D]):
         return records
 
 
-def read_manifest_files(source: InputFile) -> list[ManifestFile]:
-    """The manifests that a manifest list names, each with its first row id. Raises ValueError and what codecs raise."""
-    with BoundedAvroFile[ManifestFile](
-        source,
-        MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
-        read_types={-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
-        read_enums={_CONTENT: ManifestContent},
-    ) as reader:
-        return list(reader)
-
-
 #: Ids of fields of a manifest list.
 _SUMMARY, _CONTENT = 508, 517
+_OF_LISTS = readers_of(
+    MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
+    {-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
+    {_CONTENT: ManifestContent},
+)
+
+
+def read_manifest_files(source: InputFile) -> list[ManifestFile]:
+    """The manifests that a manifest list names, each with its first row id. Raises ValueError and what codecs raise."""
+    with BoundedAvroFile[ManifestFile](source, _OF_LISTS) as reader:
+        return list(reader)

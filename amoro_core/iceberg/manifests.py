@@ -1,14 +1,11 @@
 """Reading manifests and manifest lists, whole or not at all."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from io import BytesIO
-from typing import Any
 
 from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
-from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -21,13 +18,12 @@ from pyiceberg.manifest import (
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import NestedField, StructType
 
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.files.io import is_denied
 from amoro_core.iceberg.avro import DATA_FILE, PARTITION, RECORD_VERSION, data_file_fields
-from amoro_core.iceberg.bounded import BoundedAvroFile, avro_schema, read_manifest_files
+from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files, readers_of
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.row_ids import inherit_row_ids
 from amoro_core.iceberg.saying import said
@@ -35,8 +31,12 @@ from amoro_core.iceberg.saying import said
 #: The indexes of fields in entries, and in their files.
 IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
 FILE_FIELDS = {field.name: at for at, field in enumerate(data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]))}
-_READ_TYPES: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, DATA_FILE: EntryFile}
-_READ_ENUMS: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent}
+_OF_ENTRIES = readers_of(
+    MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION],
+    {-1: ManifestEntry, DATA_FILE: EntryFile},
+    {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent},
+    with_packed_metrics,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +97,16 @@ def _whole(io: FileIO, manifest: ManifestFile) -> InputFile:
 @contextmanager
 def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFile[ManifestEntry]]:
     """The manifest as an Avro file with the metrics of its entries packed. Raises whatever a decoder does."""
-    source, schema = _whole(io, manifest), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
-    with BoundedAvroFile[ManifestEntry](source, schema, _READ_TYPES, _READ_ENUMS) as reader:
-        reader.reader = with_packed_metrics(reader.reader)
+    with BoundedAvroFile[ManifestEntry](_whole(io, manifest), _OF_ENTRIES) as reader:
         yield reader
 
 
-def entry_reader(avro: Mapping[str, Any]) -> Reader:
-    """What reads entries that are stored by that schema, with the metrics packed. Raises ValueError, TypeError."""
-    stored, ours = avro_schema(avro), MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
-    return with_packed_metrics(resolve_reader(stored, ours, _READ_TYPES, _READ_ENUMS))
+def entry_reader(schema: str) -> Reader:
+    """What reads entries that are stored by that schema, in JSON, with the metrics packed.
+
+    Raises ValueError, TypeError.
+    """
+    return _OF_ENTRIES(schema)[1]
 
 
 def stored_fields(record: Reader) -> list[tuple[int, Reader]]:

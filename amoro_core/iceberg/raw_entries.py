@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from pyiceberg.avro.file import MAGIC, META_SCHEMA, AvroFileHeader
+from pyiceberg.avro.file import AvroFileHeader
 from pyiceberg.avro.reader import (
     BinaryReader,
     BooleanReader,
@@ -29,9 +29,16 @@ from pyiceberg.avro.reader import (
     StructReader,
     UUIDReader,
 )
-from pyiceberg.avro.resolver import EnumReader, construct_reader
+from pyiceberg.avro.resolver import EnumReader
 
-from amoro_core.iceberg.bounded import BoundedDecoder, end_of_numbers, end_of_pairs, next_block, number_at
+from amoro_core.iceberg.bounded import (
+    BoundedDecoder,
+    end_of_numbers,
+    end_of_pairs,
+    next_block,
+    number_at,
+    read_header,
+)
 from amoro_core.iceberg.manifests import FILE_FIELDS, IN_ENTRY, entry_reader, stored_fields
 from amoro_core.iceberg.packed import PackedReader
 from amoro_core.live.packing import pack_numbers
@@ -92,13 +99,8 @@ class Span(NamedTuple):
 def opened(data: bytes) -> tuple[AvroFileHeader, Iterator[tuple[int, bytes]]]:
     """The header of an Avro file, and of each block the number of records and their bytes. Raises ValueError."""
     decoder = BoundedDecoder(data)
-    header: AvroFileHeader = _HEADER.read(decoder)
-    if header.magic != MAGIC:
-        raise ValueError("it is not an Avro file")
+    header = read_header(decoder)
     return header, _blocks(decoder, header)
-
-
-_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 
 
 def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[int, bytes]]:
@@ -109,8 +111,7 @@ def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[i
 @lru_cache(64)
 def layout_of(avro_schema: str) -> Layout:
     """The layout of entries of that schema. Raises ValueError for one whose entries are stored in another order."""
-    avro = json.loads(avro_schema)
-    entry = entry_reader(avro)
+    entry = entry_reader(avro_schema)
     fields = stored_fields(entry)
     if [at for at, _ in fields] != [*(IN_ENTRY[name] for name in _ENTRY_FIELDS), IN_ENTRY["data_file"]]:
         raise ValueError("the fields of entries are in another order")
@@ -120,7 +121,7 @@ def layout_of(avro_schema: str) -> Layout:
     own = [_field(reader) for _, reader in fields[:-1]]
     partition = inner[stored.index("partition") - len(own)][1]
     return Layout(
-        avro,
+        json.loads(avro_schema),
         entry,
         tuple(field.is_optional for field in own),
         dict.fromkeys((*_ENTRY_FIELDS, *FILE_FIELDS), -1) | {name: at for at, name in enumerate(stored)},
