@@ -244,6 +244,10 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         from amoro_core.iceberg.hive import GuardedHiveCatalog
 
         return GuardedHiveCatalog(name, **settings)
+    if kind == "sql":
+        from amoro_core.iceberg.sql import RowSqlCatalog
+
+        return RowSqlCatalog(name, **settings)
     # pyiceberg's load_catalog would merge its own configuration of that name, even from the current directory.
     return make(name, settings)
 

@@ -1,14 +1,16 @@
 import json
 import os
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -83,6 +85,28 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path
+
+
+@pytest.mark.parametrize("version", ["v0", "v1"])
+def test_a_table_of_a_sql_catalog_is_loaded_as_pyiceberg_loads_it(tmp_path: Path, version: str) -> None:
+    theirs = make_catalog(tmp_path)
+    made = {name: make_table(theirs, name, SCHEMA) for name in ("ns.t", "ns.u", "ns.inner.t", "other.t")}
+    theirs.close()
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as rows, rows:
+        if version == "v0":
+            rows.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+        else:
+            rows.execute("UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name = 'u'")
+            rows.execute("UPDATE iceberg_tables SET iceberg_type = NULL WHERE table_namespace = 'other'")
+    ours = open_catalog(own(tmp_path))
+
+    for name in made.keys() - ({"ns.u"} if version == "v1" else set()):
+        found, expected = ours.load_table(name), made[name]
+        assert found.name() == expected.name()
+        assert (found.metadata, found.metadata_location) == (expected.metadata, expected.metadata_location)
+    for name in ("ns.gone", "none.t", *(("ns.u",) if version == "v1" else ())):
+        with pytest.raises(NoSuchTableError, match="Table does not exist"):
+            ours.load_table(name)
 
 
 def test_pyiceberg_catalogs_come_from_the_home_directory(own_environment: Path) -> None:
