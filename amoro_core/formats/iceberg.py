@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -153,7 +154,7 @@ class IcebergTable(UpkeptIcebergTable):
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
-    @property
+    @cached_property
     def facts(self) -> TableFacts:
         """Facts about the table from loading it."""
         return table_facts(self._table, self._identifier)

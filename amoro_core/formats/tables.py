@@ -140,9 +140,11 @@ class Tables:
         TableRefused("format") when it exists in none of the catalog's formats, and TableRefused("another-format") when
         a known table turns up in another format.
         """
-        known = self._find_known(identifier)
+        return self.load(self.catalog(identifier.catalog), identifier, self._find_known(identifier))
+
+    def load(self, config: CatalogConfig, identifier: TableIdentifier, known: TableRuntime | None) -> OpenTable:
+        """As `open`, of that catalog, for a caller who has read what is kept about the table; None: nothing."""
         kept = known.format if known else ""
-        config = self.catalog(identifier.catalog)
         with self._hearing(config.name):
             table = self.formats.load(config, identifier, kept)
         facts = table.facts

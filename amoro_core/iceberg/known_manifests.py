@@ -163,10 +163,10 @@ class KnownTables:
 
     def keep(self, table_uuid: str, table: KnownTable) -> None:
         """Keep the table instead of what was known about it, if it is of a size to be kept."""
-        size = table.size_bytes
+        size = table.size_bytes if table.files >= self._least_files else None
         with self._lock:
             self._tables.pop(table_uuid, None)
-            if table.files < self._least_files or size > self._most_bytes:
+            if size is None or size > self._most_bytes:
                 return
             self._tables[table_uuid] = table, size
             while sum(one for _, one in self._tables.values()) > self._most_bytes:

@@ -37,7 +37,7 @@ from amoro_core.iceberg.known_manifests import (
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import ColumnPart, Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
-from amoro_core.live.spelling import Paths
+from amoro_core.live.spelling import FEW, Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import is_local
 
@@ -217,10 +217,19 @@ def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]
 
 
 def _directories(paths: pa.Array) -> list[str]:
+    if len(paths) <= FEW:
+        return list(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in paths.to_pylist()))
     found: list[str] = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
     return found
 
 
 def _odd(paths: pa.Array) -> list[str]:
+    if len(paths) <= FEW:
+        return [path for path in paths.to_pylist() if _is_odd(path)]
     found: list[str] = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
     return found
+
+
+def _is_odd(path: str) -> bool:
+    """As `_ODD` matches it."""
+    return "/" not in path or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path

@@ -168,7 +168,8 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def ids_of(self, paths: Iterable[str]) -> Ids:
         """The indexes of the files with one of the paths, however spelled, in the order of the files."""
-        return np.sort(self.columns.names.find(list(dict.fromkeys(map(normalise, paths))))[0])
+        names = list(dict.fromkeys(map(normalise, paths)))
+        return np.sort(self.columns.names.find(names)[0]) if names else np.empty(0, np.int64)
 
     def manifests_of(self, paths: Iterable[str], deletes: Iterable[DeleteIdentity]) -> frozenset[str] | None:
         """The manifests that hold data files with one of the paths, or one of the deletes; None: it is not known."""
@@ -202,6 +203,8 @@ class LiveFiles(Sequence[ScannedFile]):
     @cached_property
     def applied(self) -> tuple[DeleteFile, ...]:
         """The distinct deletes that apply to any file, sorted by sequence number and path."""
+        if not self.deletes:
+            return ()
         used = set(map(id, self.deletes_of(np.arange(len(self)))))
         return tuple(delete for delete in self.deletes if id(delete) in used)
 

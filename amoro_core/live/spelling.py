@@ -16,6 +16,8 @@ from amoro_core.model.paths import normalise
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
 
+#: So few paths are looked at one by one: a function of Arrow takes as long to begin.
+FEW = 50
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
 _LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
 #: The usual spellings of paths, by what they begin with: two paths in the same one name the same file only if they are
@@ -91,7 +93,7 @@ class Names:
 def numbered(paths: pa.Array) -> Ids:
     """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
     ever otherwise."""
-    way = _way_of(paths)
+    way = None if len(paths) <= FEW else _way_of(paths)
     texts = paths.to_pylist()
     names: Iterable[str] = texts
     if way is None:

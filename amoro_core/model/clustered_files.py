@@ -9,7 +9,7 @@ from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 METADATA_KEY = "amoro.cluster"
 
 _GROUP_ID = re.compile(r"[0-9a-f]{12}")
-_NAME = re.compile(r"-g([0-9a-f]{12})\.[a-z]+$")
+_NAME = re.compile(r"-g([0-9a-f]{12})\.[a-z]+\Z")
 
 
 def group_suffix(group_id: str) -> str:

@@ -143,6 +143,8 @@ def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
 
 def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
     """The equality deletes that apply to any of the files and are not folded into its own position delete."""
+    if not len(ids):
+        return frozenset()
     above = files.carried_through[ids]
     return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
 

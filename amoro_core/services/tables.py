@@ -201,7 +201,7 @@ class TableService:
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        others = self._taken(known, loaded)
+        others = self._store.read(lambda db: self._taken(db, known, loaded.table.facts.uuid))
         selects = beside(others, loaded.selects)
         evaluation = evaluate(
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, kept_in(scan)
@@ -226,7 +226,7 @@ class TableService:
         refusal = self._tables.formats.commits_refused(catalog)
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
-        table = self._tables.open(runtime.identifier)
+        table = self._tables.load(catalog, runtime.identifier, runtime)
         defaults = dict(catalog.properties)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
@@ -236,13 +236,13 @@ class TableService:
 
     def _refuse_twins(self, runtime: TableRuntime, loaded: LoadedTable) -> None:
         """Refuse a table that is known under another name already: it would be optimized twice."""
-        twins = self._store.read(lambda db: tables.list_by_uuid(db, loaded.table.facts.uuid))
-        first = min(twins, key=lambda twin: twin.table_id, default=None)
-        if first is not None and (not runtime.table_id or first.table_id < runtime.table_id):
+        uuid = loaded.table.facts.uuid
+        first = self._store.read(lambda db: tables.first_of_uuid(db, uuid))
+        if first is not None and (not runtime.table_id or first[0] < runtime.table_id):
             raise TableRefused(
-                f"{runtime.identifier} is the same table as {first.identifier} (uuid {loaded.table.facts.uuid})",
+                f"{runtime.identifier} is the same table as {first[1]} (uuid {uuid})",
                 reason="duplicate",
-                hint=f"Use {first.identifier}.",
+                hint=f"Use {first[1]}.",
             )
 
     def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
@@ -269,8 +269,10 @@ class TableService:
             spared = evaluate_totals(facts.snapshot_id, totals, loaded.config, runtime.scanned_at, now, runtime.summary)
             if spared is not None:
                 return Evaluated(spared, runtime.scanned_at)
-        last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
-        scan, others = table.scan(), self._taken(runtime, loaded)
+        scan = table.scan()
+        last, others = self._store.read(
+            lambda db: (partitions.last_optimized(db, runtime.table_id), self._taken(db, runtime, facts.uuid))
+        )
         self._look(runtime, table, scan)
         selects = beside(others, loaded.selects)
         found = evaluate(
@@ -279,12 +281,11 @@ class TableService:
         document = None if found.digest is None else digests.packed(found.digest)
         return Evaluated(told(found, scan, others), now, document)
 
-    def _taken(self, runtime: TableRuntime, loaded: LoadedTable) -> Mapping[str, str]:
+    def _taken(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
         """The files that are in plans which have not ended, each with its process in words."""
-        find, uuid = self._find_action, loaded.table.facts.uuid
-        if find is None or not runtime.table_id:
+        if self._find_action is None or not runtime.table_id:
             return {}
-        return self._store.read(lambda db: taken(db, runtime.table_id, uuid, find)).paths
+        return taken(db, runtime.table_id, uuid, self._find_action).paths
 
     # Keeping
 

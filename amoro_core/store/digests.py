@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from amoro_core.model.digests import FileDigest, KeptDigest, PartitionDigest, SizeHistogram
@@ -11,6 +11,8 @@ from amoro_core.store.rows import from_ms, to_ms
 
 #: Bytes of a digest as it is stored, at most.
 LARGEST = 16_384
+_HISTOGRAMS = ("data", "position_deletes", "equality_deletes")
+_OF_PARTITION = tuple(one.name for one in fields(PartitionDigest))
 #: The statements of the migration, in order.
 DIGESTS = (
     """
@@ -57,7 +59,7 @@ def find(db: Connection, table_id: int) -> KeptDigest | None:
     if row is None:
         return None
     found = json.loads(zlib.decompress(row["document"]))
-    histograms = {name: _histogram(found[name]) for name in ("data", "position_deletes", "equality_deletes")}
+    histograms = {name: _histogram(found[name]) for name in _HISTOGRAMS}
     partitions = tuple(PartitionDigest(*values) for values in found["partitions"])
     total, target = found["partitions_total"], found["target_bytes"]
     digest = FileDigest(row["snapshot_id"], target, **histograms, partitions=partitions, partitions_total=total)
@@ -70,10 +72,19 @@ def forget(db: Connection, table_id: int) -> None:
 
 
 def _packed(digest: FileDigest) -> bytes:
-    known = asdict(digest)
-    # By position, in the order of the fields: names would be most of it.
-    known["partitions"] = [list(one.values()) for one in known["partitions"]]
+    known = {
+        "snapshot_id": digest.snapshot_id,
+        "target_bytes": digest.target_bytes,
+        **{name: _by_name(getattr(digest, name)) for name in _HISTOGRAMS},
+        # By position, in the order of the fields: names would be most of it.
+        "partitions": [[getattr(one, name) for name in _OF_PARTITION] for one in digest.partitions],
+        "partitions_total": digest.partitions_total,
+    }
     return zlib.compress(json.dumps(known, separators=(",", ":")).encode())
+
+
+def _by_name(histogram: SizeHistogram) -> dict[str, tuple[int, ...]]:
+    return {"files": histogram.files, "sizes": histogram.sizes}
 
 
 def _histogram(found: dict[str, Any]) -> SizeHistogram:

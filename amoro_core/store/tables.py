@@ -71,7 +71,10 @@ _SELECT = (
 )
 _BY_ID = f"{_SELECT} AND table_id = :table_id"
 _BY_NAME = f"{_SELECT} AND catalog_name = :catalog AND namespace_json = :namespace AND table_name = :name"
-_BY_UUID = f"{_SELECT} AND table_uuid = :uuid ORDER BY table_id"
+_FIRST_OF_UUID = (
+    "SELECT table_id, catalog_name, namespace_json, table_name FROM table_runtime "
+    "JOIN table_identifier USING (table_id) WHERE table_uuid = :uuid ORDER BY table_id LIMIT 1"
+)
 _DUE = (
     "SELECT table_id, catalog_name FROM table_runtime JOIN table_identifier USING (table_id) "
     "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= :now_ms ORDER BY refresh_at_ms, table_id"
@@ -250,9 +253,10 @@ def count(db: Connection) -> int:
     return int(db.select("SELECT count(*) AS known FROM table_identifier")[0]["known"])
 
 
-def list_by_uuid(db: Connection, table_uuid: str) -> list[TableRuntime]:
-    """Every name under which the table is known, the first one first. More than one: two catalogs share a table."""
-    return [_from_row(row) for row in db.select(_BY_UUID, {"uuid": table_uuid})]
+def first_of_uuid(db: Connection, table_uuid: str) -> tuple[int, TableIdentifier] | None:
+    """The id and the name under which the table was known first; another one that shares it has a greater id."""
+    row = db.select_one(_FIRST_OF_UUID, {"uuid": table_uuid})
+    return None if row is None else (row["table_id"], _name_of(row))
 
 
 def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from amoro_core.live.columns import Numbers
 from amoro_core.live.files import LiveFiles
-from amoro_core.live.spelling import Paths
+from amoro_core.live.spelling import FEW, Paths
 from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout
 from amoro_core.model.files import DataFile
@@ -42,9 +42,12 @@ def clustered_at(path: str) -> datetime | None:
 
 def group_ids(paths: pa.ChunkedArray | pa.Array) -> GroupIds:
     """For each path the id of its group, or None."""
+    ids = np.empty(len(paths), np.object_)
+    if len(paths) <= FEW:
+        ids[:] = [group_of(path) for path in paths.to_pylist()]
+        return ids
     found = pc.struct_field(pc.extract_regex(paths, _GROUP), "group")
     array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    ids = np.empty(len(array), np.object_)
     ids[:] = array.to_pylist()
     return ids
 

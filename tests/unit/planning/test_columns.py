@@ -6,12 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from amoro_core.live import matching as in_columns
 from amoro_core.live.columns import Gathering
 from amoro_core.live.files import LiveFiles
 from amoro_core.live.packing import PackedMap, PackedMetrics, pack_map, pack_metrics, read_bytes, read_number
+from amoro_core.live.spelling import FEW, numbered
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
@@ -184,6 +186,16 @@ def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
 
     assert [ids.tolist() for ids in names.find([normalise(path)])] == [[0], [0]]
     assert [ids.tolist() for ids in names.find(["s3://b/k", f"{normalise(path)}x"])] == [[], []]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    ["/", "file:/", "file:///", "FILE:/", "//", "/./", "s3://b/", "s3a://b/", "S3N://b/", "gcs://b/", "hdfs:///", ""],
+)
+@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
+def test_a_path_has_the_number_of_its_name_among_few_and_among_many(begin: str, count: int) -> None:
+    paths = [f"{begin}t/{at}" for at in range(count)]
+    assert numbered(pa.array(paths)).tolist() == [hash(normalise(path)) for path in paths]
 
 
 def test_bytes_times_rows_may_have_more_than_64_bits() -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.live.spelling import FEW
 from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import DeleteFile, DeleteKind, FileFormat
@@ -278,6 +279,14 @@ def test_group_ids_are_told_by_names_alone() -> None:
     assert {clustered_at(path) for path in table.files} == {START}
     assert clustered_at("/t/data/part-g0123456789ab.parquet") is None
     assert clustered_at("/t/data/0198c0de-0000-7000-8000-000000000001-1-1-x.parquet") is None
+
+
+def test_group_ids_are_the_same_for_few_paths_and_for_many() -> None:
+    ends = ("", ".parquet", ".PARQUET", ".parquet\n", "./x", "\n.orc", ".par-quet")
+    hexes = ("0123456789ab", "0123456789AB", "0123456789a", "00123456789ab")
+    paths = [f"{start}-g{one}{end}" for start in ("", "s3://b/\nä") for one in hexes for end in ends]
+    assert len(paths) > FEW
+    assert group_ids(pa.array(paths)).tolist() == [group_ids(pa.array([path]))[0] for path in paths]
 
 
 # When it is due
