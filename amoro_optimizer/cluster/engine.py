@@ -25,7 +25,7 @@ from amoro_optimizer.cluster.values import Positions
 from amoro_optimizer.cluster.writing import RangeWriter
 from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, live_count, masks_ahead, refuse_unfit
 from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
+from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
 from amoro_optimizer.rewrite.outputs import Labels, Outputs
 from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
 
@@ -64,6 +64,7 @@ def cluster(
         raise CheckFailed("the files of a group are all written anew; none is converted")
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
     memory_bytes = budget(memory_limit_bytes)
+    reuse_freed()
     run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:

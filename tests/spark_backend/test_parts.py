@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing, OptimizerError
@@ -80,6 +81,20 @@ def test_what_a_part_makes_comes_out_and_what_it_took_is_known(
     assert run(do) == [1, 2]
     (told,) = job[1].facts("split").values()
     assert (set(job[1].facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
+
+
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(
+    run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        run(lambda part: iter(()))
+        assert pa.default_memory_pool().backend_name == "jemalloc"
+    finally:
+        pa.set_memory_pool(before)
 
 
 def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(

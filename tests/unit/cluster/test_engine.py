@@ -330,6 +330,19 @@ def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
         assert met < 0.22  # ideal 1/8
 
 
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of them an optimizer executes first."""
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        run(group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1)))
+        assert pa.default_memory_pool().backend_name == "jemalloc"
+    finally:
+        pa.set_memory_pool(before)
+
+
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
