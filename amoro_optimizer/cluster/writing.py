@@ -9,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_optimizer.cluster.cuts import Cuts, keyed_points
+from amoro_optimizer.cluster.ordering import ordered
 from amoro_optimizer.cluster.points import Points
 from amoro_optimizer.cluster.ranges import MOST_RANGES, Ranges
 from amoro_optimizer.cluster.sample import Sample, place_hashes, sample_rows
-from amoro_optimizer.cluster.values import Counts, Part, sort_rows, taken
 from amoro_optimizer.rewrite.memory import give_back
 
 #: Of what a range may take ranges that are split are to have so much, in hundredths: samples are not exact.
 _FILLED = 60
 _LEAST_SHARE = 4096
-#: What is written at once.
-_WRITTEN_BYTES = 8 << 20
-_MOST_ROWS = 1 << 16
 
 
 class Sink(Protocol):
@@ -117,24 +114,12 @@ class RangeWriter:
     def _write_held(self, held: list[pa.RecordBatch]) -> None:
         if not held:
             return
-        rows = _joined(held)
-        keys = self._cuts.tagged_keys(rows)
-        order = _sorted(keys, self._cuts.descending)
-        starts = _starts(keys, order, self._cuts.outputs)
-        del keys
-        rows = self._cuts.untagged(rows)
-        size = max(1, min(_MOST_ROWS, _WRITTEN_BYTES * rows.num_rows // max(1, rows.nbytes)))
-        start = 0
-        for number, end in enumerate((*starts, rows.num_rows)):
-            if end > start and number != self._output:
+        for number, rows in ordered(held, self._cuts, self._checkpoint):
+            if number != self._output:
                 self._sink.finish_file()
                 self._output = number
-            for first in range(start, end, size):
-                self._checkpoint()
-                taken_rows = rows.take(pa.array(order[first : min(first + size, end)]))
-                self._sink.write(taken_rows)
-                self._on_rows(taken_rows.num_rows)
-            start = end
+            self._sink.write(rows)
+            self._on_rows(rows.num_rows)
 
 
 def collected(
@@ -158,40 +143,3 @@ def _drained(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iter
     while held:
         yield held.pop()
     yield from rest
-
-
-def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batches as one, made column by column so that never all is there twice; `held` is empty then."""
-    schema = held[0].schema
-    if len(held) == 1:
-        return held.pop()
-    columns = [list(column) for column in zip(*(batch.columns for batch in held), strict=True)]
-    held.clear()
-    arrays = []
-    for column in reversed(columns):
-        arrays.append(pa.concat_arrays(column))
-        column.clear()
-    return pa.RecordBatch.from_arrays(arrays[::-1], schema=schema)
-
-
-def _sorted(keys: list[Part], descending: tuple[bool, ...]) -> Counts:
-    """The rows in order: by their keys, equal ones by their places."""
-    places = np.asarray(keys[-1])
-    if (places[1:] > places[:-1]).all():  # as they come: the sort keeps that
-        return sort_rows(keys[:-1], descending)
-    by_place = np.argsort(places)
-    return by_place[sort_rows([taken(part, by_place) for part in keys[:-1]], descending)]
-
-
-def _starts(keys: list[Part], order: Counts, points: Points) -> list[int]:
-    """For each point the first of the ordered rows that is not below it, found by halving for all points at once."""
-    count, rows = len(points), len(order)
-    low, high = np.zeros(count, np.int64), np.full(count, rows, np.int64)
-    wanted = np.arange(1, count + 1)
-    while (low < high).any():
-        middle = np.minimum((low + high) // 2, rows - 1)
-        reached = points.count_up_to([taken(part, order[middle]) for part in keys]) >= wanted
-        is_open = low < high
-        high = np.where(is_open & reached, middle, high)
-        low = np.where(is_open & ~reached, middle + 1, low)
-    return [int(one) for one in low]

@@ -67,9 +67,10 @@ PARTS: Mapping[str, Part] = {
     "clustering": Part(
         "what puts rows in order and plans groups",
         "The modules: the order of rows, ranks, curves, samples and cut points (`amoro_optimizer.cluster`: `order`, "
-        "`buckets`,\n`points`, `curves`, `sample`, `cuts`, `writing`); depth, groups that are kept and plans "
-        "(`planning.clustering`: `depth`,\n`grouping`, `kept`, `layouts`, `partition`, `pieces`, `planner`); names and "
-        "footers of clustered files\n(`model.clustered_files`). The tests: those of `tests/mutants/parts.py`.",
+        "`buckets`,\n`points`, `curves`, `sample`, `cuts`, `ordering`, `writing`); depth, groups that are kept and "
+        "plans (`planning.clustering`: `depth`,\n`grouping`, `kept`, `layouts`, `partition`, `pieces`, `planner`); "
+        "names and footers of clustered files\n(`model.clustered_files`). The tests: those of "
+        "`tests/mutants/parts.py`.",
         Path("docs/mutants-of-clustering.md"),
         ("amoro_core", "amoro_optimizer"),
         (
@@ -78,6 +79,7 @@ PARTS: Mapping[str, Part] = {
             "amoro_optimizer/cluster/cuts.py",
             "amoro_optimizer/cluster/curves.py",
             "amoro_optimizer/cluster/order.py",
+            "amoro_optimizer/cluster/ordering.py",
             "amoro_optimizer/cluster/sample.py",
             "amoro_optimizer/cluster/writing.py",
             "amoro_core/planning/clustering/depth.py",
