@@ -202,7 +202,7 @@ def _coordinates(column: Sequence[Part], ranks: Points) -> Coordinates:
     highest = len(ranks)
     if not highest:
         return np.zeros(len(column[0]), np.uint16)
-    return (ranks.count_up_to(column) * _HIGHEST // highest).astype(np.uint16)
+    return (np.arange(highest + 1) * _HIGHEST // highest).astype(np.uint16)[ranks.count_up_to(column)]
 
 
 def _key_descending(order: Order) -> tuple[bool, ...]:

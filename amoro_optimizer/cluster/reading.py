@@ -66,4 +66,7 @@ def sample_rows_of(
 ) -> None:
     """Add live rows of a file, in the columns of the order, to the sample."""
     hashes = row_hashes(run.work.rewritten[number].data.path, positions, seed)
-    sample.add(hashes, places_of(number, positions), flat(order.parts(batch)))
+    rows = sample.wanted(hashes)
+    if len(rows):  # what orders the others is not asked for
+        chosen = batch.take(pa.array(rows))
+        sample.add(hashes[rows], places_of(number, positions[rows]), flat(order.parts(chosen)))

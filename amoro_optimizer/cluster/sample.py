@@ -62,9 +62,13 @@ class Sample:
         self._kept_bytes = 0
         self._limit = np.uint64(2**64 - 1)  # of the first row that was left out
 
+    def wanted(self, hashes: Words) -> npt.NDArray[np.int64]:
+        """Which of the rows that are chosen by these may be in the sample."""
+        return np.flatnonzero(hashes <= self._limit)
+
     def add(self, hashes: Words, places: Words, parts: Sequence[Part]) -> None:
         """Rows: what each is chosen by, its place, which no other has, and its parts."""
-        chosen = np.flatnonzero(hashes <= self._limit)
+        chosen = self.wanted(hashes)
         if len(chosen):
             columns = [hashes[chosen], places[chosen], *(taken(part, chosen) for part in parts)]
             self.join(_table(columns))

@@ -89,6 +89,13 @@ def test_a_row_that_did_not_fit_ends_the_sample_of_the_other_parts_too() -> None
         assert found.column("hash").to_pylist() == kept
 
 
+def test_rows_that_can_not_be_in_the_sample_are_not_wanted() -> None:
+    sample = Sample(2)
+    numbers = np.arange(1, 6, dtype=np.uint64)
+    sample.add(numbers, numbers, [numbers])
+    assert sample.wanted(np.array([9, 3, 1, 4], np.uint64)).tolist() == [1, 2]
+
+
 def test_rows_are_sampled_by_file_position_and_seed() -> None:
     positions = np.arange(1000)
     found = {row_hashes(path, positions, seed).tobytes() for path in ("a", "b") for seed in (1, 2)}
