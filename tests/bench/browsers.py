@@ -4,6 +4,9 @@ Rounds with and without browsers take turns. Two optimizers of four threads are 
 they are handed depends on the coordinator alone, which is a process of its own. Of the browsers five are Chromium and
 the others streams that fetch the content of their page at each hint, as its script does. Prints for each round how many
 tasks were scheduled, the 99th percentile of their calls, and how much of a core the coordinator took.
+
+Coordinator, optimizers and browsers are processes of their own, so that none waits for the other's Python. Browsers are
+other people's machines in life: here they get of the cores what the coordinator and the optimizers leave.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Any
 
 import grpc
 
+from amoro_core.launcher import SWITCH_INTERVAL_S
 from amoro_core.model.processes import CatalogConfig, TaskId
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol import rewrite_pb2 as rewrite
@@ -55,6 +59,7 @@ PAGES = {
 }
 _TASKS = 20_000
 _WARM_S = 5.0
+_LAST = 19  # nice
 
 
 def main() -> None:
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="rounds with and without")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--optimize", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--browse", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     if given.serve:
@@ -70,6 +76,9 @@ def main() -> None:
         return
     if given.optimize:
         _optimize(*given.optimize)
+        return
+    if given.browse:
+        _browse(int(given.browse[0]), given.browse[1])
         return
     with tempfile.TemporaryDirectory(prefix="amoro-browsers-") as directory:
         os.environ.update(HOME=directory, PYICEBERG_HOME=directory)
@@ -121,6 +130,7 @@ def _prepare(directory: Path) -> None:
 
 
 def _serve(directory: Path) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as `amoro up` does
     with serving(directory / "home") as served:
         coordinator = served.coordinator
         told = (coordinator.address, served.port, served.admin, coordinator.enrolment_token.reveal())
@@ -237,19 +247,21 @@ class Open:
         self._fetching = threading.Lock()
         self._hinted = 0
         self._planned: threading.Timer | None = None
+        self._timers: list[threading.Timer] = []  # of fetches that have not ended
 
     def plan(self, revision: int) -> None:
         with self._lock:
             self._hinted = max(self._hinted, revision)
             if self._planned is None:
                 self._planned = threading.Timer(random.random() * 0.3, self._refresh)
+                self._timers = [*(timer for timer in self._timers if timer.is_alive()), self._planned]
                 self._planned.start()
 
     def leave(self) -> None:
         with self._lock:
-            planned = self._planned
-        if planned is not None:
-            planned.join()
+            timers = self._timers
+        for timer in timers:
+            timer.join()
 
     def _refresh(self) -> None:
         with self._lock:
@@ -258,11 +270,63 @@ class Open:
             self._fetch(hinted)
 
 
-class Browsers:
-    """Fifty of them, from `open` to `close`."""
+def _browse(port: int, token: str) -> None:
+    """Fifty browsers until nothing more comes in; then tells what the streams had."""
+    os.nice(_LAST)
+    over = threading.Event()
+    with started() as browser:
+        seats = [Seat.of(browser, f"http://127.0.0.1:{port}", token) for _ in range(REAL)]
+        for seat, path in zip(seats, PAGES, strict=True):
+            seat.look(path)
+        _give_way(os.getpid())
+        streams = Streams(port, token)
+        streams.play()
+        print("open", flush=True)
+        threading.Thread(target=_wait, args=(over,)).start()
+        while not over.is_set():
+            seats[0].page.wait_for_timeout(100)  # their events
+        streams.close()
+        for seat in seats:
+            assert seat.wrong == [], seat.wrong
+    print(f"{streams.hints} hints and {streams.fetched} fetches of {PLAYED} streams", flush=True)
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+
+def _wait(over: threading.Event) -> None:
+    sys.stdin.read()
+    over.set()
+
+
+def _give_way(process: int) -> None:
+    """It and those that it has started come after all others. Sessions share the cores among them, so nice is not
+    enough: Chromium has a session of its own."""
+    with suppress(FileNotFoundError):  # a kernel that does not group by session, or a process that has ended
+        Path(f"/proc/{process}/autogroup").write_text(str(_LAST))
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with suppress(FileNotFoundError):
+            for child in (thread / "children").read_text().split():
+                _give_way(int(child))
+
+
+@contextmanager
+def _browsing(place: Place) -> Iterator[None]:
+    """Fifty browsers in processes of their own, which are open during the block."""
+    command = [sys.executable, "-m", "tests.bench.browsers", "--browse", str(place.port), place.admin]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield
+        told, _ = process.communicate("", timeout=300)
+        assert process.returncode == 0
+        print(f"    {told.strip()}", flush=True)
+
+
+class Streams:
+    """Those of the browsers that are played, from `play` to `close`."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self.port = port
+        self.token = token
         self.fetched = 0
         self.hints = 0
         self._over = threading.Event()
@@ -271,7 +335,7 @@ class Browsers:
         self._threads: list[threading.Thread] = []
 
     def play(self) -> None:
-        """Open those that are played."""
+        """Open them."""
         paths = itertools.islice(itertools.cycle(PAGES.items()), PLAYED)
         self._threads = [threading.Thread(target=self._look, args=one, daemon=True) for one in paths]
         for thread in self._threads:
@@ -280,17 +344,17 @@ class Browsers:
     def close(self) -> None:
         self._over.set()
         for stream in self._streams:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, AttributeError):
                 stream.fp.raw._sock.shutdown(2)  # what waits for its next hint ends
         for thread in self._threads:
             thread.join(10)
 
     def _look(self, path: str, topics: str) -> None:
-        headers = {"Authorization": f"Bearer {self.place.admin}"}
-        with closing(HTTPConnection("127.0.0.1", self.place.port, timeout=60)) as own:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=60)) as own:
             self._fetch(own, path, headers)
             page = Open(lambda hinted: self._fetch(own, path, {**headers, "Amoro-Fragment": "1", "Amoro-Hint": hinted}))
-            stream = HTTPConnection("127.0.0.1", self.place.port, timeout=60)
+            stream = HTTPConnection("127.0.0.1", self.port, timeout=60)
             with closing(stream), suppress(OSError, ValueError, AttributeError):
                 stream.request("GET", f"/events/stream?topics={topics}&since=0", headers=headers)
                 answer = stream.getresponse()
@@ -325,33 +389,21 @@ class Round:
 
 def _measure(place: Place, seconds: float, pairs: int) -> None:
     alone, beside = [], []
-    with _optimizing(place) as ask, started() as browser:
+    with _optimizing(place) as ask:
         for number in range(pairs):
             alone.append(_round(place, ask, seconds))
-            browsers = Browsers(place)
-            seats = [Seat.of(browser, f"http://127.0.0.1:{place.port}", place.admin) for _ in range(REAL)]
-            for seat, path in zip(seats, PAGES, strict=True):
-                seat.look(path)
-            browsers.play()
-            pump = lambda wait_s: seats[0].page.wait_for_timeout(wait_s * 1000)  # noqa: E731, B023 - their events
-            beside.append(_round(place, ask, seconds, pump))
-            browsers.close()
-            for seat in seats:
-                assert seat.wrong == [], seat.wrong
-                seat.close()
+            with _browsing(place):
+                beside.append(_round(place, ask, seconds))
             _tell(f"pair {number + 1}", alone[-1], beside[-1])
-            print(f"    {browsers.hints} hints and {browsers.fetched} fetches of {PLAYED} streams", flush=True)
     _tell("medians", _median(alone), _median(beside))
     print(f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
 
 
-def _round(
-    place: Place, ask: Callable[[], tuple[int, float]], seconds: float, wait: Callable[[float], object] = time.sleep
-) -> Round:
-    wait(_WARM_S)
+def _round(place: Place, ask: Callable[[], tuple[int, float]], seconds: float) -> Round:
+    time.sleep(_WARM_S)
     ask()
     cpu, began = place.cpu(), time.monotonic()
-    wait(seconds)
+    time.sleep(seconds)
     wall, spent = time.monotonic() - began, place.cpu() - cpu
     handed, p99_ms = ask()
     return Round(handed / wall, p99_ms, spent / wall)
