@@ -1,5 +1,6 @@
 """Optimizer groups: their optimizers and tables, how threads are shared, and which table is planned next."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.texts import NAMES, is_name
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
 from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
-from amoro_core.store import groups, optimizers, tables
+from amoro_core.store import groups, optimizers, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.pending import Waits, count_threads, pending_of, recent_holds, runs_of
 
@@ -56,7 +57,7 @@ class GroupView:
     threads: int
     tables: int
     running_tasks: int
-    uses: tuple[GroupUse, ...]  # of tables that used it in the last hour, the most first
+    uses: tuple[GroupUse, ...] = ()  # of tables that used it in the last hour, the most first; lists have none
 
 
 class GroupService:
@@ -96,23 +97,28 @@ class GroupService:
         return self.get(group.name)
 
     def get(self, name: str) -> GroupView:
-        """Raises GroupNotFound."""
-        return self._store.read(lambda db: _views(db, (groups.get(db, name),), self._clock()))[0]
+        """The group with its uses. Raises GroupNotFound."""
+
+        def read(db: Connection) -> GroupView:
+            (view,) = _views(db, (groups.get(db, name),))
+            return replace(view, uses=_uses(db, view, self._clock()))
+
+        return self._store.read(read)
 
     def find(self, name: str) -> ResourceGroup:
         """The group alone, without its use. Raises GroupNotFound."""
         return self._store.read(lambda db: groups.get(db, name))
 
     def list_groups(self) -> list[GroupView]:
-        """All groups, sorted by name."""
-        return self._store.read(lambda db: _views(db, groups.list_groups(db), self._clock()))
+        """All groups without their uses, sorted by name."""
+        return self._store.read(lambda db: _views(db, groups.list_groups(db)))
 
     def page(self, after: str, limit: int) -> Page[GroupView]:
-        """At most `limit` groups after a name, sorted by name."""
+        """At most `limit` groups after a name without their uses, sorted by name."""
 
         def read(db: Connection) -> Page[GroupView]:
             page = cut(groups.list_page(db, after, limit + 1), limit, groups.count(db), lambda group: group.name)
-            return Page(tuple(_views(db, page.items, self._clock())), page.total, page.next)
+            return Page(tuple(_views(db, page.items)), page.total, page.next)
 
         return self._store.read(read)
 
@@ -171,28 +177,33 @@ class GroupService:
             return order_pending(waiting, self._policies[DEFAULT_POLICY], self._clock())
 
 
-def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
-    threads, recent = count_threads(db), recent_holds(db, now)
-    registered = [optimizer.group for optimizer in optimizers.list_optimizers(db)]
-    named = tables.count_by_group(db)
-    held = [hold for hold in recent if hold.until is None]
-    runs = runs_of(recent)
-    used_tables = {table_id for _, table_id in runs}
-    names, quotas = tables.names(db, used_tables), tables.quotas(db, used_tables)
-    views = []
-    for group in wanted:
-        total = threads.get(group.name, 0)
-        running = [hold.table_id for hold in held if hold.group == group.name]
-        uses = [
-            _use(table_id, names[table_id], quotas[table_id], used, running.count(table_id), total, now)
-            for (name, table_id), used in runs.items()
-            if name == group.name and table_id in names
-        ]
-        ordered = tuple(sorted(uses, key=lambda use: (-use.occupation, use.table)))
-        views.append(
-            GroupView(group, registered.count(group.name), total, named.get(group.name, 0), len(running), ordered)
+def _views(db: Connection, wanted: Iterable[ResourceGroup]) -> list[GroupView]:
+    """The groups without their uses: for these everything that ended in the last hour is read."""
+    threads, running, named = count_threads(db), tasks.count_held(db), tables.count_by_group(db)
+    registered = Counter(optimizer.group for optimizer in optimizers.list_optimizers(db))
+    return [
+        GroupView(
+            group,
+            registered[group.name],
+            threads.get(group.name, 0),
+            named.get(group.name, 0),
+            running.get(group.name, 0),
         )
-    return views
+        for group in wanted
+    ]
+
+
+def _uses(db: Connection, view: GroupView, now: datetime) -> tuple[GroupUse, ...]:
+    recent = [hold for hold in recent_holds(db, now) if hold.group == view.group.name]
+    running = Counter(hold.table_id for hold in recent if hold.until is None)
+    runs = {table_id: used for (_, table_id), used in runs_of(recent).items()}
+    names, quotas = tables.names(db, runs), tables.quotas(db, runs)
+    uses = [
+        _use(table_id, names[table_id], quotas[table_id], used, running[table_id], view.threads, now)
+        for table_id, used in runs.items()
+        if table_id in names
+    ]
+    return tuple(sorted(uses, key=lambda use: (-use.occupation, use.table)))
 
 
 def _use(

@@ -32,7 +32,7 @@ from amoro_core.store import (
     resources,
     snapshot_leases,
     tables,
-    tasks,
+    task_sums,
 )
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.opening import current_epoch
@@ -201,7 +201,7 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
         found[metrics.PAUSED, (action,)] = number
     found[metrics.TRASH, ()] = sum(batch.bytes for batch in condemned.list_facts(db))
     found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
-    for (group, status), number in tasks.count_open(db).items():
+    for (group, status), number in task_sums.count_open(db).items():
         found[metrics.TASKS, (group, status.value)] += number
     for optimizer in optimizers.list_optimizers(db):
         found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1

@@ -17,7 +17,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.table_lists import TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import TableIdentifier, TableRuntime, parse_table
-from amoro_core.store import events, processes, table_listing, tables, tasks
+from amoro_core.store import events, processes, table_listing, tables, task_sums, tasks
 from amoro_core.store.database import Connection, Store
 
 PROCESSES = 100
@@ -149,7 +149,7 @@ class OverviewService:
 
     def waiting_kinds(self, process_id: str) -> list[str]:
         """The kinds of work of the process's tasks that wait for an optimizer."""
-        return self._store.read(lambda db: tasks.list_kinds(db, process_id))
+        return self._store.read(lambda db: task_sums.list_kinds(db, process_id))
 
     def largest_cluster(self, process_id: str) -> tuple[int, int] | None:
         """Number and bytes of the largest group of files that waits to be put in order; None: none waits."""
@@ -164,7 +164,7 @@ class OverviewService:
         return self._store.read(lambda db: processes.list_active_on(db, table_ids))
 
 
-def figures_of(held: Iterable[OptimizingTask], sums: Iterable[tasks.TaskSum], progress: Progress) -> TaskFigures:
+def figures_of(held: Iterable[OptimizingTask], sums: Iterable[task_sums.TaskSum], progress: Progress) -> TaskFigures:
     """The figures of one process: sums over its tasks, and those that optimizers hold now."""
     sums, held = tuple(sums), tuple(held)
     by_status = dict.fromkeys(TaskStatus, 0)
@@ -186,9 +186,9 @@ def figures_of(held: Iterable[OptimizingTask], sums: Iterable[tasks.TaskSum], pr
 def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress) -> list[ProcessSummary]:
     ids = [process.process_id for process in found]
     names = tables.names(db, {process.table_id for process in found})
-    sums: dict[str, list[tasks.TaskSum]] = {process_id: [] for process_id in ids}
+    sums: dict[str, list[task_sums.TaskSum]] = {process_id: [] for process_id in ids}
     held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
-    for item in tasks.sum_up(db, ids):
+    for item in task_sums.sum_up(db, ids):
         sums[item.process_id].append(item)
     for task in tasks.list_held_of(db, ids):
         held[task.task_id.process_id].append(task)

@@ -19,7 +19,7 @@ from amoro_core.model.series import (
     fitting,
 )
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.store import groups, optimizers, processes, series, tables, tasks
+from amoro_core.store import groups, optimizers, processes, series, tables, task_sums
 from amoro_core.store.database import Connection, Store
 
 #: Points of one answer.
@@ -136,8 +136,8 @@ def _of_groups(db: Connection, now: datetime) -> list[Sample]:
     threads = {group.name: 0 for group in groups.list_groups(db)}
     for optimizer in optimizers.list_optimizers(db):
         threads[optimizer.group] = threads.get(optimizer.group, 0) + optimizer.threads
-    counts = tasks.count_open(db)
-    waiting = tasks.oldest_waiting(db)
+    counts = task_sums.count_open(db)
+    waiting = task_sums.oldest_waiting(db)
     queued = {group: counts.get((group, TaskStatus.PLANNED), 0) for group in threads}
     # Those at work come first, where there are more than are kept.
     order = sorted(threads, key=lambda name: (not (threads[name] or queued[name]), name))

@@ -102,31 +102,6 @@ def list_page(
     return [_from_row(row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSum:
-    """The tasks of one process in one status, for one group."""
-
-    process_id: str
-    group: str
-    status: TaskStatus
-    tasks: int
-    input_bytes: int
-
-
-def sum_up(db: Connection, process_ids: Iterable[str]) -> list[TaskSum]:
-    """How many tasks these processes have, and their input, by process, status and group."""
-    rows = db.select(
-        "SELECT process_id, group_name, status, count(*) AS tasks, sum(input_bytes) AS bytes FROM task_runtime "
-        "WHERE process_id IN (SELECT value FROM json_each(:processes)) "
-        "GROUP BY process_id, status, group_name ORDER BY process_id, status, group_name",
-        {"processes": to_json(sorted(process_ids))},
-    )
-    return [
-        TaskSum(row["process_id"], row["group_name"], TaskStatus(row["status"]), int(row["tasks"]), int(row["bytes"]))
-        for row in rows
-    ]
-
-
 def list_held_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingTask]:
     """Scheduled and acked tasks of these processes, by process and number."""
     rows = db.select(
@@ -156,6 +131,14 @@ def list_held(db: Connection, optimizer_id: str | None = None) -> list[Optimizin
             f"SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id {_IN_ORDER}", {"optimizer_id": optimizer_id}
         )
     return [_from_row(row) for row in rows]
+
+
+def count_held(db: Connection) -> dict[str, int]:
+    """How many tasks optimizers hold, by group."""
+    rows = db.select(
+        "SELECT group_name, count(*) AS tasks FROM task_runtime WHERE optimizer_id IS NOT NULL GROUP BY group_name"
+    )
+    return {row["group_name"]: int(row["tasks"]) for row in rows}
 
 
 def list_ended_since(db: Connection, since: datetime) -> list[OptimizingTask]:
@@ -192,36 +175,6 @@ def list_holds(db: Connection, since: datetime) -> list[TaskHold]:
     ]
 
 
-def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
-    """How many tasks of active processes wait or are held, by group and status."""
-    rows = db.select(
-        "SELECT group_name, status, count(*) AS tasks FROM task_runtime WHERE process_id IN (SELECT process_id "
-        "FROM table_process WHERE finished_at_ms IS NULL AND status <> 'requested') "
-        "AND status IN ('planned', 'scheduled', 'acked') GROUP BY group_name, status",
-    )
-    return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}
-
-
-def oldest_waiting(db: Connection) -> dict[str, datetime]:
-    """When the oldest process with planned tasks was created, by the group that they wait for."""
-    rows = db.select(
-        "SELECT group_name, min(created_at_ms) AS since FROM table_process JOIN task_runtime USING (process_id) "
-        "WHERE table_process.finished_at_ms IS NULL AND table_process.status <> 'requested' "
-        "AND task_runtime.status = 'planned' GROUP BY group_name"
-    )
-    return {row["group_name"]: from_ms(row["since"]) for row in rows}
-
-
-def count_by_status(db: Connection, process_id: str) -> dict[TaskStatus, int]:
-    """How many tasks of the process are in each status; every status is named."""
-    rows = db.select(
-        "SELECT status, count(*) AS tasks FROM task_runtime WHERE process_id = :process_id GROUP BY status",
-        {"process_id": process_id},
-    )
-    counted = {row["status"]: int(row["tasks"]) for row in rows}
-    return {status: counted.get(status.value, 0) for status in TaskStatus}
-
-
 def read_input(db: Connection, task_id: TaskId) -> bytes:
     """The input as it was planned. Raises TaskNotFound."""
     return bytes(_payload(db, task_id, "input")["input"])
@@ -247,16 +200,6 @@ def remove_all(db: Connection, process_id: str) -> None:
     of_process = {"process_id": process_id}
     db.execute("DELETE FROM task_payload WHERE process_id = :process_id", of_process)
     db.execute("DELETE FROM task_runtime WHERE process_id = :process_id", of_process)
-
-
-def list_kinds(db: Connection, process_id: str) -> list[str]:
-    """The kinds of work of the process's tasks that wait for an optimizer."""
-    rows = db.select(
-        "SELECT DISTINCT work_kind FROM task_runtime WHERE process_id = :process_id AND status = 'planned' "
-        "ORDER BY work_kind",
-        {"process_id": process_id},
-    )
-    return [row["work_kind"] for row in rows]
 
 
 def save_output(db: Connection, task_id: TaskId, attempt: int, payload: bytes) -> None:

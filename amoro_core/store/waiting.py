@@ -24,13 +24,13 @@ class WaitingTasks:
 def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
     """The active processes with planned tasks for one group or all, by group, the oldest first."""
     rows = db.select(
-        "SELECT task_runtime.group_name AS group_name, process_id, table_process.table_id AS table_id, process_type, "
-        "table_process.created_at_ms AS created_at_ms, quota, count(*) AS tasks "
-        "FROM table_process JOIN task_runtime USING (process_id) "
+        "SELECT task_sum.group_name AS group_name, process_id, table_process.table_id AS table_id, process_type, "
+        "table_process.created_at_ms AS created_at_ms, quota, sum(tasks) AS tasks "
+        "FROM table_process JOIN task_sum USING (process_id) "
         "JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
         "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
-        "AND task_runtime.status = 'planned' AND :group IN ('', task_runtime.group_name) "
-        "GROUP BY task_runtime.group_name, process_id ORDER BY task_runtime.group_name, created_at_ms, process_id",
+        "AND task_sum.status = 'planned' AND tasks > 0 AND :group IN ('', task_sum.group_name) "
+        "GROUP BY task_sum.group_name, process_id ORDER BY task_sum.group_name, created_at_ms, process_id",
         {"group": group},
     )
     return [
@@ -78,8 +78,8 @@ def figures(db: Connection, since: datetime) -> Figures:
         "SELECT status, count(*) AS processes FROM table_process WHERE finished_at_ms IS NULL GROUP BY status"
     )
     (waiting,) = db.select(
-        "SELECT count(*) AS tasks FROM task_runtime WHERE status = 'planned' AND process_id IN (SELECT process_id "
-        "FROM table_process WHERE finished_at_ms IS NULL AND status IN ('running', 'committing'))"
+        "SELECT coalesce(sum(tasks), 0) AS tasks FROM task_sum WHERE status = 'planned' AND process_id IN (SELECT "
+        "process_id FROM table_process WHERE finished_at_ms IS NULL AND status IN ('running', 'committing'))"
     )
     (held,) = db.select("SELECT count(*) AS tasks FROM task_runtime WHERE optimizer_id IS NOT NULL")
     ended = db.select(

@@ -8,7 +8,7 @@ from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.state import processes as process_machine
 from amoro_core.state.pausing import Outcome
-from amoro_core.store import actions, processes, tables, tasks
+from amoro_core.store import actions, processes, tables, task_sums
 from amoro_core.store.database import Connection
 from amoro_core.transactions.parts import ended_partly
 from amoro_core.transactions.releasing import end, release
@@ -39,7 +39,7 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
 
 def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datetime) -> None:
     """End the process, noting its progress: its tasks are cancelled, and its table is free."""
-    counts = tasks.count_by_status(db, process.process_id)
+    counts = task_sums.count_by_status(db, process.process_id)
     done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
     reason = f"{ending.reason}; {done} of {every} tasks were done" if every else ending.reason
     event = ended_partly(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)

@@ -88,6 +88,7 @@ def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(worl
     use = GroupUse(runtime.identifier, 0.5, 2, 1, 0.1, runtime.table_id)
     view = world.groups.get("default")
     assert (view.running_tasks, view.uses) == (1, (use,))
+    assert world.groups.list_groups() == [replace(view, uses=())]
     world.complete(optimizer, handed.attempt, world.execute(handed))
     world.later(3240)
     view = world.groups.get("default")

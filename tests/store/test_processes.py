@@ -31,7 +31,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
-from amoro_core.store import commits, groups, open_tasks, optimizers, processes, tables, tasks
+from amoro_core.store import commits, groups, open_tasks, optimizers, processes, tables, task_sums, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
 from tests.store.planned import list_planned
@@ -163,8 +163,8 @@ def test_task_in_each_status_survives_a_restart(path: Path) -> None:
 
 def test_tasks_are_counted_by_status(store: Store) -> None:
     owner = store.write(add_stages)[0].task_id.process_id
-    assert store.read(lambda db: tasks.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
-    assert store.read(lambda db: tasks.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
+    assert store.read(lambda db: task_sums.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
+    assert store.read(lambda db: task_sums.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
 
 
 def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
@@ -240,7 +240,7 @@ def test_ten_thousand_tasks_are_added_and_scheduled(store: Store) -> None:
     many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
     store.write(lambda db: tasks.add_many(db, many))
     assert store.read(lambda db: list_planned(db, "default", ("rewrite",), 3)) == [each for each, _ in many[:3]]
-    assert store.read(lambda db: tasks.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
+    assert store.read(lambda db: task_sums.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
 
 
 _ids = st.sampled_from(["optimizer-1", "optimizer-2"])
