@@ -85,7 +85,10 @@ def list_page(
 def count(db: Connection, process_id: str, task_number: int | None = None) -> int:
     """How many attempts of a process are known, of one task where it is given; running ones, too."""
     row = db.select_one(
-        f"SELECT count(*) AS attempts FROM ({_ALL}) WHERE :task IS NULL OR task_number = :task",
+        "SELECT (SELECT count(*) FROM task_attempt WHERE process_id = :process_id "
+        "AND (:task IS NULL OR task_number = :task)) + (SELECT count(*) FROM task_runtime "
+        "WHERE process_id = :process_id AND optimizer_id IS NOT NULL AND (:task IS NULL OR task_number = :task)) "
+        "AS attempts",
         {"process_id": process_id, "task": task_number},
     )
     return 0 if row is None else int(row["attempts"])

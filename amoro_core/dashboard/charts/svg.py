@@ -35,7 +35,7 @@ def element(name: str, *children: str | Markup, **attributes: str | int | float)
     told = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items() if value != ""
     )
-    inside = "".join(child if isinstance(child, Markup) else _escaped(child) for child in children)
+    inside = "".join(child if isinstance(child, Markup) else escaped(child) for child in children)
     return Markup(f"<{name}{told}>{inside}</{name}>")  # noqa: S704 - all of it is escaped here
 
 
@@ -52,6 +52,11 @@ def drawing(marks: Iterable[Markup], title: str, height: int) -> Markup:
         width="100%",
         height=height,
     )
+
+
+def escaped(text: str) -> str:
+    """The text as an element or an attribute takes it; characters that can't be seen are escaped as well."""
+    return escape(printable(text), quote=True)
 
 
 def percent(share: float) -> str:
@@ -75,8 +80,4 @@ def ticks_at(places: Sequence[tuple[float, str]], top: float, bottom: float) -> 
 
 
 def _value(value: str | int | float) -> str:
-    return _escaped(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text), quote=True)
+    return escaped(value) if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else str(value)

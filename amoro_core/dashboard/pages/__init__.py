@@ -20,6 +20,7 @@ from amoro_core.dashboard.pages import (
     users,
 )
 from amoro_core.dashboard.pages.overview import Overview
+from amoro_core.dashboard.pages.processes import ProcessPage
 from amoro_core.dashboard.pages.site import Site
 
 
@@ -33,7 +34,7 @@ def routes() -> list[BaseRoute]:
         site.page("/tables", tables.show_tables),
         *table_routes.routes(site),
         site.page("/processes", processes.show_processes),
-        site.page("/processes/{process}", processes.show_process),
+        site.page("/processes/{process}", ProcessPage().show),
         *process_actions.routes(site),
         *groups.routes(site),
         *optimizers.routes(site),
