@@ -23,7 +23,7 @@ from amoro_core.model import metrics
 from amoro_core.revisions import Revisions, Subject
 
 TICK_S = 0.5  # how often streams look for changes, all at once: their pages then share what is rendered
-PAUSE_S = 1.0  # in which a topic is told of once
+PAUSE_S = 1.0  # in which a page is told once, of all its subjects that have changed: it fetches its content whole
 COMMENT_S = 15.0  # of silence, before a comment shows proxies and the page that the stream is alive
 LASTING_S = 600.0  # then the page connects anew, and its rights are looked at again
 MOST_TOPICS = 20
@@ -79,24 +79,23 @@ def parse(text: str) -> list[Subject] | None:
 
 
 class Watched:
-    """What a stream has told of its subjects. `due` names those that have changed since, a topic once a second."""
+    """What a stream has told of its subjects. `due` names those that have changed since, once a second."""
 
     def __init__(self, revisions: Revisions, subjects: Sequence[Subject], since: int) -> None:
         self._revisions = revisions
         self._told = dict.fromkeys(subjects, since)
-        self._at: dict[str, float] = {}
+        self._at = -PAUSE_S
 
     def due(self, now: float) -> list[tuple[Subject, int]]:
         """The subjects to tell of now, with their revisions; `now` in seconds of a clock that never goes back."""
-        found = []
-        for subject, told in self._told.items():
-            revision = self._revisions.of(*subject)
-            if revision > told and now - self._at.get(subject[0], -PAUSE_S) >= PAUSE_S:
-                found.append((subject, revision))
-        for subject, revision in found:
-            self._told[subject] = revision
+        if now - self._at < PAUSE_S:
+            return []
+        known = [(subject, self._revisions.of(*subject)) for subject in self._told]
+        found = [(subject, revision) for subject, revision in known if revision > self._told[subject]]
+        if found:
+            self._told.update(found)
             # From whole seconds on, so that all streams come to tell at the same time while things change all the time.
-            self._at[subject[0]] = now // PAUSE_S * PAUSE_S
+            self._at = now // PAUSE_S * PAUSE_S
         return found
 
     @property

@@ -42,7 +42,7 @@ def test_only_what_changed_since_the_page_was_rendered_is_told() -> None:
     assert watched.due(9) == []
 
 
-def test_a_topic_is_told_once_a_second_at_most_and_nothing_is_left_out() -> None:
+def test_a_page_is_told_once_a_second_at_most_and_nothing_is_left_out() -> None:
     known = Revisions()
     watched = Watched(known, [TABLES], 0)
     known.note([("tables", "1")])
@@ -50,6 +50,17 @@ def test_a_topic_is_told_once_a_second_at_most_and_nothing_is_left_out() -> None
     known.note([("tables", "1")])
     assert watched.due(0.99) == []
     assert watched.due(1.0) == [(TABLES, 2)]
+
+
+def test_a_page_is_told_of_all_its_topics_at_once() -> None:
+    known = Revisions()
+    watched = Watched(known, [TABLES, GROUPS], 0)
+    known.note([("tables", "1")])
+    assert watched.due(0) == [(TABLES, 1)]
+    known.note([("groups", "fast")])
+    known.note([("tables", "1")])
+    assert watched.due(0.5) == []
+    assert watched.due(1) == [(TABLES, 3), (GROUPS, 2)]
 
 
 def test_streams_come_to_tell_at_the_same_time() -> None:
@@ -164,18 +175,18 @@ class Pages:
 
     async def __call__(self) -> Fragment | None:
         self.made += 1
-        text = f"page {self.made}"
+        content = f"page {self.made}".encode()
         await asyncio.sleep(0)
         self.meanwhile()
-        return Fragment(text, (GROUPS,))
+        return Fragment(content, (GROUPS,))
 
 
 def test_those_who_ask_at_once_share_what_is_rendered() -> None:
     async def run() -> None:
         known, kept, page = Revisions(), Fragments(), Pages()
         asked = [kept.get(("/groups", "viewer"), known, page) for _ in range(50)]
-        assert set(await asyncio.gather(*asked)) == {"page 1"}
-        assert await kept.get(("/groups", "admin"), known, page) == "page 2", "who may do more sees more"
+        assert set(await asyncio.gather(*asked)) == {b"page 1"}
+        assert await kept.get(("/groups", "admin"), known, page) == b"page 2", "who may do more sees more"
 
     asyncio.run(run())
 
@@ -186,9 +197,9 @@ def test_a_change_makes_a_fragment_anew() -> None:
         key = ("/groups", "viewer")
         await kept.get(key, known, page)
         known.note([("tables", "1")])
-        assert await kept.get(key, known, page) == "page 1"
+        assert await kept.get(key, known, page) == b"page 1"
         known.note([("groups", "fast")])
-        assert await kept.get(key, known, page) == "page 2"
+        assert await kept.get(key, known, page) == b"page 2"
 
     asyncio.run(run())
 
@@ -199,7 +210,7 @@ def test_what_changed_while_it_was_rendered_is_made_anew_for_who_asks_for_now() 
         page.meanwhile = lambda: known.note([("groups", "fast")])
         await kept.get(("/groups",), known, page)
         page.meanwhile = lambda: None
-        assert await kept.get(("/groups",), known, page) == "page 2"
+        assert await kept.get(("/groups",), known, page) == b"page 2"
 
     asyncio.run(run())
 
@@ -210,15 +221,15 @@ def test_pages_that_are_told_at_once_share_a_fragment_while_all_changes_all_the_
         page.meanwhile = lambda: known.note([("groups", "fast")])
         page.meanwhile()
         for hint, expected in (
-            (1, "page 1"),
-            (1, "page 1"),
-            (2, "page 2"),
-            (2, "page 2"),
-            (1, "page 2"),
-            (9, "page 3"),
+            (1, b"page 1"),
+            (1, b"page 1"),
+            (2, b"page 2"),
+            (2, b"page 2"),
+            (1, b"page 2"),
+            (9, b"page 3"),
         ):
             assert await kept.get(("/groups",), known, page, hint) == expected
-        assert await kept.get(("/groups",), known, page) == "page 4", "who follows no hint sees what there is now"
+        assert await kept.get(("/groups",), known, page) == b"page 4", "who follows no hint sees what there is now"
 
     asyncio.run(run())
 

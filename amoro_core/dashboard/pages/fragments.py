@@ -17,9 +17,9 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A rendered part of a page, and the subjects that it shows."""
+    """A rendered part of a page as it is sent, and the subjects that it shows."""
 
-    text: str
+    content: bytes
     subjects: Sequence[Subject]
 
 
@@ -36,7 +36,7 @@ class Fragments:
         revisions: Revisions,
         make: Callable[[], Awaitable[Fragment | None]],
         hinted: int | None = None,
-    ) -> str | None:
+    ) -> bytes | None:
         """The fragment, made unless it is known; None where `make` gives none. Those who ask at once wait for one.
 
         It shows all that had changed up to the revision `hinted`, or until now where that is None. A page that was told
@@ -50,7 +50,7 @@ class Fragments:
             known = self._kept.get(key)
             if known and known[1] >= _wanted(revisions, known[0], hinted) and time.monotonic() - known[2] < LONGEST_S:
                 self._kept.move_to_end(key)
-                return known[0].text
+                return known[0].content
             # Noted before it is made: it may lack a change meanwhile.
             begun = revisions.latest
             made = await make()
@@ -61,7 +61,7 @@ class Fragments:
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
-            return made.text
+            return made.content
 
 
 def _wanted(revisions: Revisions, fragment: Fragment, hinted: int | None) -> int:

@@ -81,19 +81,19 @@ class Site:
             shown = await view(Visit(request))
             if isinstance(shown, Gone) or not shown.subjects:
                 return None
-            return Fragment(self._rendered(request, shown, 0, is_fragment=True), shown.subjects)
+            return Fragment(self._rendered(request, shown, 0, is_fragment=True).encode(), shown.subjects)
 
         try:
             principal = await principal_of(request)
             key = (request.url.path, request.url.query, principal.role.value, principal.pattern)
             told = request.headers.get("amoro-hint", "")  # the revision of the hint that the page follows
             hinted = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else None
-            text = await self._fragments.get(key, revisions, make, hinted)
+            content = await self._fragments.get(key, revisions, make, hinted)
         except AmoroError as error:
             if error.exit_status not in (3, 4):  # it may be there again in a moment
                 return Response(status_code=503)
-            text = None
-        return HTMLResponse(text) if text is not None else Response(status_code=404)
+            content = None
+        return HTMLResponse(content) if content is not None else Response(status_code=404)
 
     def shown(self, request: Request, made: Shown) -> Response:
         """The page in its template, within the layout; it is not renewed while it is open."""
