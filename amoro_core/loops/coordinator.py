@@ -174,8 +174,8 @@ class CoordinatorLoops:
         self._explore.wake()
 
     def look_at(self, table_id: int, catalog: str) -> bool:
-        """Refresh a table of the catalog now; False while that is going on, or too many wait."""
-        return self._refreshing.submit(table_id, catalog)
+        """Refresh a table of the catalog before others that wait; False while that is going on, or too many wait."""
+        return self._refreshing.submit(table_id, catalog, first=True)
 
     def commit_due(self, process_id: str, catalog: str) -> None:
         """Note that a process on a table of the catalog is COMMITTING."""

@@ -1,7 +1,7 @@
 """Pools that work on keys, on each at most once at a time, in any order or in turns."""
 
 import threading
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -23,7 +23,7 @@ def threads_of(name: str, threads: int) -> Executor:
 
 
 class KeyedPool(Generic[K]):
-    """Threads that work on keys; a key submitted while it is being worked on is ignored."""
+    """Threads that work on keys, in their order; a key submitted while it waits or is being worked on is ignored."""
 
     def __init__(
         self,
@@ -38,22 +38,37 @@ class KeyedPool(Generic[K]):
         self._most = most  # the maximum of keys at a time, including waiting ones
         self._pool = workers(name, threads)
         self._lock = threading.Lock()
+        self._waiting: OrderedDict[K, None] = OrderedDict()  # for each of them the pool was given a run
         self._busy: set[K] = set()
 
-    def submit(self, key: K) -> bool:
-        """Work on the key in a thread; False when it is being worked on already, or too many are waiting."""
+    def submit(self, key: K, *, first: bool = False) -> bool:
+        """Work on the key in a thread; False when that is under way or waits already, or too many are waiting.
+
+        `first`: before all others that wait, also if it waits already.
+        """
         with self._lock:
-            if key in self._busy or (self._most is not None and len(self._busy) >= self._most):
+            waits = key in self._waiting
+            if waits and first:
+                self._waiting.move_to_end(key, last=False)
+                return True
+            count = len(self._busy) + len(self._waiting)
+            if waits or key in self._busy or (self._most is not None and count >= self._most):
                 return False
-            self._busy.add(key)
-        self._pool.submit(self._run, key)
+            self._waiting[key] = None
+            if first:
+                self._waiting.move_to_end(key, last=False)
+        self._pool.submit(self._run)
         return True
 
     def stop(self) -> None:
         """Finish what has begun, and drop what waits."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self, key: K) -> None:
+    def _run(self) -> None:
+        """Work on the key that waits longest, or was submitted as first."""
+        with self._lock:
+            key, _ = self._waiting.popitem(last=False)
+            self._busy.add(key)
         try:
             _carry_out(self._name, self._work, key)
         finally:
@@ -80,15 +95,15 @@ class LanedPool(Generic[K, L]):
         self._lock = threading.Lock()
         self._lanes: dict[L, KeyedPool[K]] = {}
 
-    def submit(self, key: K, lane: L) -> bool:
-        """Work on the key in a thread of the lane; False when it is worked on already, or too many are waiting."""
+    def submit(self, key: K, lane: L, *, first: bool = False) -> bool:
+        """Work on the key in a thread of the lane, as `KeyedPool.submit`."""
         with self._lock:
             if lane not in self._lanes:
                 self._lanes[lane] = KeyedPool(
                     f"{self._name}-{lane}", self._threads, self._work, self._most, self._workers
                 )
             pool = self._lanes[lane]
-        return pool.submit(key)
+        return pool.submit(key, first=first)
 
     def stop(self) -> None:
         """Finish what has begun, and drop what waits."""

@@ -48,6 +48,31 @@ def test_a_lane_that_stands_still_holds_up_no_other() -> None:
         pool.stop()
 
 
+def test_a_key_that_is_submitted_as_first_goes_before_all_that_wait() -> None:
+    begun, may_end = threading.Semaphore(0), threading.Event()
+    done: list[str] = []
+
+    def work(key: str) -> None:
+        begun.release()
+        assert may_end.wait(WAIT_S)
+        done.append(key)
+
+    pool: LanedPool[str, str] = LanedPool("hinted", 1, work)
+    try:
+        assert [pool.submit(key, "lane") for key in "abc"] == [True] * 3
+        assert begun.acquire(timeout=WAIT_S)
+        assert pool.submit("new", "lane", first=True)
+        assert pool.submit("c", "lane", first=True)  # it waits already
+        assert not pool.submit("b", "lane")
+        assert not pool.submit("a", "lane", first=True)  # its work has begun, perhaps too early
+        may_end.set()
+        assert all(begun.acquire(timeout=WAIT_S) for _ in range(3))
+    finally:
+        may_end.set()
+        pool.stop()
+    assert done == ["a", "c", "new", "b"]
+
+
 def test_stopping_ends_the_threads_of_every_lane() -> None:
     ended = threading.Semaphore(0)
     pool: LanedPool[int, int] = LanedPool("stopping", 1, lambda key: ended.release())
