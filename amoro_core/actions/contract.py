@@ -46,6 +46,8 @@ class Situation:
     capacity: Capacity  # of the table's group
     now: datetime
     around: Callable[[], Surroundings] = Surroundings  # read when called
+    #: The locations of all other known tables, by full name; read when called, which takes long where there are many.
+    neighbours: Callable[[], Mapping[str, str]] = dict
     task_limit: timedelta = timedelta(hours=2)  # how long tasks of an ended process may still write
     due_batches: Callable[[], Iterable[DueBatch]] = tuple  # condemned files that may be deleted, in their order
     delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most

@@ -118,7 +118,7 @@ def _look(table: Upkept, situation: Situation, options: Options) -> _Looked:
     ground = table.ground()
     places = _places(ground, options)
     around = situation.around()
-    refuse_shared(str(table.facts.identifier), ground, places, around.neighbours)
+    refuse_shared(str(table.facts.identifier), ground, places, situation.neighbours())
     in_flight = table.uncommitted(_in_flight(table, ground, situation.now))
     if options.file_list:
         ground = replace(ground, must_be_listed=())  # an inventory is older

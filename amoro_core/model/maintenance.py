@@ -160,6 +160,5 @@ class Surroundings:
     paths: frozenset[str] = frozenset()  # files that processes which have not ended read, have written or may commit
     condemned: frozenset[str] = frozenset()
     due: Waiting = NOTHING_WAITS
-    neighbours: Mapping[str, str] = field(default_factory=dict)  # locations of all other known tables, by full name
     active: frozenset[str] = frozenset()  # ids of processes that have not ended
     ended: Mapping[str, datetime] = field(default_factory=dict)  # when the table's other known processes ended

@@ -21,7 +21,7 @@ from amoro_core.store.process_plans import KeptPlan
 from amoro_core.transactions.cases import open_planned
 from amoro_core.transactions.planned import beyond, keep_plan
 from amoro_core.transactions.releasing import done, done_words, move, release_condemned
-from amoro_core.transactions.surroundings import surroundings
+from amoro_core.transactions.surroundings import neighbours, surroundings
 
 log = get_logger("amoro.gathering")
 
@@ -90,6 +90,7 @@ class GatheringService:
             around=lambda: self._store.read(
                 lambda db: surroundings(db, process.table_id, self._find_action, now, process.process_id, keep)
             ),
+            neighbours=lambda: self._store.read(lambda db: neighbours(db, process.table_id)),
         )
 
 

@@ -59,7 +59,7 @@ from amoro_core.transactions.planned import (
 from amoro_core.transactions.releasing import planning_failed
 from amoro_core.transactions.settling import Effects, settle
 from amoro_core.transactions.starting import require_may_begin, start
-from amoro_core.transactions.surroundings import surroundings
+from amoro_core.transactions.surroundings import neighbours, surroundings
 from amoro_core.transactions.telling import keep_process
 from amoro_core.transactions.undone import undone
 
@@ -369,6 +369,7 @@ class MaintenanceService:
                 situation,
                 last_commit=self._store.read(lambda db: data_commits.find(db, table_id, table.facts.uuid)),
                 around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own, keep)),
+                neighbours=lambda: self._store.read(lambda db: neighbours(db, table_id)),
                 due_batches=lambda: due_batches(self._store, table_id, table.facts.uuid, now),
             )
         return _Looked(table, situation)

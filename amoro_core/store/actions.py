@@ -44,10 +44,11 @@ def list_due(db: Connection, now: datetime, table_id: int | None = None) -> list
 
     Optimizing is not among them: what it waits for is the status of the table.
     """
+    # Apart from all that is due, which may be much: of one table they are found by its key.
+    own = "" if table_id is None else "AND table_id = :table_id "
     rows = db.select(
         "SELECT table_id, action_name, catalog_name FROM table_action JOIN table_identifier USING (table_id) "
-        f"WHERE action_name <> '{OPTIMIZING_ACTION}' AND next_at_ms <= :now_ms "
-        "AND (:table_id IS NULL OR table_id = :table_id) "
+        f"WHERE action_name <> '{OPTIMIZING_ACTION}' AND next_at_ms <= :now_ms {own}"
         "AND (retry_at_ms IS NULL OR retry_at_ms <= :now_ms) AND paused_at_ms IS NULL "
         "AND NOT EXISTS (SELECT 1 FROM table_process WHERE finished_at_ms IS NULL "
         "AND table_process.table_id = table_action.table_id AND table_process.action_name = table_action.action_name) "

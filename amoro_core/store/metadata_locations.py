@@ -16,7 +16,8 @@ _KNOWN = (
 _DUE = (
     "SELECT table_id, metadata_location, refresh_at_ms, refreshed_at_ms, enabled, next_at_ms, retry_at_ms "
     "FROM table_runtime JOIN table_identifier USING (table_id) JOIN table_action USING (table_id) "
-    f"WHERE action_name = '{OPTIMIZING_ACTION}' AND catalog_name = :catalog AND status IN ('idle', 'pending') "
+    # An expression, so that the few which are due are found by their time, not among all tables of the catalog.
+    f"WHERE action_name = '{OPTIMIZING_ACTION}' AND catalog_name || '' = :catalog AND status IN ('idle', 'pending') "
     "AND refresh_at_ms <= :until_ms AND refreshed_at_ms >= :since_ms AND evaluated_at_ms IS NOT NULL"
 )
 _HURRY = (

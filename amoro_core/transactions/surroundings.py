@@ -44,7 +44,11 @@ def surroundings(
         paths=needed.paths,
         condemned=condemned.paths(db, table_id, own),
         due=condemned.due(db, table_id, now),
-        neighbours={str(name): location for number, name, location in tables.list_locations(db) if number != table_id},
-        active=frozenset(one.process_id for one in processes.list_active(db)),
+        active=frozenset(processes.list_active_ids(db)),
         ended={one.process_id: one.finished_at for one in known if one.finished_at is not None},
     )
+
+
+def neighbours(db: Connection, table_id: int) -> dict[str, str]:
+    """The locations of all other tables that are known, by full name."""
+    return {str(name): location for number, name, location in tables.list_locations(db) if number != table_id}

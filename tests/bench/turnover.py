@@ -1,6 +1,8 @@
-"""Many tables of which few change: `python -m tests.bench.turnover [--tables 100000] [--minutes 3]`.
+"""Many tables of which few change: `python -m tests.bench.turnover [--tables 100000] [--changes 1000] [--minutes 3]`.
 
-A coordinator that has been at work for hours, with one SQL catalog; each minute one table of a hundred gets a new head.
+A coordinator that has been at work for hours, with one SQL catalog; each minute so many tables get a new head, one of a
+hundred unless said otherwise. What one of them costs does not depend on how many others there are: fewer tables with as
+many changes take less time.
 Prints JSON: the coordinator's share of a core without a change and with the load, and how long commits were unseen.
 Then one table gets twelve small files and the coordinator is told of it: seconds until its process is planned. The
 tables are metadata only, on the local disk; what is known of them is copied from one that was refreshed.
@@ -9,6 +11,7 @@ tables are metadata only, on the local disk; what is known of them is copied fro
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -51,6 +54,7 @@ def main() -> None:
     """Run the coordinator's role, or the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=100_000)
+    parser.add_argument("--changes", type=int, help="tables that change in a minute, else one of a hundred")
     parser.add_argument("--minutes", type=int, default=3)
     parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -59,10 +63,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="amoro-turnover-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
-        print(json.dumps(_measure(Path(directory), given.tables, given.minutes), indent=1))
+        changes = given.changes or round(given.tables * SHARE)
+        print(json.dumps(_measure(Path(directory), given.tables, changes, given.minutes), indent=1))
 
 
-def _measure(directory: Path, count: int, minutes: int) -> dict[str, object]:
+def _measure(directory: Path, count: int, changes: int, minutes: int) -> dict[str, object]:
     told: dict[str, object] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "version": subprocess.run(
@@ -79,7 +84,7 @@ def _measure(directory: Path, count: int, minutes: int) -> dict[str, object]:
         where = coordinator.ask()
         time.sleep(WARM_S)
         told["share of a core without a change"] = _share(coordinator, lambda: time.sleep(60.0))
-        names = random.Random(1).sample(range(1, count), max(1, round(count * SHARE * minutes)))
+        names = random.Random(1).sample(range(1, count), max(1, changes * minutes))
         heads: dict[str, tuple[int, int]] = {}
         told["share of a core"] = _share(
             coordinator, lambda: heads.update(_change(directory / "lake" / "catalog.db", names, minutes * 60.0))
@@ -105,7 +110,10 @@ def _know(home: Path, catalog: SqlCatalog) -> None:
 
 
 def _copy_what_is_known(state: Path, lake: Path, count: int) -> None:
-    """The other tables as if they had been refreshed, too, within the last hours; each rests for some more."""
+    """The other tables as if they had been refreshed, too, within the last hours; each rests for some more.
+
+    What maintains them has run within the last half hour: else all of it would be due at a table's first look.
+    """
     with closing(sqlite3.connect(lake)) as catalog:
         places = dict(catalog.execute("SELECT table_name, metadata_location FROM iceberg_tables"))
     with closing(sqlite3.connect(state)) as db, db:
@@ -133,6 +141,7 @@ def _copied(row: dict[str, Any], number: int, places: dict[str, str]) -> dict[st
         else "",
         "refresh_at_ms": (row.get("refresh_at_ms") or 0) + later,
         "next_at_ms": None if row.get("next_at_ms") is None else row["next_at_ms"] + later,
+        "last_at_ms": None if row.get("next_at_ms") is None else row["next_at_ms"] - later % (HOUR_MS // 2),
     }
     return {key: changed.get(key, value) for key, value in row.items()}
 
@@ -260,6 +269,7 @@ def _coordinate(home: Path) -> None:
     coordinator = Coordinator(home, replace(Settings(), port=0))
     config = coordinator.catalogs.get("cat")
     coordinator.services.comparing._since["cat"] = config, coordinator.services.program.started - timedelta(hours=6)
+    gc.freeze()  # as the program does once it has imported what it needs
     coordinator.start()
     _say({"address": coordinator.address, "token": coordinator.admin_token.reveal()})
     try:
