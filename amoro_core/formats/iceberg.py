@@ -154,9 +154,13 @@ class IcebergTable(UpkeptIcebergTable):
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
-    @cached_property
+    @property
     def facts(self) -> TableFacts:
         """Facts about the table from loading it."""
+        return self._facts
+
+    @cached_property
+    def _facts(self) -> TableFacts:
         return table_facts(self._table, self._identifier)
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:

@@ -77,10 +77,10 @@ _FIRST_OF_UUID = (
 )
 #: In two parts, each by the index: with an OR it would be read whole, and this is asked for each second.
 _DUE = (
-    "SELECT table_id, catalog_name FROM ("
-    "SELECT table_id, refresh_at_ms FROM table_runtime WHERE refresh_at_ms IS NULL UNION ALL "
-    "SELECT table_id, refresh_at_ms FROM table_runtime WHERE refresh_at_ms <= :now_ms) AS due "
-    "JOIN table_identifier USING (table_id) ORDER BY refresh_at_ms, table_id"
+    "SELECT table_id, catalog_name, refresh_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
+    "WHERE refresh_at_ms IS NULL UNION ALL "
+    "SELECT table_id, catalog_name, refresh_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
+    "WHERE refresh_at_ms <= :now_ms ORDER BY refresh_at_ms, table_id"
 )
 #: Narrow: this is asked for each second, and thousands may wait.
 _PENDING = (

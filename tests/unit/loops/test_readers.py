@@ -11,28 +11,32 @@ import pytest
 
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.model.lanes import FILES, METADATA, STATISTICS
+from amoro_core.model.processes import ProcessStatus
 
 
 class Noted(Executor):
-    """Threads that never run, by their name."""
+    """Threads whose work is done at once, by their name."""
 
-    def __init__(self, name: str, threads: int, submitted: list[tuple[str, str, int]]) -> None:
+    def __init__(self, name: str, threads: int, submitted: list[tuple[str, int]]) -> None:
         self._name, self._threads, self._submitted = name, threads, submitted
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self._submitted.append((self._name, args[0], self._threads))
+        self._submitted.append((self._name, self._threads))
+        fn(*args, **kwargs)
         return Future()
 
 
 @pytest.mark.parametrize(
     ("lane", "expected"),
-    [(FILES, ("commit-cat", "p", 4)), (METADATA, ("commit-cat", "p", 4)), (STATISTICS, ("read-cat", "p", 1))],
+    [(FILES, ("commit-cat", 4)), (METADATA, ("commit-cat", 4)), (STATISTICS, ("read-cat", 1))],
 )
-def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[str, str, int]) -> None:
-    submitted: list[tuple[str, str, int]] = []
+def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[str, int]) -> None:
+    submitted: list[tuple[str, int]] = []
+    committed: list[str] = []
     process = SimpleNamespace(process=SimpleNamespace(lane=lane))
     services: Any = SimpleNamespace(
         clearing=SimpleNamespace(clean_up=None),
+        committing=SimpleNamespace(commit=lambda process_id: committed.append(process_id) or ProcessStatus.RUNNING),
         containers=SimpleNamespace(keep=None),
         optimizing=SimpleNamespace(find_process=lambda process_id: process),
     )
@@ -42,4 +46,4 @@ def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[
         services, limits, watch=False, workers=lambda name, threads: Noted(name, threads, submitted)
     )
     loops.commit_due("p", "cat")
-    assert submitted == [expected]
+    assert (submitted, committed) == ([expected], ["p"])
