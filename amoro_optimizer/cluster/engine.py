@@ -22,7 +22,7 @@ from amoro_optimizer.cluster.reading import placed_batches, sample_rows_of
 from amoro_optimizer.cluster.sample import Sample, places_of, sample_rows
 from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE, Stages
 from amoro_optimizer.cluster.values import Positions
-from amoro_optimizer.cluster.writing import RangeWriter
+from amoro_optimizer.cluster.writing import RangeWriter, held_bytes
 from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, live_count, masks_ahead, refuse_unfit
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
@@ -87,7 +87,7 @@ def cluster(
         )
         try:
             group = _Group(work, run, order, stages, outputs, masks, live_rows)
-            group.write(memory_bytes // _SORT_SHARE, root, free)
+            group.write(held_bytes(order, memory_bytes // _SORT_SHARE), root, free)
             rows_read = sum(file.data.record_count for file in rewritten.rewritten)
             rows_written = sum(file.record_count for file in outputs.data_files)
             if live_rows != rows_written:

@@ -21,6 +21,7 @@ class _Column:
     parts: Parts
     key: LayoutKey
     descending: tuple[bool, ...]  # of each part, for binary ones
+    is_binary: bool  # one of the parts
 
 
 class Order:
@@ -39,6 +40,11 @@ class Order:
     def is_curve(self) -> bool:
         """Whether the columns' ranks make a place on a curve."""
         return self.layout.strategy is not Strategy.LINEAR
+
+    @property
+    def compares_texts(self) -> bool:
+        """Whether rows are compared by whole texts or other binary values of any length."""
+        return not self.is_curve and any(column.is_binary for column in self._columns)
 
     def of_keys(self) -> "Order":
         """The same order of rows that have the columns of `key_schema` alone."""
@@ -91,8 +97,9 @@ def _column(schema: Schema, key: LayoutKey) -> _Column:
     parts = transform_parts(key.transform, field.field_type)
     kind = arrow_type(field.field_type)
     none = pa.array([], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
-    turned = [key.descending and not isinstance(part, np.ndarray) for part in parts(none)]
-    return _Column(path, is_optional, parts, key, (*([False] if is_optional else []), *turned))
+    binary = [not isinstance(part, np.ndarray) for part in parts(none)]
+    turned = [key.descending and one for one in binary]
+    return _Column(path, is_optional, parts, key, (*([False] if is_optional else []), *turned), any(binary))
 
 
 def _parts(column: _Column, batch: pa.RecordBatch) -> list[Part]:

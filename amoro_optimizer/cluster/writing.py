@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_optimizer.cluster.cuts import Cuts, keyed_points
+from amoro_optimizer.cluster.order import Order
 from amoro_optimizer.cluster.ordering import ordered
 from amoro_optimizer.cluster.points import Points
 from amoro_optimizer.cluster.ranges import MOST_RANGES, Ranges
@@ -18,6 +19,8 @@ from amoro_optimizer.rewrite.memory import give_back
 #: Of what a range may take ranges that are split are to have so much, in hundredths: samples are not exact.
 _FILLED = 60
 _LEAST_SHARE = 4096
+#: What is held of rows that are compared by texts: an array of Arrow has less than 2 GiB of them.
+_MOST_OF_TEXTS = (2 << 30) - (64 << 20)
 
 
 class Sink(Protocol):
@@ -50,7 +53,7 @@ class RangeWriter:
         self.spilled_bytes = 0
         self._cuts = cuts
         self._sink = sink
-        self._share_bytes = max(share_bytes, _LEAST_SHARE)
+        self._share_bytes = max(held_bytes(cuts.order, share_bytes), _LEAST_SHARE)
         self._spill = spill
         self._checkpoint = checkpoint
         self._on_rows = on_rows
@@ -120,6 +123,11 @@ class RangeWriter:
                 self._output = number
             self._sink.write(rows)
             self._on_rows(rows.num_rows)
+
+
+def held_bytes(order: Order, share_bytes: int) -> int:
+    """How much of the share is for rows that are sorted at once."""
+    return min(share_bytes, _MOST_OF_TEXTS) if order.compares_texts else share_bytes
 
 
 def collected(
