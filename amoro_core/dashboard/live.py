@@ -37,6 +37,17 @@ class Streams:
     def __init__(self, most: int) -> None:
         self.most = most
         self.open = 0
+        self._tick, self._latest = -1.0, 0
+
+    def latest(self, revisions: Revisions, now: float) -> int:
+        """The greatest revision of when the first of them looked in this tick.
+
+        What all tell of in it is no newer, so that the content that is made for the first page that follows is new
+        enough for the others.
+        """
+        if now // TICK_S != self._tick:
+            self._tick, self._latest = now // TICK_S, revisions.latest
+        return self._latest
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
@@ -86,11 +97,15 @@ class Watched:
         self._told = dict.fromkeys(subjects, since)
         self._at = -PAUSE_S
 
-    def due(self, now: float) -> list[tuple[Subject, int]]:
-        """The subjects to tell of now, with their revisions; `now` in seconds of a clock that never goes back."""
+    def due(self, now: float, latest: int | None = None) -> list[tuple[Subject, int]]:
+        """The subjects to tell of now, with their revisions; `now` in seconds of a clock that never goes back.
+
+        Of changes beyond `latest` it tells later.
+        """
         if now - self._at < PAUSE_S:
             return []
-        known = [(subject, self._revisions.of(*subject)) for subject in self._told]
+        most = self._revisions.latest if latest is None else latest
+        known = [(subject, min(self._revisions.of(*subject), most)) for subject in self._told]
         found = [(subject, revision) for subject, revision in known if revision > self._told[subject]]
         if found:
             self._told.update(found)
@@ -108,6 +123,7 @@ class Stream:
     """A response that lasts: a hint whenever a subject has changed."""
 
     def __init__(self, revisions: Revisions, subjects: Sequence[Subject], since: int, streams: Streams) -> None:
+        self._revisions = revisions
         self._watched = Watched(revisions, subjects, since)
         self._streams = streams
 
@@ -134,7 +150,7 @@ class Stream:
         said = begun
         while not gone.done():
             now = time.monotonic()
-            for (topic, subject), revision in self._watched.due(now):
+            for (topic, subject), revision in self._watched.due(now, self._streams.latest(self._revisions, now)):
                 hint = json.dumps({"topic": topic, "id": subject, "revision": revision})
                 text += f"id: {self._watched.position}\ndata: {hint}\n\n"
             if not text and now - said >= COMMENT_S:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.dashboard.live import MOST_TOPICS, Watched, parse
+from amoro_core.dashboard.live import MOST_TOPICS, Streams, Watched, parse
 from amoro_core.dashboard.pages.fragments import Fragment, Fragments
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.revisions import Revisions
@@ -70,6 +70,19 @@ def test_streams_come_to_tell_at_the_same_time() -> None:
     assert early.due(0) == late.due(0.5) == [(TABLES, 1)]
     known.note([("tables", "1")])
     assert early.due(1) == late.due(1) == [(TABLES, 2)]
+
+
+def test_all_streams_of_a_tick_tell_of_one_revision_and_of_later_ones_afterwards() -> None:
+    known, streams = Revisions(), Streams(9)
+    early, late = Watched(known, [TABLES], 0), Watched(known, [TABLES], 0)
+    known.note([("tables", "1")])
+    assert early.due(5.0, streams.latest(known, 5.0)) == [(TABLES, 1)]
+    known.note([("tables", "1")])
+    assert late.due(5.1, streams.latest(known, 5.1)) == [(TABLES, 1)]
+    assert late.position == 1
+    assert streams.latest(known, 5.4) == 1
+    for watched in (early, late):
+        assert watched.due(6.0, streams.latest(known, 6.0)) == [(TABLES, 2)]
 
 
 def test_a_change_of_another_subject_of_the_topic_is_not_told() -> None:

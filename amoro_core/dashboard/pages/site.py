@@ -141,6 +141,7 @@ def _environment() -> Environment:
         finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,  # else each page looks at the files of its templates
     )
     made.filters.update({name: getattr(wording, name) for name in _FILTERS})
     made.globals.update(to=urls.to, to_table=urls.to_table, with_query=urls.with_query, static=static.url)
