@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:1261"
 _ADDRESS = re.compile(r"(?:grpcs://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _PROBE = timedelta(seconds=2)
+#: How often who waits for the lock of a state directory looks whether its holder answers by now.
+_LOOK = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +106,43 @@ def connect(
     """
     with ExitStack() as stack:
 
-        def inside() -> Endpoint:
+        def found_or_inside() -> tuple[Endpoint, bool]:
+            """The endpoint of a running coordinator, else of one in this process; and whether it is in this process."""
+            if (found := running_endpoint(place, lasting=lasting)) is not None:
+                return found, False
             if reading:
                 note(f"No coordinator runs on {place.home}: reading its state without one.")
-                return stack.enter_context(launcher.reading(place.home, place.config))
+                return stack.enter_context(launcher.reading(place.home, place.config)), True
             note(f"No coordinator runs on {place.home}: working in this process.")
             try:
-                return stack.enter_context(launcher.embedded(place.home, place.config, timedelta(0)))
+                return stack.enter_context(launcher.embedded(place.home, place.config, timedelta(0))), True
             except StateDirectoryLocked as locked:
                 note(f"Waiting: {locked.message}")
-                return stack.enter_context(launcher.embedded(place.home, place.config, lock_wait))
+                return waited()
+
+        def waited() -> tuple[Endpoint, bool]:
+            """The same as soon as the lock is free, or whoever holds it answers: one that was starting may stay."""
+            left = lock_wait
+            while (found := running_endpoint(place, lasting=lasting)) is None:
+                step = min(left, _LOOK)
+                try:
+                    return stack.enter_context(launcher.embedded(place.home, place.config, step)), True
+                except StateDirectoryLocked:
+                    left -= step
+                    if not left:
+                        raise
+            note(f"A coordinator runs on {place.home} now, and is asked.")
+            return found, False
 
         def after(gone: Endpoint) -> Endpoint | None:
             """The endpoint to continue with once the coordinator of another command no longer answers."""
-            found = running_endpoint(place, lasting=lasting) if gone.passing else None
-            if not gone.passing or (found is not None and found.address == gone.address):
+            if not gone.passing:
                 return None
-            connection.embedded = found is None
-            return found or inside()
+            next_one, connection.embedded = found_or_inside()
+            return None if next_one.address == gone.address else next_one
 
-        found = running_endpoint(place, lasting=lasting)
-        client = stack.enter_context(closing(_client(found or inside(), after)))
-        connection = Connection(client, embedded=found is None)
+        endpoint, embedded = found_or_inside()
+        connection = Connection(stack.enter_context(closing(_client(endpoint, after))), embedded)
         yield connection
 
 

@@ -1,6 +1,6 @@
 """A coordinator that gives scripted answers over real gRPC, and a launcher that writes down what it is asked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -107,6 +107,7 @@ class FakeLauncher:
     findings: list[Finding] = field(default_factory=list)
     error: BaseException | None = None
     locked: AmoroError | None = None  # who does not wait for the state directory's lock gets this
+    while_locked: Callable[[], None] | None = None  # happens while somebody waits, who does not get the lock
     calls: list[Any] = field(default_factory=list)
     known: dict[Kind, list[str]] = field(default_factory=dict)
 
@@ -150,6 +151,9 @@ class FakeLauncher:
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
         self._called(("embedded", home, config, wait))
         if self.locked is not None and not wait:
+            raise self.locked
+        if self.locked is not None and self.while_locked is not None:
+            self.while_locked()
             raise self.locked
         if self.endpoint is None:
             raise AmoroError("nothing is embedded in this test")

@@ -338,8 +338,32 @@ def test_the_lock_of_the_state_directory_is_waited_for_as_long_as_it_may_and_tha
     result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
     assert result.status == 0
     assert result.err.endswith("Waiting: another coordinator works on it (pid 7)\n")
-    at_once, later = ("embedded", home, None, timedelta(0)), ("embedded", home, None, timedelta(minutes=3))
+    at_once, later = ("embedded", home, None, timedelta(0)), ("embedded", home, None, timedelta(seconds=1))
     assert embedded.calls == [at_once, later, "embedded ended"]
+
+
+def test_who_waits_for_the_lock_asks_a_coordinator_that_was_only_starting_when_it_was_looked_for(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
+) -> None:
+    embedded.locked = StateDirectoryLocked("another coordinator works on it (pid 7)")
+    embedded.while_locked = lambda: record(home, os.getpid(), address)
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    assert result.status == 0
+    assert result.err.endswith(
+        f"Waiting: another coordinator works on it (pid 7)\nA coordinator runs on {home} now, and is asked.\n"
+    )
+    assert embedded.calls == [("embedded", home, None, timedelta(seconds=wait)) for wait in (0, 1)]
+
+
+def test_who_waits_for_the_lock_gives_no_work_to_a_coordinator_that_serves_another_command(
+    bare_cli: Cli, embedded: FakeLauncher, address: str, home: Path
+) -> None:
+    embedded.locked = StateDirectoryLocked("another command works on it (pid 7)", hint="Wait for its end.")
+    embedded.while_locked = lambda: record(home, os.getpid(), address, passing=True)
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "2500ms", "--home", str(home))
+    assert result.status == 5
+    assert embedded.calls == [("embedded", home, None, timedelta(seconds=wait)) for wait in (0, 1, 1, 0.5)]
 
 
 def test_a_coordinator_that_only_serves_another_command_is_asked_but_given_no_work(
