@@ -95,7 +95,7 @@ class FileAccess:
         """A new file with that content. Raises StorageFull; what was written of it is then deleted, if that works."""
         output = self.create_output(path)
         try:
-            with output as stream, translated(path):
+            with translated(path), output as stream:
                 stream.write(content)
         except BaseException:
             with suppress(AmoroError):

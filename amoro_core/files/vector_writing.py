@@ -28,7 +28,7 @@ def write_vectors(
     content, parts = vectors_file([(data.path, positions) for data, positions in vectors])
     output = access.create_output(path)
     try:
-        with output as stream, translated(path):
+        with translated(path), output as stream:
             for start in range(0, len(content), _PIECE_BYTES):
                 if checkpoint is not None:
                     checkpoint()

@@ -114,7 +114,7 @@ class _Staging:
         path = f"{metadata_location(self.metadata)}/{name}"
         # Before the first byte, so that a partly written file is cleaned up too.
         self.written.append(path)
-        with self.access.create_output(path) as stream, translated(path):
+        with translated(path), self.access.create_output(path) as stream:
             stream.write(content)
         return path
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -335,6 +337,20 @@ def test_what_was_written_is_deleted_when_staging_fails(
     monkeypatch.undo()
     world.later(3600)
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+
+
+def test_a_disk_that_is_full_when_a_file_is_closed_is_said(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullAtEnd(io.BytesIO):
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+    process_id = begin(world)
+    monkeypatch.setattr(FileAccess, "create_output", lambda self, path: FullAtEnd())
+    with pytest.raises(StorageFull, match="no space left for"):
+        world.committing.commit(process_id)
 
 
 def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, table: Table) -> None:

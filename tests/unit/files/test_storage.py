@@ -1,7 +1,9 @@
 """Files listed in pages, looked at, and deleted many at once."""
 
+import errno
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,11 +11,12 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import StorageFull, TableRefused
 from amoro_core.files.arrow_storage import ArrowStorage
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.local import LocalStorage
 from amoro_core.files.storage import PAGE, Storage
+from amoro_core.files.vector_writing import write_vectors
 from amoro_core.model.stored import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -190,3 +193,27 @@ def test_an_endpoint_that_is_no_address_refuses_the_listing() -> None:
     opened = open_access({"s3.endpoint": "store"}, "s3://b/t", read_locations=["s3://b/t"], write_locations=[])
     with pytest.raises(TableRefused, match="'store'"):
         list(opened.pages("s3://b/t"))
+
+
+class FullAtEnd(io.BytesIO):
+    """A file whose buffer does not find room on the disk when it is closed."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.ENOSPC, "Error writing bytes to file")
+
+
+@pytest.mark.parametrize(
+    "write_some",
+    [lambda files, path: files.write_bytes(path, b"some"), lambda files, path: write_vectors(files, path, [], 1)],
+    ids=["bytes", "vectors"],
+)
+def test_a_disk_that_is_full_when_a_file_is_closed_is_said_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_some: Callable[[FileAccess, str], object]
+) -> None:
+    path = write(tmp_path / "table" / "written")
+    files = open_access({}, path, read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
+    monkeypatch.setattr(FileAccess, "create_output", lambda self, path: FullAtEnd())
+    with pytest.raises(StorageFull, match=f"no space left for {path}"):
+        write_some(files, path)
+    assert not Path(path).exists()
