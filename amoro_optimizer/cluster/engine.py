@@ -25,10 +25,12 @@ from amoro_optimizer.cluster.values import Positions
 from amoro_optimizer.cluster.writing import RangeWriter, held_bytes
 from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, live_count, masks_ahead, refuse_unfit
 from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
+from amoro_optimizer.rewrite.memory import budget, choose_pool, give_back, resident_bytes
 from amoro_optimizer.rewrite.outputs import Labels, Outputs
 from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
 
+#: Memory beside the rows that a rewrite has not: keys, places and what the allocator keeps between steps (measured).
+_UNCOUNTED_BYTES = 24 << 20
 #: Shares of the memory limit: rows sorted at once, and those of a row group; encoding needs as much again (measured).
 _SORT_SHARE, _ROW_GROUP_SHARE = 4, 8
 #: What a spill may take beyond what its first rows say, in hundredths.
@@ -63,8 +65,8 @@ def cluster(
     if rewritten.converted:
         raise CheckFailed("the files of a group are all written anew; none is converted")
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
-    memory_bytes = budget(memory_limit_bytes)
-    reuse_freed()
+    memory_bytes = budget(memory_limit_bytes - _UNCOUNTED_BYTES)
+    choose_pool()  # only that: numpy's arrays, kept by the heap as a rewrite keeps files, would exceed a small limit
     run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:

@@ -26,16 +26,21 @@ def budget(limit_bytes: int) -> int:
 
 
 def reuse_freed() -> None:
-    """Let freed memory be used again, instead of returning it to the system for each small file.
-
-    Arrow takes its own from jemalloc where it has that, unless the environment names another pool: a rewrite has a
-    lower peak than with its default, and takes no more CPU; clustering takes a sixth less (`tests/bench/README.md`).
-    """
-    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
+    """Let freed memory be used again, instead of returning it to the system for each small file, Arrow's and others."""
+    choose_pool()
     if _SET is not None:
         _SET(_MMAP_THRESHOLD, _REUSED_BYTES)
         _SET(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def choose_pool() -> None:
+    """Let Arrow take its memory from jemalloc where it has that, unless the environment names another pool.
+
+    A rewrite has a lower peak than with Arrow's default, and takes no more CPU; clustering takes a sixth less
+    (`tests/bench/README.md`).
+    """
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def give_back() -> None:

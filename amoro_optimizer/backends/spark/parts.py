@@ -13,7 +13,7 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.channel import Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.worker import AnnouncingAccess, Assignment, hang_up_noted, told_of
 from amoro_optimizer.kinds import Run, installed_kinds
-from amoro_optimizer.rewrite.memory import reuse_freed
+from amoro_optimizer.rewrite.memory import choose_pool
 
 Made = TypeVar("Made")
 
@@ -58,7 +58,7 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Ma
     name = f"{stage} {context.partitionId()}"
     # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
     pa.set_cpu_count(max(1, context.cpus()))
-    reuse_freed()
+    choose_pool()
     with (
         hang_up_noted() as is_hung_up,
         connected(assignment.driver, assignment.key, assignment.job, name, context.taskAttemptId()) as line,
