@@ -65,7 +65,8 @@ def cluster(
     if rewritten.converted:
         raise CheckFailed("the files of a group are all written anew; none is converted")
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
-    memory_bytes = budget(memory_limit_bytes - _UNCOUNTED_BYTES)
+    planned = budget(memory_limit_bytes)
+    memory_bytes = max(planned // 2, planned - _UNCOUNTED_BYTES)
     choose_pool()  # only that: numpy's arrays, kept by the heap as a rewrite keeps files, would exceed a small limit
     run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
