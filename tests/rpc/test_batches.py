@@ -249,36 +249,6 @@ def test_what_is_asked_while_a_call_is_under_way_shares_the_next_within_its_size
     assert calls == [["first"], ["a", "b"], ["c"], ["broken"]]
 
 
-def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> None:
-    calls: list[list[int]] = []
-    begun, go = threading.Event(), threading.Event()
-    gathered: list[int] = []
-
-    def call(asked: Sequence[int]) -> Sequence[int]:
-        calls.append(list(asked))
-        begun.set()
-        go.wait()
-        return asked
-
-    def gather() -> None:
-        gathered.append(len(calls))
-        if len(calls) == 2:
-            until(lambda: len(batches._waiting) == 2)
-
-    batches: Batches[int, int] = Batches(call, 10, gather)
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(batches.ask, 1)
-        begun.wait()
-        others = [pool.submit(batches.ask, number) for number in (2, 3)]
-        until(lambda: len(batches._waiting) == 2)
-        go.set()
-        assert [one.result() for one in (first, *others)] == [1, 2, 3]
-        assert sorted(pool.map(batches.ask, (4, 5))) == [4, 5]
-    assert [batches.ask(number) for number in (6, 7)] == [6, 7]
-    assert [sorted(one) for one in calls] == [[1], [2, 3], [4, 5], [6], [7]]
-    assert gathered == [2, 3], "before the third call and the fourth"
-
-
 def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_asked() -> None:
     rounds_made: list[list[int]] = []
     begun, go = threading.Event(), threading.Event()
