@@ -65,8 +65,7 @@ def cluster(
     if rewritten.converted:
         raise CheckFailed("the files of a group are all written anew; none is converted")
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
-    planned = budget(memory_limit_bytes)
-    memory_bytes = max(planned // 2, planned - _UNCOUNTED_BYTES)
+    memory_bytes = planning_bytes(memory_limit_bytes)
     choose_pool()  # only that: numpy's arrays, kept by the heap as a rewrite keeps files, would exceed a small limit
     run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
@@ -113,6 +112,12 @@ def cluster(
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
     )
     return ClusterOutput(made, group.cuts.serialized(), stages.facts(), spill_bytes=group.spilled_bytes)
+
+
+def planning_bytes(limit_bytes: int) -> int:
+    """What a group may plan with: a rewrite's budget less what else is in memory, but at least half of it."""
+    planned = budget(limit_bytes)
+    return max(planned // 2, planned - _UNCOUNTED_BYTES)
 
 
 def labels_of(work: ClusterInput) -> Labels:

@@ -23,7 +23,9 @@ from amoro_core.files.schema import arrow_schema
 from amoro_core.model.clustered_files import METADATA_KEY, group_of, parse_layout_text
 from amoro_core.model.clustering import ClusterInput, Layout, LayoutKey, Strategy
 from amoro_optimizer.cluster.cuts import Cuts, parse_cuts
+from amoro_optimizer.cluster.engine import planning_bytes
 from amoro_optimizer.cluster.order import Order
+from amoro_optimizer.cluster.sample import sample_rows
 from amoro_optimizer.cluster.values import sort_rows
 from amoro_optimizer.rewrite.spilling import sweep_spills
 from tests.unit.cluster.builders import GROUP, curve, files_of, group, linear, rows_of, run, table_of, tables, with_seed
@@ -87,6 +89,14 @@ def test_all_rows_are_there_in_order_in_even_files(tmp_path: Path, layout: Layou
     assert not list((tmp_path / "spill").glob("*")) if (tmp_path / "spill").exists() else memory != SMALL
 
 
+def test_every_limit_leaves_memory_for_rows() -> None:
+    """What else is in memory takes the less of a limit the larger it is, and never more than three quarters."""
+    limits = [SMALL, 64 << 20, 96 << 20, 128 << 20, 512 << 20, 8 << 30]
+    left = [planning_bytes(limit) for limit in limits]
+    assert all(limit // 4 <= memory < limit for limit, memory in zip(limits, left, strict=True))
+    assert left[-1] == limits[-1] - (72 << 20)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, layout: Layout) -> None:
     files = files_of(tmp_path, SCHEMA, random_rows(20_000), 4, row_group_size=3000)
@@ -98,9 +108,13 @@ def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, la
         assert repr(one.to_pydict()) == repr(other.to_pydict()) == repr(third.to_pydict())
 
 
-def test_another_seed_samples_other_rows(tmp_path: Path) -> None:
-    work = group(tmp_path, SCHEMA, linear(4), files_of(tmp_path, SCHEMA, random_rows(60_000), 1), outputs=3)
-    assert run(work).cuts != run(with_seed(work, 8)).cuts
+def test_a_sample_is_of_the_same_rows_again_and_of_others_by_another_seed(tmp_path: Path) -> None:
+    rows = random_rows(60_000)
+    assert rows.num_rows > 2 * sample_rows(3)
+    work = group(tmp_path, SCHEMA, linear(4), files_of(tmp_path, SCHEMA, rows, 1), outputs=3)
+    cuts = run(work).cuts
+    assert run(work).cuts == run(work, memory_limit_bytes=SMALL).cuts == cuts
+    assert run(with_seed(work, 8)).cuts != cuts
 
 
 def test_files_tell_group_layout_sort_order_and_bounds(tmp_path: Path) -> None:
