@@ -15,13 +15,13 @@ WHAT = (
     "snapshots, files added again and paths in six spellings, with planted files of every kind: orphans, and such as "
     "only look like orphans; those counted as of all shapes also have staged and picked snapshots, several specs, and "
     "hashes in their paths. They are expired, cleaned and emptied while others write. One of fourteen has another "
-    "table in its location, seen before or not, and neither may be cleaned. A mismatch: a batch of deletes with a "
+    "table in its location (kind `shared-places`). A mismatch: a batch of deletes with a "
     "file that pyiceberg reaches from any snapshot at that moment, a file that is needed or too young gone, a guard "
     "that speaks where nobody committed what was condemned, or fewer than 99 of 100 planted "
     "orphans found. Five more tables are on a storage that is busy, lies in its listings, deletes by halves and loses "
     "manifests (`tests/faults/random_sweeps.py`)."
 )
-TARGETS = {"tables": 5000, "tables of all shapes": 5000, "tables in a shared place": 200}
+TARGETS = {"tables": 5000, "tables of all shapes": 5000}
 SECONDS = 120.0
 REPLAYS = True
 
