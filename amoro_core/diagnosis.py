@@ -19,7 +19,7 @@ from amoro_cli.connection import Place, running_endpoint
 from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.tables import Formats
 from amoro_core.health import coordinator_health
-from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.iceberg.catalogs import kind_of, pyiceberg_catalogs
 from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests, limits
 from amoro_core.model.processes import CatalogConfig
@@ -170,7 +170,24 @@ def _catalog(item: CatalogConfig) -> Diagnosis:
     refusal = formats.commits_refused(item)
     if refusal is not None:
         return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
-    return Diagnosis(name, True, f"answers ({item.origin})")
+    return Diagnosis(name, True, f"answers ({item.origin}){_elsewhere(item)}")
+
+
+def _elsewhere(item: CatalogConfig) -> str:
+    """What is odd about a SQL catalog without tables, whose database has those of others."""
+    if kind_of(item) != "sql":
+        return ""
+    from amoro_core.iceberg.sql import other_names
+
+    try:
+        others = other_names(item)
+    except AmoroError:
+        return ""
+    if not others:
+        return ""
+    return (
+        f"; it has no table, but its database has tables of {', '.join(others)}: a table belongs to its catalog's name"
+    )
 
 
 def _known_catalogs(home: Path) -> list[CatalogConfig]:

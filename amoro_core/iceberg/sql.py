@@ -4,7 +4,7 @@ Imported only when one is opened: SQLAlchemy takes half a second of every start.
 """
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -12,6 +12,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, select
+
+from amoro_core.iceberg.catalogs import catalog_errors, open_catalog
+from amoro_core.model.processes import CatalogConfig
 
 
 class RowSqlCatalog(SqlCatalog):
@@ -39,3 +42,15 @@ class RowSqlCatalog(SqlCatalog):
         # A view is no table; None in a schema without the column that tells.
         is_table = self._iceberg_type_filter()
         return found if is_table is None else found.where(is_table)
+
+
+def other_names(config: CatalogConfig) -> tuple[str, ...]:
+    """The names of the catalogs that have tables in a SQL catalog's database where it has none itself.
+
+    A table belongs to the name of the catalog that it was made in. Raises CatalogUnavailable.
+    """
+    catalog = cast(SqlCatalog, open_catalog(config))
+    name: Any = IcebergTables.__table__.c.catalog_name
+    with catalog_errors(config), catalog.engine.connect() as connection:
+        found = connection.execute(select(name).distinct().order_by(name)).scalars().all()
+    return () if config.name in found else tuple(found)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
 
 from amoro_core import diagnosis
 from amoro_core.diagnosis import Diagnosis, diagnose
@@ -125,3 +126,17 @@ def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catal
     found = finding(home, "catalog files")
     assert not found.ok
     assert "can't compare and set" in found.detail
+
+
+def test_a_sql_catalog_under_another_name_than_its_writers_is_told_theirs(
+    home: Path, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    uri = catalog.properties["uri"]
+    configured(tmp_path, "mine", type="sql", uri=uri)
+    assert finding(home, "catalog mine").detail == "answers (pyiceberg)"
+    catalog.create_namespace_if_not_exists("db")
+    catalog.create_table("db.t", Schema())
+    said = "it has no table, but its database has tables of cat: a table belongs to its catalog's name"
+    assert finding(home, "catalog mine") == Diagnosis("catalog mine", True, f"answers (pyiceberg); {said}")
+    configured(tmp_path, "cat", type="sql", uri=uri)
+    assert finding(home, "catalog cat").detail == "answers (pyiceberg)"
