@@ -42,6 +42,12 @@ def undone_of(request: Request) -> Case:
     return request.undone
 
 
+def refused(case: Case, why: str) -> CannotUndo:
+    """The error that the process can't be undone, with the reason, and with the process that took it back before."""
+    before = f"; process {case.undone_by} took it back" if case.undone_by else ""
+    return CannotUndo(f"process {case.process.process_id} can't be undone: {why}{before}")
+
+
 def landed_of(case: Case) -> CommitAttempt:
     """The first commit of the process. Raises CannotUndo for a process without one."""
     return _all_landed(case)[0]
@@ -101,7 +107,7 @@ class UndoFiles(Untasked):
         try:
             _, content = _content(table, detail)
         except CommitConflict as error:
-            raise CannotUndo(f"process {detail.undone} can't be undone: {error.message}") from error
+            raise refused(case, error.message) from error
         _refuse_condemned(content, situation, detail)
         before = next(one for one in table.snapshots() if one.snapshot_id == detail.before)
         reason = f"takes back process {detail.undone} ({detail.kind})"

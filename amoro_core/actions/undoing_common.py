@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from amoro_core.actions.contract import Plan, Request, TriggerVerdict
-from amoro_core.actions.undoing import undone_of
-from amoro_core.errors import CannotUndo
+from amoro_core.actions.undoing import refused, undone_of
 from amoro_core.formats.port import AnyTable
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import Evidence
@@ -50,11 +49,6 @@ def change_of(
     told = Receipt.told(words, case.process.snapshot_id, figures)
     duration = round((now - case.process.created_at).total_seconds() * 1000)
     return Change(payload, evidence, replace(told, duration_ms=duration))
-
-
-def refused(case: Case, why: str) -> CannotUndo:
-    """The error that the process can't be undone, with the reason."""
-    return CannotUndo(f"process {case.process.process_id} can't be undone: {why}")
 
 
 def undone_here(table: AnyTable, request: Request) -> Case:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.undoing import landed_of
-from amoro_core.actions.undoing_common import change_of, detail_of, plan_of, refused, undone_here
+from amoro_core.actions.undoing import landed_of, refused
+from amoro_core.actions.undoing_common import change_of, detail_of, plan_of, undone_here
 from amoro_core.actions.untasked import Untasked
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.port import AnyTable, Role

@@ -6,8 +6,8 @@ from itertools import islice
 from types import MappingProxyType
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict, Undoing
-from amoro_core.actions.undoing import UndoFiles, landed_of
-from amoro_core.actions.undoing_common import change_of, detail_of, plan_of, refused, undone_here
+from amoro_core.actions.undoing import UndoFiles, landed_of, refused
+from amoro_core.actions.undoing_common import change_of, detail_of, plan_of, undone_here
 from amoro_core.actions.undoing_entries import UndoStatistics, UndoTags
 from amoro_core.actions.untasked import Untasked
 from amoro_core.errors import CommitConflict, IllegalState

@@ -29,6 +29,7 @@ class Case:
     attempts: tuple[CommitAttempt, ...]  # in the order in which they were sent
     tasks: int  # all that were planned
     open_work: tuple[Work, ...] = ()  # of the tasks that have not succeeded (yet)
+    undone_by: str = ""  # the process that took it back
 
 
 @dataclass(frozen=True, slots=True)

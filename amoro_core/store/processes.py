@@ -118,6 +118,17 @@ def list_active_of(db: Connection, table_id: int, table_uuid: str = "") -> list[
     return [_from_row(row) for row in rows]
 
 
+def find_undo(db: Connection, process: OptimizingProcess) -> str:
+    """The process that took this one back; empty for none."""
+    row = db.select_one(
+        "SELECT process_id FROM table_process WHERE table_id = :table_id AND created_at_ms >= :created_at_ms "
+        "AND action_name LIKE 'undo-%' AND status = 'success' "
+        "AND :process_id IN (detail ->> 'process_id', detail ->> 'undone') ORDER BY created_at_ms DESC",
+        {"table_id": process.table_id, "created_at_ms": to_ms(process.created_at), "process_id": process.process_id},
+    )
+    return "" if row is None else str(row["process_id"])
+
+
 def save(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     """Raises ProcessNotFound; TableBusy when it would become active beside another."""
     try:

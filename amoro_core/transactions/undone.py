@@ -1,11 +1,12 @@
 """A process to undo."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from amoro_core.actions.contract import Request, Undoing
 from amoro_core.errors import CannotUndo
 from amoro_core.model.actions import Case
-from amoro_core.store import condemned
+from amoro_core.store import condemned, processes
 from amoro_core.store.database import Connection
 from amoro_core.transactions.cases import read_case
 
@@ -27,7 +28,7 @@ def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[C
         )
     request = Request(
         found.name,
-        undone=case,
+        undone=replace(case, undone_by=processes.find_undo(db, process)),
         restorable=condemned.restorable(db, process_id),
         condemned_by_others=condemned.paths_of_others(db, process.table_id, process_id),
     )
