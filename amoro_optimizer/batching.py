@@ -1,8 +1,12 @@
 """Calls that several threads make together."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
+
+#: How long a call waits for others that are likely to come: little beside any work, much beside the time between them.
+GATHER_S = 0.002
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -20,11 +24,21 @@ class _Asked(Generic[A, R]):
 
 
 class Batches(Generic[A, R]):
-    """While one call is under way what others ask waits, and goes together in the next one."""
+    """While one call is under way what others ask waits, and goes together in the next one.
 
-    def __init__(self, call: Callable[[Sequence[A]], Sequence[R]], most_bytes: int) -> None:
-        """`call` gives an answer for each; a batch beyond its first has at most so many bytes."""
-        self._call, self._most_bytes = call, most_bytes
+    Where the call before carried several, the next one waits a moment for more: who was answered together is likely to
+    ask again together. Who asks alone never waits.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[A]], Sequence[R]],
+        most_bytes: int,
+        gather: Callable[[], None] = lambda: time.sleep(GATHER_S),
+    ) -> None:
+        """`call` gives an answer for each; a batch beyond its first has at most so many bytes. `gather` waits."""
+        self._call, self._most_bytes, self._gather = call, most_bytes, gather
+        self._size = 0  # of the call before
         self._lock = threading.Lock()
         self._waiting: list[_Asked[A, R]] = []
         self._is_calling = False
@@ -45,12 +59,15 @@ class Batches(Generic[A, R]):
 
     def _lead(self) -> None:
         """Call for those that wait, the leading thread among them as the first; then the next one leads."""
+        if self._size > 1:
+            self._gather()
         with self._lock:
             batch = [self._waiting.pop(0)]
             size = batch[0].size
             while self._waiting and size + self._waiting[0].size <= self._most_bytes:
                 batch.append(self._waiting.pop(0))
                 size += batch[-1].size
+            self._size = len(batch)
         try:
             answers = self._call([asked.one for asked in batch])
             for asked, answer in zip(batch, answers, strict=True):

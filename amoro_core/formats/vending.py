@@ -1,6 +1,6 @@
 """Storage properties that are given to optimizers, among them credentials."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from amoro_core.errors import AmoroError
@@ -11,6 +11,8 @@ from amoro_core.model.tables import TableIdentifier
 log = get_logger("amoro.optimizing")
 
 FRESH = timedelta(minutes=1)
+#: That a table can't be loaded is said so long to all who ask: each of its tasks would wait for the same catalog.
+FAILED_FRESH = timedelta(seconds=1)
 
 
 class Vending:
@@ -18,20 +20,34 @@ class Vending:
 
     def __init__(self, tables_of: Tables, clock: Callable[[], datetime]) -> None:
         self._tables, self._clock = tables_of, clock
-        self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
+        #: By table: since when they are known, for how long they count, and the properties.
+        self._vended: dict[str, tuple[datetime, timedelta, Mapping[str, str]]] = {}
 
     def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
         """The properties for the table's files; none where the table can't be loaded."""
-        key, now = str(identifier), self._clock()
-        known = self._vended.get(key)
-        if known is not None and now - known[0] < FRESH:
-            return known[1]
+        known = self._fresh(identifier)
+        if known is not None:
+            return known
+        found, fresh = self._load(identifier)
+        self._vended[str(identifier)] = self._clock(), fresh, found
+        return found
+
+    def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
+        """As `properties_of` for all of these, if nothing is to be loaded for it; else None."""
+        found = {one: self._fresh(one) for one in identifiers}
+        known = {one: properties for one, properties in found.items() if properties is not None}
+        return known if len(known) == len(found) else None
+
+    def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
+        known = self._vended.get(str(identifier))
+        if known is None or self._clock() - known[0] >= known[1]:
+            return None
+        return known[2]
+
+    def _load(self, identifier: TableIdentifier) -> tuple[Mapping[str, str], timedelta]:
         try:
-            table = self._tables.open(identifier)
+            return self._tables.open(identifier).io_properties(), FRESH
         except AmoroError as error:
             # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
-            log.warning("credentials.unavailable", table=key, error=error.message)
-            return {}
-        properties = table.io_properties()
-        self._vended[key] = (now, properties)
-        return properties
+            log.warning("credentials.unavailable", table=str(identifier), error=error.message)
+            return {}, FAILED_FRESH

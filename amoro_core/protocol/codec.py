@@ -41,7 +41,7 @@ def put_work(task: opb.Task, work: Work) -> None:
     if work.kind in _TYPED:
         getattr(task, work.kind).ParseFromString(work.payload)
     else:
-        task.other.CopyFrom(opb.KindMessage(kind=work.kind, payload=work.payload))
+        task.other.kind, task.other.payload = work.kind, work.payload
 
 
 def work_of(task: opb.Task) -> Work:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,14 +21,25 @@ from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.rpc.rounds import Rounds
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Acked, Admission, Asked, Failure, OptimizingService, Refusal, ScheduledTask
+from amoro_core.services.optimizing import (
+    Acked,
+    Acks,
+    Admission,
+    Asked,
+    Failure,
+    OptimizingService,
+    Refusal,
+    Report,
+    Reported,
+    ScheduledTask,
+)
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
 #: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
 MAX_ACK_WAIT_S = 10.0
 _ASKED_AGAIN_S = 0.2
-#: Results that arrive within that time of each other share a transaction.
+#: Acks, and results, that arrive within that time of each other share a transaction.
 REPORTS_GATHER_S = 0.005
 
 T = TypeVar("T")
@@ -58,6 +69,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._work = work
         self._pool = pool
         self._polls = Rounds(pool, optimizing.schedule)
+        self._acks = Rounds(pool, optimizing.ack_all, REPORTS_GATHER_S)
         self._reports = Rounds(pool, optimizing.complete_all, REPORTS_GATHER_S)
 
     async def Register(
@@ -155,7 +167,10 @@ class OptimizingServicer(OptimizingServiceServicer):
             asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
             if not self._optimizing.scheduling.may_give(asked):
                 return pb.PollTaskResponse()
-            return pb.PollTaskResponse(tasks=[self._task(task) for task in await self._polls.ask(asked)])
+            answer = pb.PollTaskResponse()
+            for task in await self._polls.ask(asked):
+                self._put(answer.tasks.add(), task)
+            return answer
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -167,21 +182,37 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.AckTaskRequest, pb.AckTaskResponse],
     ) -> pb.AckTaskResponse:
         attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
-        answers: dict[Attempt, Acked] = {}
+        try:
+            optimizer = self._optimizers.authenticate(bearer(context))
+            named = await self._acks.ask(Acks(optimizer.optimizer_id, tuple(attempts)))
+            answers = self._optimizing.vend_at_once(named)
+            if answers is None:
+                answers = await off_loop(self._pool, lambda: self._optimizing.vend(named))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await abort(context, error)
+        if guarded := [one for one in attempts if one not in named]:
+            answers |= await self._guarded(guarded, context)
+        return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
+
+    async def _guarded(
+        self, attempts: Sequence[Attempt], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> dict[Attempt, Acked]:
+        """Answers to acks of attempts that delete: while another one is guarded they are asked for again."""
+        answers: dict[Attempt, Acked] = dict.fromkeys(attempts, Admission.LATER)
         deadline = time.monotonic() + MAX_ACK_WAIT_S
 
         def work(optimizer: Optimizer) -> None:
-            left = [one for one in attempts if answers.get(one, Admission.LATER) is Admission.LATER]
+            left = [one for one in attempts if answers[one] is Admission.LATER]
             may_wait = time.monotonic() < deadline
-            answers.update(
-                zip(left, self._optimizing.ack(optimizer.optimizer_id, left, may_wait=may_wait), strict=True)
-            )
+            answers.update(self._optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
 
         await self._as_optimizer(context, work)
         while Admission.LATER in answers.values():
             await asyncio.sleep(_ASKED_AGAIN_S)
             await self._as_optimizer(context, work)
-        return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
+        return answers
 
     async def CompleteTask(
         self,
@@ -190,11 +221,13 @@ class OptimizingServicer(OptimizingServiceServicer):
     ) -> pb.CompleteTaskResponse:
         try:
             optimizer = self._optimizers.authenticate(bearer(context))
-            reports = [
-                (optimizer.optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
+            reports = tuple(
+                Report(optimizer.optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
                 for result in request.results
-            ]
-            accepted = await asyncio.gather(*(self._reports.ask(one) for one in reports))
+            )
+            polls = request.poll.thread_ids and not optimizer.draining
+            asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.poll.thread_ids)) if polls else None
+            taken = await self._reports.ask(Reported(reports, asked))
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -204,11 +237,13 @@ class OptimizingServicer(OptimizingServiceServicer):
                 pb.CompleteResult(
                     attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if counts else pb.REPORT_STATUS_STALE
                 )
-                for result, counts in zip(request.results, accepted, strict=True)
+                for result, counts in zip(request.results, taken.accepted, strict=True)
             ]
         )
         if request.poll.thread_ids:
-            answer.polled.CopyFrom(await self._given(request.poll, context))
+            answer.polled.draining = optimizer.draining
+            for task in taken.tasks:
+                self._put(answer.polled.tasks.add(), task)
         return answer
 
     async def FetchBlob(
@@ -239,15 +274,13 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         return await self._as_optimizer(context, work)
 
-    def _task(self, scheduled: ScheduledTask) -> pb.Task:
-        task = pb.Task(
-            attempt=codec.encode_attempt(scheduled.attempt),
-            thread_id=scheduled.thread_id,
-            table=str(scheduled.table),
-            start_to_close_ms=round(self._start_to_close.total_seconds() * 1000),
-        )
+    def _put(self, task: pb.Task, scheduled: ScheduledTask) -> None:
+        """Fill the message of a task in its place: inputs may be large."""
+        task.attempt.CopyFrom(codec.encode_attempt(scheduled.attempt))
+        task.thread_id = scheduled.thread_id
+        task.table = str(scheduled.table)
+        task.start_to_close_ms = round(self._start_to_close.total_seconds() * 1000)
         codec.put_work(task, scheduled.work)
-        return task
 
     def _touch(self, optimizer: Optimizer, told: pb.HeartbeatRequest | pb.PollTaskRequest) -> list[Attempt]:
         """Note that the optimizer lives, and what it runs; the attempts to abandon."""

@@ -1,14 +1,12 @@
 """Processes from their first to their last task: scheduling, results, losses, cancelling."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Protocol
 
 from amoro_core.actions.contract import Action
-from amoro_core.errors import AmoroError, IllegalState, InvalidArgument, StaleReport, TaskNotFound, UnknownToken
+from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.tables import Tables
@@ -17,27 +15,36 @@ from amoro_core.meters import Meters
 from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.model.work import DELETE, WorkResult
 from amoro_core.state import tables as table_machine
-from amoro_core.state import tasks as task_machine
 from amoro_core.state.leases import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.open_tasks import is_of_kind
 from amoro_core.store.opening import current_epoch
 from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.fetching import read_piece
-from amoro_core.transactions.handing import adopt, dismiss, give_back
-from amoro_core.transactions.late import condemn_late
-from amoro_core.transactions.reports import Admission, Failure, Outcome, Refusal, ScheduledTask
+from amoro_core.transactions.handing import adopt, dismiss
+from amoro_core.transactions.reporting import Begins, Named, Reporting
+from amoro_core.transactions.reports import (
+    Acks,
+    Admission,
+    Asked,
+    Failure,
+    Outcome,
+    Refusal,
+    Report,
+    Reported,
+    ScheduledTask,
+    Taken,
+)
 from amoro_core.transactions.scheduled import Scheduling
-from amoro_core.transactions.scheduling import Asked
-from amoro_core.transactions.settling import Effects, measure, reported, settle, settle_after, take_back
-from amoro_core.transactions.telling import keep_task, tell
+from amoro_core.transactions.settling import Effects, measure, settle, take_back
+from amoro_core.transactions.taking import Taking
+from amoro_core.transactions.telling import tell
 from amoro_core.transactions.unfinished import committing, left_over
 
 __all__ = [
     "Acked",
+    "Acks",
     "Admission",
     "Asked",
     "Failure",
@@ -45,8 +52,11 @@ __all__ = [
     "Outcome",
     "ProcessView",
     "Refusal",
+    "Report",
+    "Reported",
     "ScheduledTask",
     "Signals",
+    "Taken",
 ]
 
 log = get_logger("amoro.optimizing")
@@ -71,14 +81,11 @@ class ProcessView:
     tasks: tuple[OptimizingTask, ...]
 
 
-class AckGuard(Protocol):
+class AckGuard(Begins, Protocol):
     """The guard of attempts that delete."""
 
     def admit(self, optimizer_id: str, attempt: Attempt) -> Admission:
         """Whether the attempt may begin."""
-
-    def begin(self, db: Connection, task: OptimizingTask) -> bool:
-        """Record that it begins; False if its work has changed meanwhile."""
 
 
 #: The answer to an ack: the storage properties, None when the attempt is stale, or to ask again.
@@ -101,10 +108,12 @@ class OptimizingService:
     ) -> None:
         """`core_ms` tells the CPU time that running attempts have taken so far."""
         self._guarding, self._store = guarding, store
-        self._find_action, self._meters = find_action, meters or Meters()
+        self._meters = meters or Meters()
         self._clock, self._signals = clock, signals
         self._vending = Vending(tables_of, clock)
         self.scheduling = Scheduling(store, clock, core_ms, self._send)
+        self._reporting = Reporting(self.scheduling.scheduler, guarding, find_action, clock)
+        self._taking = Taking(store, self._reporting, self.scheduling, self._send)
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Scheduling
@@ -133,53 +142,51 @@ class OptimizingService:
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        guarded = self._store.read(lambda db: [one for one in attempts if is_of_kind(db, one.task_id, DELETE)])
-        admitted = {one: self._guarding.admit(optimizer_id, one) for one in guarded}
-        answers: dict[Attempt, Acked] = {
-            one: None if admission is Admission.REFUSED else admission
-            for one, admission in admitted.items()
-            if admission is Admission.REFUSED or (admission is Admission.LATER and may_wait)
-        }
-        effects = Effects()
-        begun = [one for one in attempts if one not in answers]
-        writes = [
-            partial(
-                self._ack,
-                optimizer_id=optimizer_id,
-                attempt=one,
-                effects=effects,
-                is_free=admitted.get(one, Admission.FREE) is Admission.FREE,
-            )
-            for one in begun
-        ]
-        table_ids = [future.result() for future in self._store.submit_all(writes)]
+        (named,) = self.ack_all([Acks(optimizer_id, tuple(attempts))])
+        if isinstance(named, BaseException):
+            raise named
+        guarded = [one for one in attempts if one not in named]
+        answers = {**self.vend(named), **self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)}
+        return [answers[one] for one in attempts]
+
+    def ack_all(self, calls: Sequence[Acks]) -> list[Named | BaseException]:
+        """Accept the attempts of these calls, in one transaction; for each call what is to be vended for, or its error.
+
+        Those that delete are left out: they are for `ack_guarded`.
+        """
+        answers = self._taking.ack(calls)
+        self._signals.changed()
+        return answers
+
+    def vend(self, named: Named) -> dict[Attempt, Acked]:
+        """The storage properties of each attempt that was accepted."""
+        return {one: None if name is None else self._vending.properties_of(name) for one, name in named.items()}
+
+    def vend_at_once(self, named: Named) -> dict[Attempt, Acked] | None:
+        """As `vend`, where no table is to be loaded for it; else None."""
+        known = self._vending.known_of(name for name in set(named.values()) if name is not None)
+        return None if known is None else {one: known[name] if name else None for one, name in named.items()}
+
+    def ack_guarded(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool) -> dict[Attempt, Acked]:
+        """As `ack` for attempts that delete."""
+        answers: dict[Attempt, Acked] = {}
+        for one in dict.fromkeys(attempts):
+            admission = self._guarding.admit(optimizer_id, one)
+            if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
+                answers |= self.vend({one: self._ack_guarded(optimizer_id, one, admission)})
+            else:
+                answers[one] = Admission.LATER if admission is Admission.LATER else None
+        return answers
+
+    def _ack_guarded(self, optimizer_id: str, attempt: Attempt, admission: Admission) -> TableIdentifier | None:
+        effects, is_free = Effects(), admission is Admission.FREE
+        name = self._store.write(
+            lambda db: self._reporting.ack_guarded(db, optimizer_id, attempt, effects, is_free=is_free)
+        )
         self._send(effects)
         failpoint("ack.after_store")
         self._signals.changed()
-        named = self._store.read(lambda db: tables.names(db, {one for one in table_ids if one is not None}))
-        for one, table_id in zip(begun, table_ids, strict=True):
-            answers[one] = None if table_id is None else self._vending.properties_of(named[table_id])
-        return [answers[one] for one in attempts]
-
-    def _ack(
-        self, db: Connection, *, optimizer_id: str, attempt: Attempt, effects: Effects, is_free: bool
-    ) -> int | None:
-        event = task_machine.Ack(attempt.number, optimizer_id)
-        try:
-            task = tasks.get(db, attempt.task_id)
-            if task_machine.repeats(task, event):
-                return task.table_id
-            now = self._clock()
-            acked = task_machine.advance(task, event, now)
-        except (StaleReport, IllegalState, TaskNotFound) as error:
-            log.warning("ack.refused", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
-            return None
-        if not is_free or (task.kind == DELETE and not self._guarding.begin(db, task)):
-            reason = "what it was to delete has changed" if is_free else "what it deletes could not be guarded yet"
-            take_back(db, task, reason, effects, self._clock(), lost=False)
-            return None
-        keep_task(db, task, acked, now)
-        return task.table_id
+        return name
 
     def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
         """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
@@ -191,63 +198,16 @@ class OptimizingService:
         A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
         another kind than the task's.
         """
-        (answer,) = self.complete_all([(optimizer_id, attempt, result)])
+        (answer,) = self.complete_all([Reported((Report(optimizer_id, attempt, result),))])
         if isinstance(answer, BaseException):
             raise answer
-        return answer
+        return answer.accepted[0]
 
-    def complete_all(self, reports: Sequence[tuple[str, Attempt, Outcome]]) -> list[bool | BaseException]:
-        """Accept the results of these optimizers and attempts, all in one transaction; for each as `complete`."""
-        told = [Effects() for _ in reports]
-        failpoint("complete.before_store")
-        writes = [
-            partial(self._complete, report=one, effects=effects) for one, effects in zip(reports, told, strict=True)
-        ]
-        stored = self._store.submit_all(writes)
-        wait(stored)
-        failpoint("complete.after_store")
-        answers: list[bool | BaseException] = []
-        for future, effects in zip(stored, told, strict=True):
-            error = future.exception()
-            answers.append(future.result() if error is None else error)
-            if error is None:
-                self._send(effects)
+    def complete_all(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
+        """As `complete` for the results of these calls, then as `schedule` for those that ask; for each its answer."""
+        answers = self._taking.complete(calls)
         self._signals.changed()
         return answers
-
-    def _complete(self, db: Connection, *, report: tuple[str, Attempt, Outcome], effects: Effects) -> bool:
-        optimizer_id, attempt, result = report
-        if isinstance(result, Refusal):
-            return give_back(db, optimizer_id, attempt, result, effects, self._clock())
-        self.scheduling.scheduler.note()
-        event: task_machine.TaskReport
-        if isinstance(result, Failure):
-            event = task_machine.Fail(attempt.number, optimizer_id, result.code, result.message[:4000])
-        else:
-            event = task_machine.Succeed(attempt.number, optimizer_id)
-        try:
-            task = tasks.get(db, attempt.task_id)
-            if isinstance(result, WorkResult) and result.kind != task.kind:
-                raise InvalidArgument(
-                    f"attempt {attempt} has work of the kind {task.kind!r}, its result is of the kind {result.kind!r}"
-                )
-            if task_machine.repeats(task, event):
-                if isinstance(result, Failure):
-                    return True
-                return tasks.read_output(db, task.task_id) == (attempt.number, result.payload)
-            now = self._clock()
-            ended = task_machine.advance(task, event, now)
-        except (StaleReport, IllegalState, TaskNotFound) as error:
-            files = condemn_late(db, attempt, result, self._find_action, self._clock())
-            log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, files=files, why=error.message)
-            return False
-        keep_task(db, task, ended, now)
-        if isinstance(result, WorkResult):
-            tasks.save_output(db, task.task_id, attempt.number, result.payload)
-        log.info("task.completed", task=str(task.task_id), attempt=attempt.number, status=ended.status.value)
-        effects.attempts.append(reported(ended))
-        settle_after(db, ended, effects, self._clock())
-        return True
 
     # Losses
 

@@ -105,10 +105,9 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
         case Ack():
             return replace(task, status=status, acked_at=now)
         case Succeed():
-            return replace(_ended(task, status, now), failure_code="", failure="")
+            return _ended(task, status, now, "", "")
         case Fail(code=code, message=message):
-            failed = replace(_ended(task, status, now), failed_runs=task.failed_runs + 1)
-            return replace(failed, failure_code=code, failure=message)
+            return replace(_ended(task, status, now, code, message), failed_runs=task.failed_runs + 1)
         case Retry():
             again = replace(task, status=status, scheduled_at=None, acked_at=None, finished_at=None)
             return replace(again, ended_on=None)
@@ -117,13 +116,21 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
             back = replace(held, status=status, thread=None, scheduled_at=None, acked_at=None)
             return replace(back, failure_code="", failure=reason)
         case Cancel(reason):
-            return replace(_ended(task, status, now), failure_code="", failure=reason)
+            return _ended(task, status, now, "", reason)
     assert_never(event)
 
 
-def _ended(task: OptimizingTask, status: TaskStatus, now: datetime) -> OptimizingTask:
+def _ended(task: OptimizingTask, status: TaskStatus, now: datetime, code: str, failure: str) -> OptimizingTask:
     """The task, no longer held; the thread that had it is recorded."""
-    return replace(task, status=status, thread=None, finished_at=now, ended_on=task.thread)
+    return replace(
+        task,
+        status=status,
+        thread=None,
+        finished_at=now,
+        ended_on=task.thread,
+        failure_code=code,
+        failure=failure,
+    )
 
 
 def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int, now: datetime) -> OptimizingTask:

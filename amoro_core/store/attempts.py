@@ -1,5 +1,7 @@
 """Attempts of tasks that have ended, in `task_attempt`; those that run are read from `task_runtime`."""
 
+from collections.abc import Iterable
+
 from amoro_core.model.journal import MOST_ATTEMPTS, AttemptOutcome, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, TaskId
 from amoro_core.store.connection import Connection, Row
@@ -22,6 +24,10 @@ _COLUMNS = (
 )
 _NAMES = ", ".join(_COLUMNS)
 _INSERT = insert_into("task_attempt", _COLUMNS)
+_TRIM = (
+    "DELETE FROM task_attempt WHERE process_id = :process_id AND task_number = :task_number "
+    f"AND attempt <= :attempt - {MOST_ATTEMPTS}"
+)
 #: Those that ended and those that run, of one process; of none twice, since the two differ in their numbers.
 _ALL = (
     f"SELECT {_NAMES} FROM task_attempt WHERE process_id = :process_id "
@@ -31,37 +37,11 @@ _ALL = (
 )
 
 
-def add(db: Connection, ended: TaskAttempt) -> None:
-    """Keep an attempt that has ended; of one task the latest hundred stay."""
-    task, thread = ended.attempt.task_id, ended.thread
-    if ended.finished_at is None:
-        raise ValueError(f"attempt {ended.attempt} has not ended")
-    row = {
-        "process_id": task.process_id,
-        "task_number": task.number,
-        "attempt": ended.attempt.number,
-        "optimizer_id": thread.optimizer_id,
-        "thread_id": thread.thread_id,
-        "outcome": ended.outcome.value,
-        "scheduled_at_ms": to_ms(ended.scheduled_at),
-        "acked_at_ms": to_ms_or_none(ended.acked_at),
-        "finished_at_ms": to_ms(ended.finished_at),
-        "failure_code": ended.failure_code,
-        "failure": ended.failure,
-        "input_rows": ended.input_rows,
-        "input_bytes": ended.input_bytes,
-    }
-    db.execute(_INSERT, row)
-    if ended.attempt.number > MOST_ATTEMPTS:
-        db.execute(
-            "DELETE FROM task_attempt WHERE process_id = :process_id AND task_number = :task_number "
-            "AND attempt <= :oldest",
-            {
-                "process_id": task.process_id,
-                "task_number": task.number,
-                "oldest": ended.attempt.number - MOST_ATTEMPTS,
-            },
-        )
+def add(db: Connection, ended: Iterable[TaskAttempt]) -> None:
+    """Keep attempts that have ended; of each task the latest hundred stay."""
+    rows = list(map(_to_row, ended))
+    db.execute_many(_INSERT, rows)
+    db.execute_many(_TRIM, (row for row in rows if row["attempt"] > MOST_ATTEMPTS))
 
 
 def list_page(
@@ -92,6 +72,27 @@ def count(db: Connection, process_id: str, task_number: int | None = None) -> in
         {"process_id": process_id, "task": task_number},
     )
     return 0 if row is None else int(row["attempts"])
+
+
+def _to_row(ended: TaskAttempt) -> Row:
+    task, thread = ended.attempt.task_id, ended.thread
+    if ended.finished_at is None:
+        raise ValueError(f"attempt {ended.attempt} has not ended")
+    return {
+        "process_id": task.process_id,
+        "task_number": task.number,
+        "attempt": ended.attempt.number,
+        "optimizer_id": thread.optimizer_id,
+        "thread_id": thread.thread_id,
+        "outcome": ended.outcome.value,
+        "scheduled_at_ms": to_ms(ended.scheduled_at),
+        "acked_at_ms": to_ms_or_none(ended.acked_at),
+        "finished_at_ms": to_ms(ended.finished_at),
+        "failure_code": ended.failure_code,
+        "failure": ended.failure,
+        "input_rows": ended.input_rows,
+        "input_bytes": ended.input_bytes,
+    }
 
 
 def _from_row(row: Row) -> TaskAttempt:

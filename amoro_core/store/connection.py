@@ -5,8 +5,7 @@ The engine is SQLite, by way of sqlite-utils.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlite_utils import Database
@@ -65,18 +64,27 @@ class Connection:
 
     def execute(self, sql: str, parameters: Parameters = _NONE) -> int:
         """Run a statement without result; how many rows it changed. Raises Duplicate, Referenced."""
-        with _named():
+        try:
             return self.raw.execute(sql, _by_name(parameters)).rowcount
+        except sqlite3.IntegrityError as error:
+            _refuse_named(error)
+            raise
 
-    def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
-        """Run a statement for each of the rows. Raises Duplicate, Referenced."""
-        with _named():
-            self.raw.executemany(sql, map(_by_name, rows))
+    def execute_many(self, sql: str, rows: Iterable[Parameters]) -> int:
+        """Run a statement for each of the rows; how many rows it changed in all. Raises Duplicate, Referenced."""
+        try:
+            return max(0, self.raw.executemany(sql, map(_by_name, rows)).rowcount)  # -1 where there was nothing to run
+        except sqlite3.IntegrityError as error:
+            _refuse_named(error)
+            raise
 
     def insert(self, sql: str, parameters: Parameters) -> int:
         """Run an INSERT of one row; the number that the database gave it. Raises Duplicate, Referenced."""
-        with _named():
+        try:
             number = self.raw.execute(sql, _by_name(parameters)).lastrowid
+        except sqlite3.IntegrityError as error:
+            _refuse_named(error)
+            raise
         if number is None:
             raise ValueError(f"no INSERT of one row: {sql}")
         return number
@@ -93,14 +101,9 @@ def _by_name(parameters: Parameters) -> Parameters:
     return parameters
 
 
-@contextmanager
-def _named() -> Iterator[None]:
-    """Translate the driver's errors that the modules catch; the store translates all others."""
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
-        if error.sqlite_errorcode in _DUPLICATE:
-            raise Duplicate(str(error)) from error
-        if error.sqlite_errorcode in _REFERENCED:
-            raise Referenced(str(error)) from error
-        raise
+def _refuse_named(error: sqlite3.IntegrityError) -> None:
+    """Raise an error of ours in the place of one that the modules catch; the store translates all others."""
+    if error.sqlite_errorcode in _DUPLICATE:
+        raise Duplicate(str(error)) from error
+    if error.sqlite_errorcode in _REFERENCED:
+        raise Referenced(str(error)) from error

@@ -48,7 +48,7 @@ class Store:
 
     All writes run on one thread, which owns the only connection that can write or checkpoint (SQLite before 3.51.3
     can corrupt a WAL that two connections reset at once). Functions that wait run together in one transaction, each
-    in a savepoint; their results are released only after COMMIT.
+    so that it is taken back alone; their results are released only after COMMIT.
     """
 
     #: Whether writing is refused.
@@ -100,7 +100,7 @@ class Store:
         return future
 
     def submit_all(self, runs: Sequence[Callable[[Connection], T]]) -> "list[Future[T]]":
-        """As `submit`, for functions that share a transaction; each has its own savepoint and its own error."""
+        """As `submit`, for functions that share a transaction; each has its own error, and is taken back alone."""
         if threading.current_thread() is self._writer:
             raise RuntimeError("a write inside a write would wait for itself: pass the connection on")
         writes = [_Write(run, Future()) for run in runs]
@@ -284,11 +284,12 @@ class Store:
         begun = time.monotonic()
         try:
             self._require_file()
-            db.execute("BEGIN IMMEDIATE")
-            self._require_epoch(current_epoch(db))
+            self._begin(db)
             self._noted.clear()
-            outcomes = [_run_one(db, write.run) for write in batch]
+            outcomes = [self._run_one(db, write.run, savepoint=number > 0) for number, write in enumerate(batch)]
             db.execute("COMMIT")
+            for follower in self._followers:
+                follower.committed()
         except BaseException as error:
             _roll_back(db)
             for follower in self._followers:
@@ -306,6 +307,38 @@ class Store:
             else:
                 write.future.set_result(outcome.result)
 
+    def _begin(self, db: Connection) -> None:
+        db.execute("BEGIN IMMEDIATE")
+        self._require_epoch(current_epoch(db))
+
+    def _run_one(self, db: Connection, run: Callable[[Connection], Any], *, savepoint: bool) -> _Outcome:
+        """Run a write; one that raises is taken back. The first of a transaction needs no savepoint, which would cost
+        a copy of each page that it changes: with it the transaction begins anew.
+
+        Raises when the whole transaction is gone: a full disk or an I/O error ends it.
+        """
+        if savepoint:
+            db.execute("SAVEPOINT one_write")
+        try:
+            result = run(db)
+        except BaseException as error:
+            if not db.in_transaction:
+                raise
+            if savepoint:
+                db.execute("ROLLBACK TO one_write")
+                db.execute("RELEASE one_write")
+            else:
+                db.execute("ROLLBACK")
+                self._begin(db)
+            for follower in self._followers:
+                follower.taken_back()
+            return _Outcome(None, ours(error) if isinstance(error, STATEMENT_ERRORS) else error)
+        if not db.in_transaction:
+            raise StoreFailed("a write ended the transaction that it shares with others")
+        if savepoint:
+            db.execute("RELEASE one_write")
+        return _Outcome(result, None)
+
     def _require_epoch(self, epoch: int) -> None:
         if epoch != self._epoch:
             raise Fenced(
@@ -320,23 +353,6 @@ class Store:
                 f"the state database {self._path} is {'gone' if now is None else 'another file'} since it was opened",
                 hint="Stop the coordinator before its state directory is moved, restored or removed.",
             )
-
-
-def _run_one(db: Connection, run: Callable[[Connection], Any]) -> _Outcome:
-    """One write in its savepoint. Raises when the whole transaction is gone: a full disk or an I/O error ends it."""
-    db.execute("SAVEPOINT one_write")
-    try:
-        result = run(db)
-    except BaseException as error:
-        if not db.in_transaction:
-            raise
-        db.execute("ROLLBACK TO one_write")
-        db.execute("RELEASE one_write")
-        return _Outcome(None, ours(error) if isinstance(error, STATEMENT_ERRORS) else error)
-    if not db.in_transaction:
-        raise StoreFailed("a write ended the transaction that it shares with others")
-    db.execute("RELEASE one_write")
-    return _Outcome(result, None)
 
 
 def _roll_back(db: Connection) -> None:

@@ -25,6 +25,12 @@ class Follower(Protocol):
     def forget(self) -> None:
         """A transaction was taken back: what was read within it may be wrong."""
 
+    def taken_back(self) -> None:
+        """One of the writes of the present transaction was taken back, with all that it has changed."""
+
+    def committed(self) -> None:
+        """The present transaction was committed."""
+
 
 @dataclass(slots=True)
 class Changed:

@@ -4,14 +4,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.model.processes import Attempt, TaskId, TaskStatus
+from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import from_ms_or_none, to_json
+from amoro_core.store.rows import from_ms, from_ms_or_none, to_json, to_ms
 
 _OPEN = "status IN ('planned', 'scheduled', 'acked', 'failed')"
 _COLUMNS = (
     "process_id, task_number, table_id, group_name, status, attempt, optimizer_id, thread_id, scheduled_at_ms, "
     "work_kind, stage, input_bytes"
+)
+_QUIET = (
+    "SELECT DISTINCT process_id FROM json_each(:asked) AS one CROSS JOIN table_process AS owner "
+    "ON owner.process_id = json_extract(one.value, '$[0]') WHERE max_commits > 0 OR NOT ("
+    "EXISTS (SELECT 1 FROM task_runtime WHERE process_id = owner.process_id AND optimizer_id IS NOT NULL) OR "
+    "EXISTS (SELECT 1 FROM task_runtime WHERE group_name = json_extract(one.value, '$[1]') "
+    "AND process_id = owner.process_id AND status = 'planned'))"
 )
 
 
@@ -78,34 +85,71 @@ def list_open(db: Connection) -> list[OpenTask]:
     return [_from_row(row) for row in rows]
 
 
-def list_of(db: Connection, process_id: str, numbers: Iterable[int]) -> list[OpenTask]:
-    """Those of these tasks of a process that are open, by number."""
+def list_of(db: Connection, keys: Iterable[tuple[str, int]]) -> list[OpenTask]:
+    """Those of these tasks, by process and number, that are open; in no order."""
+    # The keys first, so that each task is found by its own.
     rows = db.select(
-        f"SELECT {_COLUMNS} FROM task_runtime WHERE process_id = :process AND task_number IN "
-        f"(SELECT value FROM json_each(:numbers)) AND {_OPEN} ORDER BY task_number",
-        {"process": process_id, "numbers": to_json(sorted(numbers))},
+        f"SELECT {_COLUMNS} FROM json_each(:asked) AS one CROSS JOIN task_runtime "
+        "ON process_id = json_extract(one.value, '$[0]') AND task_number = json_extract(one.value, '$[1]') "
+        f"WHERE {_OPEN}",
+        {"asked": to_json(list(keys))},
     )
     return [_from_row(row) for row in rows]
 
 
-def is_of_kind(db: Connection, task_id: TaskId, kind: str) -> bool:
-    """Whether there is such a task with that kind of work."""
-    row = db.select_one(
-        "SELECT work_kind FROM task_runtime WHERE process_id = :process AND task_number = :number",
-        {"process": task_id.process_id, "number": task_id.number},
+def open_task(task: OptimizingTask) -> OpenTask | None:
+    """What scheduling needs of the task; None: it has ended."""
+    if task.status in (TaskStatus.SUCCESS, TaskStatus.CANCELED):
+        return None
+    return OpenTask(
+        task.task_id,
+        task.table_id,
+        task.group,
+        task.status,
+        task.attempt,
+        task.thread.optimizer_id if task.thread else "",
+        task.thread.thread_id if task.thread else 0,
+        task.scheduled_at,
+        task.kind,
+        task.stage,
+        task.input_bytes,
     )
-    return row is not None and row["work_kind"] == kind
 
 
-def is_any_open(db: Connection, process_id: str, group: str) -> bool:
-    """Whether a task of the process is held, or planned for the group; the cost does not grow with its tasks."""
-    row = db.select_one(
-        "SELECT EXISTS (SELECT 1 FROM task_runtime WHERE process_id = :process AND optimizer_id IS NOT NULL) "
-        "OR EXISTS (SELECT 1 FROM task_runtime WHERE group_name = :group AND process_id = :process "
-        "AND status = 'planned') AS found",
-        {"process": process_id, "group": group},
+def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
+    """Of these processes those without a task that is held, or planned for the group that is named with each.
+
+    Those that commit group by group are among them, whatever they have. The cost does not grow with their tasks.
+    """
+    return [row["process_id"] for row in db.select(_QUIET, {"asked": to_json(list(asked))})]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask:
+    """The last attempt of a task that has ended."""
+
+    attempt: Attempt
+    table_id: int
+    scheduled_at: datetime | None  # None: it was never scheduled
+    finished_at: datetime
+
+
+def list_ended_since(db: Connection, group: str, since: datetime) -> list[EndedTask]:
+    """The group's tasks that ended after that moment, however they ended; by process and number."""
+    rows = db.select(
+        "SELECT process_id, task_number, attempt, table_id, scheduled_at_ms, finished_at_ms FROM task_runtime "
+        "WHERE finished_at_ms > :since_ms AND group_name = :group ORDER BY process_id, task_number",
+        {"since_ms": to_ms(since), "group": group},
     )
-    return bool(row and row["found"])
+    return [
+        EndedTask(
+            Attempt(TaskId(row["process_id"], row["task_number"]), row["attempt"]),
+            row["table_id"],
+            from_ms_or_none(row["scheduled_at_ms"]),
+            from_ms(row["finished_at_ms"]),
+        )
+        for row in rows
+    ]
 
 
 def count_threads(db: Connection, group: str) -> int:

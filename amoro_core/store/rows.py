@@ -7,6 +7,7 @@ from typing import Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_ms(moment: datetime) -> int:
@@ -21,6 +22,11 @@ def from_ms(milliseconds: int) -> datetime:
     return _EPOCH + milliseconds * _MILLISECOND
 
 
+def as_stored(moment: datetime) -> datetime:
+    """The moment as `from_ms` gives it once it is stored."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
 def to_ms_or_none(moment: datetime | None) -> int | None:
     """As `to_ms`; None for no moment."""
     return None if moment is None else to_ms(moment)
@@ -33,7 +39,7 @@ def from_ms_or_none(milliseconds: int | None) -> datetime | None:
 
 def to_json(value: object) -> str:
     """Canonical as long as the order of keys is: equal values give equal text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
 
 
 def pairs_to_json(pairs: Iterable[tuple[str, str]]) -> str:
@@ -48,7 +54,7 @@ def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
 
 def tuple_from_json(text: str) -> tuple[Any, ...]:
     """A JSON array as a tuple."""
-    return tuple(json.loads(text))
+    return () if text == "[]" else tuple(json.loads(text))
 
 
 def insert_into(table: str, columns: Sequence[str]) -> str:

@@ -1,11 +1,14 @@
 """Optimizing tasks in `task_runtime`, their inputs and outputs in `task_payload`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from operator import attrgetter
+from typing import Any
 
-from amoro_core.errors import TaskNotFound
-from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
+from amoro_core.errors import IllegalState, TaskNotFound
+from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
     from_ms,
@@ -18,43 +21,63 @@ from amoro_core.store.rows import (
     update_of,
 )
 
-_COLUMNS = (
-    "process_id",
-    "task_number",
-    "table_id",
-    "group_name",
-    "status",
-    "attempt",
-    "optimizer_id",
-    "thread_id",
-    "failed_runs",
-    "lost_attempts",
-    "lost_optimizers_json",
-    "scheduled_at_ms",
-    "acked_at_ms",
-    "finished_at_ms",
-    "failure_code",
-    "failure",
-    "cost_bytes",
-    "partition_path",
-    "input_files",
-    "input_bytes",
-    "work_kind",
-    "input_rows",
-    "ended_optimizer_id",
-    "ended_thread_id",
-    "stage",
-)
-_INSERT = insert_into("task_runtime", _COLUMNS)
-_INSERT_INPUT = insert_into("task_payload", ("process_id", "task_number", "input"))
-_UPDATE = update_of("task_runtime", _COLUMNS, ("process_id", "task_number"))
+
+def _thread_columns(optimizer_id: str, thread_id: str) -> Callable[[OptimizerThread | None], Row]:
+    return lambda thread: {
+        optimizer_id: thread.optimizer_id if thread else None,
+        thread_id: thread.thread_id if thread else None,
+    }
+
+
+def _same(column: str) -> Callable[[Any], Row]:
+    return lambda value: {column: value}
+
+
+#: What a task has beside its id, and the columns that hold it.
+_TO_COLUMNS: Mapping[str, Callable[[Any], Row]] = {
+    "table_id": _same("table_id"),
+    "group": _same("group_name"),
+    "status": lambda status: {"status": status.value},
+    "attempt": _same("attempt"),
+    "thread": _thread_columns("optimizer_id", "thread_id"),
+    "failed_runs": _same("failed_runs"),
+    "lost_attempts": _same("lost_attempts"),
+    "lost_optimizers": lambda lost: {"lost_optimizers_json": to_json(lost)},
+    "scheduled_at": lambda moment: {"scheduled_at_ms": to_ms_or_none(moment)},
+    "acked_at": lambda moment: {"acked_at_ms": to_ms_or_none(moment)},
+    "finished_at": lambda moment: {"finished_at_ms": to_ms_or_none(moment)},
+    "failure_code": _same("failure_code"),
+    "failure": _same("failure"),
+    "cost": _same("cost_bytes"),
+    "partition": _same("partition_path"),
+    "input_files": _same("input_files"),
+    "input_bytes": _same("input_bytes"),
+    "kind": _same("work_kind"),
+    "input_rows": _same("input_rows"),
+    "ended_on": _thread_columns("ended_optimizer_id", "ended_thread_id"),
+    "stage": _same("stage"),
+}
+_KEY = ("process_id", "task_number")
+_INSERT_INPUT = insert_into("task_payload", (*_KEY, "input"))
 _IN_ORDER = "ORDER BY process_id, task_number"
 _OF_TASK = "WHERE process_id = :process_id AND task_number = :task_number"
+_AS_BEFORE = "AND status = :status_before AND attempt = :attempt_before"
+_SAVE_OUTPUT = f"UPDATE task_payload SET output = :output, output_attempt = :attempt {_OF_TASK}"
+#: What is asked of some tasks, in no order; the tasks first, so that each is found by its key.
+_OF_ASKED = (
+    "FROM json_each(:asked) AS one CROSS JOIN {table} ON process_id = json_extract(one.value, '$[0]') "
+    "AND task_number = json_extract(one.value, '$[1]')"
+)
+_GET_MANY = f"SELECT task_runtime.* {_OF_ASKED.format(table='task_runtime')}"
+_READ_INPUTS = f"SELECT process_id, task_number, input {_OF_ASKED.format(table='task_payload')}"
+_fields_of = attrgetter(*_TO_COLUMNS)
 
 
 def add_many(db: Connection, planned: Sequence[tuple[OptimizingTask, bytes]]) -> None:
     """Keep new tasks with their inputs."""
-    db.execute_many(_INSERT, (_to_row(task) for task, _ in planned))
+    rows = [_to_row(task) for task, _ in planned]
+    if rows:
+        db.execute_many(insert_into("task_runtime", tuple(rows[0])), rows)
     db.execute_many(_INSERT_INPUT, ({**_key(task.task_id), "input": payload} for task, payload in planned))
 
 
@@ -66,11 +89,55 @@ def get(db: Connection, task_id: TaskId) -> OptimizingTask:
     return _from_row(row)
 
 
-def save(db: Connection, task: OptimizingTask) -> OptimizingTask:
-    """Raises TaskNotFound."""
-    if not db.execute(_UPDATE, _to_row(task)):
-        raise _missing(task.task_id)
-    return task
+def get_many(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, OptimizingTask]:
+    """These tasks by their ids; one that is not known is left out."""
+    found = map(_from_row, db.select(_GET_MANY, _asked(task_ids)))
+    return {task.task_id: task for task in found}
+
+
+def change_many(db: Connection, changes: Iterable[tuple[OptimizingTask, OptimizingTask]]) -> None:
+    """Store tasks after a change; of each pair the first is what the store has. None is to be there twice.
+
+    Only columns that change are written, so that the others' indexes, checks and references cost nothing.
+
+    Raises TaskNotFound; IllegalState for one that is in another status or attempt than before the change.
+    """
+    by_columns: dict[tuple[str, ...], list[tuple[OptimizingTask, Row]]] = {}
+    for before, after in changes:
+        changed = _changed(before, after)
+        row = {**_key(before.task_id), "status_before": before.status.value, "attempt_before": before.attempt}
+        by_columns.setdefault(tuple(changed), []).append((after, row | changed))
+    for columns, rows in by_columns.items():
+        if columns and db.execute_many(_update(columns), (row for _, row in rows)) < len(rows):
+            _refuse_unchanged(db, [after for after, _ in rows])
+
+
+def _refuse_unchanged(db: Connection, expected: Sequence[OptimizingTask]) -> None:
+    """Name the task that is not as it was to be after a change."""
+    known = get_many(db, (task.task_id for task in expected))
+    for task in expected:
+        stored = known.get(task.task_id)
+        if stored is None:
+            raise _missing(task.task_id)
+        if (stored.status, stored.attempt) != (task.status, task.attempt):
+            raise IllegalState(
+                f"task {task.task_id} is {stored.status} in attempt {stored.attempt}, not as it was before its change"
+            )
+    raise IllegalState(f"of {len(expected)} tasks one was not as it was before its change")
+
+
+def _changed(before: OptimizingTask, after: OptimizingTask) -> Row:
+    """The columns in which the two differ, as they are afterwards."""
+    changed: Row = {}
+    for to_columns, was, now in zip(_TO_COLUMNS.values(), _fields_of(before), _fields_of(after), strict=True):
+        if was is not now and was != now:
+            changed |= to_columns(now)
+    return changed
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> str:
+    return f"{update_of('task_runtime', columns, _KEY)} {_AS_BEFORE}"
 
 
 def move_open(db: Connection, process_id: str, group: str) -> int:
@@ -141,14 +208,6 @@ def count_held(db: Connection) -> dict[str, int]:
     return {row["group_name"]: int(row["tasks"]) for row in rows}
 
 
-def list_ended_since(db: Connection, since: datetime) -> list[OptimizingTask]:
-    """Tasks that ended after that moment, however they ended; by process and number."""
-    rows = db.select(
-        f"SELECT * FROM task_runtime WHERE finished_at_ms > :since_ms {_IN_ORDER}", {"since_ms": to_ms(since)}
-    )
-    return [_from_row(row) for row in rows]
-
-
 @dataclass(frozen=True, slots=True)
 class TaskHold:
     """The time for which a task of a table held a thread of a group; `until` None: it still does."""
@@ -202,14 +261,23 @@ def remove_all(db: Connection, process_id: str) -> None:
     db.execute("DELETE FROM task_runtime WHERE process_id = :process_id", of_process)
 
 
+def read_inputs(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, bytes]:
+    """The inputs of these tasks, as `read_input`; one that is not known is left out."""
+    rows = db.select(_READ_INPUTS, _asked(task_ids))
+    return {TaskId(row["process_id"], row["task_number"]): bytes(row["input"]) for row in rows}
+
+
 def save_output(db: Connection, task_id: TaskId, attempt: int, payload: bytes) -> None:
     """Keep what an attempt made; it replaces what an earlier one made. Raises TaskNotFound."""
-    changed = db.execute(
-        f"UPDATE task_payload SET output = :output, output_attempt = :attempt {_OF_TASK}",
-        {**_key(task_id), "output": payload, "attempt": attempt},
-    )
-    if not changed:
-        raise _missing(task_id)
+    save_outputs(db, [(Attempt(task_id, attempt), payload)])
+
+
+def save_outputs(db: Connection, made: Sequence[tuple[Attempt, bytes]]) -> None:
+    """As `save_output` for attempts of different tasks."""
+    rows = ({**_key(one.task_id), "attempt": one.number, "output": payload} for one, payload in made)
+    if db.execute_many(_SAVE_OUTPUT, rows) < len(made):
+        known = read_inputs(db, (one.task_id for one, _ in made))
+        raise _missing(next(one.task_id for one, _ in made if one.task_id not in known))
 
 
 def read_output(db: Connection, task_id: TaskId) -> tuple[int, bytes] | None:
@@ -229,37 +297,19 @@ def _missing(task_id: TaskId) -> TaskNotFound:
     return TaskNotFound(f"task {task_id} is not known")
 
 
+def _asked(task_ids: Iterable[TaskId]) -> Row:
+    return {"asked": to_json([(one.process_id, one.number) for one in task_ids])}
+
+
 def _key(task_id: TaskId) -> Row:
     return {"process_id": task_id.process_id, "task_number": task_id.number}
 
 
 def _to_row(task: OptimizingTask) -> Row:
-    return {
-        **_key(task.task_id),
-        "table_id": task.table_id,
-        "group_name": task.group,
-        "status": task.status.value,
-        "attempt": task.attempt,
-        "optimizer_id": task.thread.optimizer_id if task.thread else None,
-        "thread_id": task.thread.thread_id if task.thread else None,
-        "failed_runs": task.failed_runs,
-        "lost_attempts": task.lost_attempts,
-        "lost_optimizers_json": to_json(task.lost_optimizers),
-        "scheduled_at_ms": to_ms_or_none(task.scheduled_at),
-        "acked_at_ms": to_ms_or_none(task.acked_at),
-        "finished_at_ms": to_ms_or_none(task.finished_at),
-        "failure_code": task.failure_code,
-        "failure": task.failure,
-        "cost_bytes": task.cost,
-        "partition_path": task.partition,
-        "input_files": task.input_files,
-        "input_bytes": task.input_bytes,
-        "work_kind": task.kind,
-        "input_rows": task.input_rows,
-        "ended_optimizer_id": task.ended_on.optimizer_id if task.ended_on else None,
-        "ended_thread_id": task.ended_on.thread_id if task.ended_on else None,
-        "stage": task.stage,
-    }
+    row = _key(task.task_id)
+    for field, to_columns in _TO_COLUMNS.items():
+        row |= to_columns(getattr(task, field))
+    return row
 
 
 def _from_row(row: Row) -> OptimizingTask:

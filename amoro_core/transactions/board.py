@@ -1,13 +1,15 @@
 """The open tasks of all groups in memory, as the store's writer sees them: what waits, and who holds what."""
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from heapq import heappop, heappush
 from typing import TypeVar
 
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.processes import TaskId
+from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store import open_tasks, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.following import Changed, follow
@@ -91,9 +93,11 @@ class Board:
     def __init__(self) -> None:
         self._changed = Changed()
         self._is_known = self._is_reading = False
+        self._kept: set[tuple[str, int]] = set()  # tasks that the present transaction has told, instead of being read
         self._clear()
 
     def _clear(self) -> None:
+        self._whole: dict[TaskId, OptimizingTask] = {}  # held ones that were told, instead of being read
         self._processes: dict[str, _Tasks] = {}
         self._waiting: dict[str, dict[str, None]] = {}  # processes that have planned tasks, by group
         self._held: dict[str, dict[TaskId, OpenTask]] = {}  # by optimizer
@@ -109,6 +113,15 @@ class Board:
     def forget(self) -> None:
         """Read everything again before the next use."""
         self._is_known = False
+        self._whole.clear()
+
+    def taken_back(self) -> None:
+        """Read again what this transaction has told: it may have been the write that was taken back."""
+        self._changed.tasks |= self._kept
+
+    def committed(self) -> None:
+        """What was told is stored."""
+        self._kept.clear()
 
     def may_give(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
         """Whether there may be something to schedule in the group, or to take back from these threads; any thread asks.
@@ -134,9 +147,51 @@ class Board:
         finally:
             self._is_reading = False
 
-    def note(self, task: OpenTask) -> None:
-        """Hold a task that this write has changed."""
-        self._put(task.task_id, task)
+    def assign(self, task: OpenTask, thread: OptimizerThread, now: datetime) -> None:
+        """Hold a planned task as the thread's, which this write is going to store: `assigned` follows."""
+        held = OpenTask(
+            task.task_id,
+            task.table_id,
+            task.group,
+            TaskStatus.SCHEDULED,
+            task.attempt + 1,
+            thread.optimizer_id,
+            thread.thread_id,
+            now,
+            task.kind,
+            task.stage,
+            task.input_bytes,
+        )
+        self._put(task.task_id, held)
+
+    def assigned(self, stored: Collection[OptimizingTask]) -> None:
+        """What was assigned is stored as it is held, and need not be read again."""
+        self._tell(stored)
+
+    def held_whole(self, task_ids: Iterable[TaskId]) -> dict[TaskId, OptimizingTask]:
+        """Those of these tasks that are held, and known here as the store has them."""
+        found = ((one, self._whole.get(one)) for one in task_ids)
+        changed = self._changed.tasks
+        return {one: task for one, task in found if task is not None and (one.process_id, one.number) not in changed}
+
+    def _tell(self, stored: Iterable[OptimizingTask]) -> None:
+        for task in stored:
+            key = (task.task_id.process_id, task.task_id.number)
+            self._kept.add(key)
+            self._changed.tasks.discard(key)
+            if task.thread is None:
+                self._whole.pop(task.task_id, None)
+            else:
+                self._whole[task.task_id] = task
+
+    def keep(self, stored: Collection[OptimizingTask]) -> None:
+        """Hold tasks as this write has stored them, instead of reading them again."""
+        if not self._is_known:
+            return
+        self._tell(stored)
+        for task in stored:
+            self._put(task.task_id, open_tasks.open_task(task))
+        self._drop_empty({task.task_id.process_id for task in stored})
 
     def held_by(self, optimizer_id: str) -> list[OpenTask]:
         """The tasks that the optimizer holds."""
@@ -199,19 +254,22 @@ class Board:
             for process_id in changed.processes:
                 self._of(process_id).process = known.get(process_id)
                 self._tell_waiting(process_id, tuple(self._of(process_id).planned))
-        by_process: dict[str, list[int]] = {}
-        for process_id, number in changed.tasks:
-            by_process.setdefault(process_id, []).append(number)
-        for process_id, numbers in by_process.items():
-            found = {task.task_id.number: task for task in open_tasks.list_of(db, process_id, numbers)}
-            for number in numbers:
-                self._put(TaskId(process_id, number), found.get(number))
-        for process_id in changed.processes | by_process.keys():
+        if changed.tasks:
+            found = {task.task_id: task for task in open_tasks.list_of(db, changed.tasks)}
+            for task_id in itertools.starmap(TaskId, changed.tasks):
+                self._whole.pop(task_id, None)
+                self._put(task_id, found.get(task_id))
+        self._drop_empty(changed.processes | {process_id for process_id, _ in changed.tasks})
+
+    def _drop_empty(self, process_ids: Iterable[str]) -> None:
+        for process_id in process_ids:
             if not self._of(process_id).by_number and self._of(process_id).process is None:
                 del self._processes[process_id]
 
     def _of(self, process_id: str) -> _Tasks:
-        return self._processes.setdefault(process_id, _Tasks())
+        if (found := self._processes.get(process_id)) is None:
+            found = self._processes[process_id] = _Tasks()
+        return found
 
     def _put(self, task_id: TaskId, task: OpenTask | None) -> None:
         before = self._of(task_id.process_id).put(task_id.number, task)
@@ -224,7 +282,9 @@ class Board:
         if task is not None and task.optimizer_id:
             self._held.setdefault(task.optimizer_id, {})[task_id] = task
             self._held_in.setdefault(task.group, {})[task_id] = task
-            self._running.setdefault(task.group, Counter())[task.table_id] += 1
+            if task.group not in self._running:
+                self._running[task.group] = Counter()
+            self._running[task.group][task.table_id] += 1
         self._tell_waiting(task_id.process_id, {one.group for one in (before, task) if one is not None})
 
     def _tell_waiting(self, process_id: str, groups: Iterable[str]) -> None:

@@ -37,9 +37,51 @@ class Refusal:
 Outcome = WorkResult | Failure | Refusal
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an optimizer says of an attempt that it has ended."""
+
+    optimizer_id: str
+    attempt: Attempt
+    result: Outcome
+
+
 class Admission(Enum):
     """Whether an attempt may begin."""
 
     FREE = "free"
     LATER = "later"  # it can't be told yet: ask again
     REFUSED = "refused"  # it is not the optimizer's any more
+
+
+@dataclass(frozen=True, slots=True)
+class Acks:
+    """Attempts that an optimizer has and begins."""
+
+    optimizer_id: str
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An optimizer that asks for at most one task for each of these free threads."""
+
+    optimizer_id: str
+    group: str
+    thread_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Results that were reported together, and who asks for more in the same breath."""
+
+    reports: tuple[Report, ...]
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Whether each of the results that were reported together counts, and what was scheduled afterwards."""
+
+    accepted: tuple[bool, ...]
+    tasks: tuple[ScheduledTask, ...] = ()

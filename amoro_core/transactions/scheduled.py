@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from amoro_core.errors import IllegalState, UnknownToken
+from amoro_core.errors import UnknownToken
 from amoro_core.failpoints import failpoint
-from amoro_core.model.processes import Attempt, OptimizingTask
+from amoro_core.model.processes import Attempt, OptimizingTask, TaskId
 from amoro_core.model.work import Work
 from amoro_core.store import tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.reports import ScheduledTask
-from amoro_core.transactions.scheduling import Asked, TaskScheduler
+from amoro_core.transactions.reports import Asked, ScheduledTask
+from amoro_core.transactions.scheduling import Assigned, TaskScheduler
 from amoro_core.transactions.settling import Effects
 
 
@@ -40,24 +40,34 @@ class Scheduling:
         For each of them its tasks, or UnknownToken for an optimizer whose registration ended meanwhile.
         """
         effects = Effects()
-        answers = self._store.write(lambda db: self.scheduler.schedule(db, asked, effects, self._clock()))
-        if any(not isinstance(answer, UnknownToken) and answer for answer in answers):
-            failpoint("poll.after_store")
+        assigned = self._store.write(lambda db: self.assign(db, asked, effects))
         self._send(effects)
-        return self._store.read(
-            lambda db: [
-                answer if isinstance(answer, UnknownToken) else [_scheduled(db, task) for task in answer]
-                for answer in answers
-            ]
+        return self.with_work(assigned)
+
+    def assign(self, db: Connection, asked: Sequence[Asked], effects: Effects) -> list[Assigned]:
+        """As `schedule`, within a write; what it returns is for `with_work` once that is committed."""
+        return self.scheduler.schedule(db, asked, effects, self._clock()) if asked else []
+
+    def with_work(self, assigned: Sequence[Assigned]) -> list[list[ScheduledTask] | UnknownToken]:
+        """What was assigned, with its work."""
+        given = [task for one in assigned if not isinstance(one, UnknownToken) for task in one]
+        if not given:
+            return [one if isinstance(one, UnknownToken) else [] for one in assigned]
+        failpoint("poll.after_store")
+        works = self._store.read(lambda db: _works(db, given))
+        return [one if isinstance(one, UnknownToken) else [works[task.task_id] for task in one] for one in assigned]
+
+
+def _works(db: Connection, given: Sequence[OptimizingTask]) -> dict[TaskId, ScheduledTask]:
+    inputs = tasks.read_inputs(db, (task.task_id for task in given))
+    names = tables.names(db, {task.table_id for task in given})
+    return {
+        task.task_id: ScheduledTask(
+            Attempt(task.task_id, task.attempt),
+            task.thread.thread_id,
+            names[task.table_id],
+            Work(task.kind, inputs[task.task_id]),
         )
-
-
-def _scheduled(db: Connection, task: OptimizingTask) -> ScheduledTask:
-    if task.thread is None:
-        raise IllegalState(f"task {task.task_id} is not scheduled")
-    return ScheduledTask(
-        attempt=Attempt(task.task_id, task.attempt),
-        thread_id=task.thread.thread_id,
-        table=tables.get(db, task.table_id).identifier,
-        work=Work(task.kind, tasks.read_input(db, task.task_id)),
-    )
+        for task in given
+        if task.thread is not None
+    }

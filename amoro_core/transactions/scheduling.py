@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 
 from amoro_core.errors import UnknownToken
 from amoro_core.events import get_logger
-from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask
+from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId
 from amoro_core.scheduling.policy import Use, standing
 from amoro_core.scheduling.quota import TaskRun, quota_limit
 from amoro_core.scheduling.shares import Accounts, settled, share_of
@@ -15,9 +16,11 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.store import open_tasks, optimizers, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.open_tasks import OpenProcess, OpenTask
+from amoro_core.store.rows import as_stored
 from amoro_core.transactions.board import Able, Board
+from amoro_core.transactions.reports import Asked
 from amoro_core.transactions.settling import Effects, take_back
-from amoro_core.transactions.telling import advance_task
+from amoro_core.transactions.telling import keep_tasks
 
 log = get_logger("amoro.optimizing")
 
@@ -27,13 +30,8 @@ SETTLED_EVERY = timedelta(seconds=0.25)
 ANSWER_BYTES = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An optimizer that asks for at most one task for each of these free threads."""
-
-    optimizer_id: str
-    group: str
-    thread_ids: tuple[int, ...]
+#: The tasks that somebody who asked was assigned, in the order of his threads.
+Assigned = list[OptimizingTask] | UnknownToken
 
 
 @dataclass(slots=True)
@@ -93,13 +91,12 @@ class TaskScheduler:
         """Keep what attempts have taken of cores so far: that is charged, and not the one thread that waits."""
         self._core_ms.update(self._told())
 
-    def schedule(
-        self, db: Connection, asked: Sequence[Asked], effects: Effects, now: datetime
-    ) -> list[list[OptimizingTask] | UnknownToken]:
+    def schedule(self, db: Connection, asked: Sequence[Asked], effects: Effects, now: datetime) -> list[Assigned]:
         """Schedule at most one planned task for each free thread of all who ask, the first of them first.
 
         For each of them its tasks, or an error where its registration has ended.
         """
+        now = as_stored(now)
         try:
             self.note()
             self.board.refresh(db)
@@ -107,7 +104,8 @@ class TaskScheduler:
                 self._take_back(db, one, effects, now)
             self.board.refresh(db)
             rounds: dict[str, _Round] = {}
-            return [self._give(db, one, rounds, now) for one in asked]
+            chosen = [self._choose(db, one, rounds, now) for one in asked]
+            return self._assign(db, chosen, now)
         except BaseException:
             self.board.forget()  # what it has read of this write is taken back with it
             raise
@@ -119,9 +117,10 @@ class TaskScheduler:
                 task = tasks.get(db, held.task_id)
                 take_back(db, task, f"thread {held.thread_id} asked for work again", effects, now, lost=False)
 
-    def _give(
+    def _choose(
         self, db: Connection, asked: Asked, rounds: dict[str, _Round], now: datetime
-    ) -> list[OptimizingTask] | UnknownToken:
+    ) -> dict[TaskId, OptimizerThread] | UnknownToken:
+        """What each of the threads is to get; from then on nobody else is given that."""
         try:
             optimizer = optimizers.get(db, asked.optimizer_id)
         except UnknownToken as error:
@@ -129,31 +128,37 @@ class TaskScheduler:
         if asked.group not in rounds:
             rounds[asked.group] = self._round(db, asked.group, now)
         able = Able(optimizer.kinds, optimizer.max_cluster_bytes)
-        given: list[OptimizingTask] = []
+        chosen: dict[TaskId, OptimizerThread] = {}
         size = 0
         for thread_id in asked.thread_ids:
-            chosen = rounds[asked.group].next(self.board, able)
-            if chosen is None:
+            found = rounds[asked.group].next(self.board, able)
+            if found is None:
                 break
-            size += open_tasks.input_size(db, chosen.task_id)
-            if given and size > ANSWER_BYTES:
+            size += open_tasks.input_size(db, found.task_id)
+            if chosen and size > ANSWER_BYTES:
                 break
-            event = task_machine.Schedule(OptimizerThread(asked.optimizer_id, thread_id))
-            task = advance_task(db, tasks.get(db, chosen.task_id), event, now)
-            self.board.note(
-                replace(
-                    chosen,
-                    status=task.status,
-                    attempt=task.attempt,
-                    optimizer_id=asked.optimizer_id,
-                    thread_id=thread_id,
-                    scheduled_at=now,
-                )
-            )
-            rounds[asked.group].count(task.table_id)
-            given.append(task)
-            log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=asked.optimizer_id)
-        return given
+            thread = chosen[found.task_id] = OptimizerThread(asked.optimizer_id, thread_id)
+            self.board.assign(found, thread, now)
+            rounds[asked.group].count(found.table_id)
+        return chosen
+
+    def _assign(
+        self, db: Connection, chosen: Sequence[dict[TaskId, OptimizerThread] | UnknownToken], now: datetime
+    ) -> list[Assigned]:
+        """Store what was chosen for all who ask; the tasks of each of them, or his error."""
+        given = [one for one in chosen if not isinstance(one, UnknownToken)]
+        before = tasks.get_many(db, chain.from_iterable(given))
+        after = {
+            task_id: task_machine.advance(before[task_id], task_machine.Schedule(thread), now)
+            for one in given
+            for task_id, thread in one.items()
+        }
+        keep_tasks(db, [(before[task_id], task) for task_id, task in after.items()], now)
+        self.board.assigned(after.values())
+        for task_id, task in after.items():
+            optimizer_id = task.thread.optimizer_id if task.thread else ""
+            log.info("task.scheduled", task=str(task_id), attempt=task.attempt, optimizer=optimizer_id)
+        return [one if isinstance(one, UnknownToken) else [after[task_id] for task_id in one] for one in chosen]
 
     def _round(self, db: Connection, group: str, now: datetime) -> _Round:
         """The tables of the group that wait, with their standing; its accounts are settled where they are old."""
@@ -177,16 +182,15 @@ class TaskScheduler:
         self, db: Connection, group: str, accounts: Accounts, threads: int, waiting: Collection[int], now: datetime
     ) -> Accounts:
         held = self.board.held_in(group)
-        ended = [task for task in tasks.list_ended_since(db, accounts.at) if task.group == group]
+        ended = open_tasks.list_ended_since(db, group, accounts.at)
         quotas = self.board.quotas(
             db, {*waiting, *(task.table_id for task in held), *(task.table_id for task in ended)}
         )
         shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
         runs = [(task.table_id, self._run(task.present, task.scheduled_at, None, now)) for task in held]
         for task in ended:
-            attempt = Attempt(task.task_id, task.attempt)
-            runs.append((task.table_id, self._run(attempt, task.scheduled_at, task.finished_at, now)))
-            self._core_ms.pop(attempt, None)
+            runs.append((task.table_id, self._run(task.attempt, task.scheduled_at, task.finished_at, now)))
+            self._core_ms.pop(task.attempt, None)
         return settled(accounts, [(one, run) for one, run in runs if run is not None], shares, waiting, now)
 
     def _run(

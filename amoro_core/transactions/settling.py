@@ -1,5 +1,6 @@
 """Carrying out what follows for a process from its tasks, within the write that changed a task."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -58,16 +59,16 @@ def measure(meters: Meters, effects: Effects) -> None:
         meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
 
 
-def settle_after(db: Connection, task: OptimizingTask, effects: Effects, now: datetime) -> None:
-    """As `settle` for the process of a task that has just ended; what it costs does not grow with those still open.
+def settle_after(db: Connection, ended: Sequence[OptimizingTask], effects: Effects, now: datetime) -> None:
+    """As `settle` for the processes of tasks that have just ended; what it costs does not grow with those still open.
 
     A success changes no other task: while one is open, and nothing is committed of a part, what was decided before
     holds, and that was to wait.
     """
-    process = processes.get(db, task.task_id.process_id)
-    is_plain = task.status is TaskStatus.SUCCESS and not process.max_commits
-    if not is_plain or not open_tasks.is_any_open(db, process.process_id, task.group):
-        settle(db, process.process_id, effects, now)
+    plain = {(one.task_id.process_id, one.group): None for one in ended if one.status is TaskStatus.SUCCESS}
+    others = (one.task_id.process_id for one in ended if one.status is not TaskStatus.SUCCESS)
+    for process_id in dict.fromkeys((*others, *open_tasks.list_quiet(db, plain))):
+        settle(db, process_id, effects, now)
 
 
 def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:

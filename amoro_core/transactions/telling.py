@@ -1,6 +1,6 @@
 """Storing a change together with what it tells: the attempt that ended, the event, numbers over time, in one write."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from amoro_core.model.journal import About, Event, EventKind
@@ -45,16 +45,23 @@ def advance_task(db: Connection, task: OptimizingTask, event: task_machine.TaskE
 
 def keep_task(db: Connection, before: OptimizingTask, after: OptimizingTask, now: datetime) -> OptimizingTask:
     """Store the task after a change; an attempt that ended with it is written down."""
-    tasks.save(db, after)
-    ended = ended_attempt(before, after, now)
-    if ended is None:
-        return after
-    attempts.add(db, ended)
-    if (told := told_of_attempt(ended)) is not None:
-        process_id, number = ended.attempt.task_id.process_id, ended.attempt.task_id.number
-        about = about_table(db, after.table_id, process_id, ended.thread.optimizer_id, after.group)
-        tell(db, told.kind, told.text, about, now, {"task": number, "attempt": ended.attempt.number})
+    keep_tasks(db, [(before, after)], now)
     return after
+
+
+def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, OptimizingTask]], now: datetime) -> None:
+    """As `keep_task` for different tasks, each as the store has it and as it is now."""
+    tasks.change_many(db, changes)
+    ended = [one for before, after in changes if (one := ended_attempt(before, after, now)) is not None]
+    if not ended:
+        return
+    attempts.add(db, ended)
+    of_task = {after.task_id: after for _, after in changes}
+    for one in ended:
+        if (told := told_of_attempt(one)) is not None:
+            task_id, task = one.attempt.task_id, of_task[one.attempt.task_id]
+            about = about_table(db, task.table_id, task_id.process_id, one.thread.optimizer_id, task.group)
+            tell(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
 
 
 def keep_process(

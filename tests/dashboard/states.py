@@ -221,7 +221,7 @@ def keep(db: Connection, each: Sequence[OptimizingTask]) -> None:
         if task.finished_at and task.scheduled_at and task.ended_on:
             number, outcome = Attempt(task.task_id, task.attempt), AttemptOutcome(task.status.value)
             times = (task.scheduled_at, task.acked_at, task.finished_at)
-            attempts.add(db, TaskAttempt(number, task.ended_on, outcome, *times))
+            attempts.add(db, [TaskAttempt(number, task.ended_on, outcome, *times)])
 
 
 def done(owner: OptimizingProcess) -> OptimizingTask:

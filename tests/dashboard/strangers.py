@@ -124,7 +124,7 @@ def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -
         )
         tasks.add_many(db, [(task, b"")])
         number_ = Attempt(task.task_id, 1)
-        attempts.add(db, TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload))
+        attempts.add(db, [TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload)])
         files.append(Condemned(f"{number}/{payload}", FileKind.DATA, 5, now, payload))
     owner = process.process_id, process.table_id, process.table_uuid
     batches = condemned.batches_of(files, *owner, now + timedelta(days=1))

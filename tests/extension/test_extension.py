@@ -18,6 +18,13 @@ from amoro_core.transactions.planned import EVALUATION
 from tests.extension.conftest import LARGE, SMALL, TABLE, World
 
 LINK = os.link
+PATCHED = (
+    "services.maintaining",
+    "services.committing",
+    "services.optimizing",
+    "transactions.scheduled",
+    "transactions.taking",
+)
 
 
 class Killed(BaseException):
@@ -36,7 +43,7 @@ def dying_at(point: str, meanwhile: Callable[[str], None] = lambda name: None) -
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for module in ("services.maintaining", "services.committing", "services.optimizing", "transactions.scheduled"):
+        for module in PATCHED:
             patch.setattr(f"amoro_core.{module}.failpoint", reach)
         yield reached
 

@@ -223,6 +223,32 @@ def test_results_beside_one_that_is_refused_are_delivered(coordinator: Coordinat
     assert statuses == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SUCCESS]
 
 
+def test_reports_of_one_moment_count_by_the_token_of_their_own_call(coordinator: Coordinator, client: Client) -> None:
+    process_id = plan(coordinator, 2)
+    tokens = [register(coordinator, client).token for _ in range(2)]
+    (first,), (second,) = (client.poll(token, [1], 0) for token in tokens)
+    strange, result = Secret("another's"), WorkResult(KIND, b"red")
+    calls = [
+        (tokens[1], first.attempt),
+        (tokens[0], first.attempt),
+        (strange, first.attempt),
+        (tokens[1], second.attempt),
+    ]
+
+    def outcome(call: Callable[[Secret, Attempt], object], given: tuple[Secret, Attempt]) -> object:
+        try:
+            return call(*given)
+        except UnknownToken:
+            return UnknownToken
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        acked = list(pool.map(lambda given: outcome(client.ack, given), calls))
+        done = list(pool.map(lambda given: outcome(lambda *one: client.complete(*one, result), given), calls))
+    assert acked == [None, {}, UnknownToken, {}]
+    assert done == [False, True, UnknownToken, True]
+    assert [one.status for one in all_of(coordinator, process_id)] == [TaskStatus.SUCCESS, TaskStatus.SUCCESS]
+
+
 def test_what_is_asked_while_a_call_is_under_way_shares_the_next_within_its_size() -> None:
     begun, go = threading.Event(), threading.Event()
     calls: list[list[str]] = []
@@ -247,6 +273,36 @@ def test_what_is_asked_while_a_call_is_under_way_shares_the_next_within_its_size
         with pytest.raises(CoordinatorUnavailable):
             answers[4].result()
     assert calls == [["first"], ["a", "b"], ["c"], ["broken"]]
+
+
+def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> None:
+    calls: list[list[int]] = []
+    begun, go = threading.Event(), threading.Event()
+    gathered: list[int] = []
+
+    def call(asked: Sequence[int]) -> Sequence[int]:
+        calls.append(list(asked))
+        begun.set()
+        go.wait()
+        return asked
+
+    def gather() -> None:
+        gathered.append(len(calls))
+        if len(calls) == 2:
+            until(lambda: len(batches._waiting) == 2)
+
+    batches: Batches[int, int] = Batches(call, 10, gather)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(batches.ask, 1)
+        begun.wait()
+        others = [pool.submit(batches.ask, number) for number in (2, 3)]
+        until(lambda: len(batches._waiting) == 2)
+        go.set()
+        assert [one.result() for one in (first, *others)] == [1, 2, 3]
+        assert sorted(pool.map(batches.ask, (4, 5))) == [4, 5]
+    assert [batches.ask(number) for number in (6, 7)] == [6, 7]
+    assert [sorted(one) for one in calls] == [[1], [2, 3], [4, 5], [6], [7]]
+    assert gathered == [2, 3], "before the third call and the fourth"
 
 
 def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_asked() -> None:

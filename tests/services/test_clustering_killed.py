@@ -38,6 +38,7 @@ PATCHED = (
     "services.committing",
     "services.optimizing",
     "transactions.scheduled",
+    "transactions.taking",
 )
 SCHEDULED = ClusterOptions(schedule_only=True)
 

@@ -2,13 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amoro_core.errors import GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
+from amoro_core.errors import CatalogUnavailable, GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
+from amoro_core.formats.vending import Vending
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.services.optimizing import Failure
+from amoro_core.model.work import REWRITE, WorkResult
+from amoro_core.protocol.codec import encode_output
+from amoro_core.services.optimizing import Asked, Failure, Report, Reported, Taken
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
@@ -139,6 +143,97 @@ def test_a_result_that_is_sent_twice_counts_once_and_is_accepted_twice(world: Wo
     assert world.complete(optimizer, handed.attempt, output)
     assert world.complete(optimizer, handed.attempt, output)
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.PLANNED]
+
+
+def three_partitions(world: World) -> str:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(4):
+        writer.append(table, [row(number + 100 * part, word) for part, word in enumerate("abc")])
+    return world.begin(OptimizingType.MINOR)
+
+
+def taken(world: World, optimizer: str, *threads: int) -> list[tuple[Attempt, WorkResult]]:
+    """Acknowledged attempts of these threads, with their results."""
+    handed = world.poll(optimizer, *threads)
+    world.optimizing.ack(optimizer, [one.attempt for one in handed])
+    return [
+        (one.attempt, WorkResult(REWRITE, encode_output(world.execute(one)).SerializeToString(deterministic=True)))
+        for one in handed
+    ]
+
+
+def test_calls_that_report_together_are_each_answered_whatever_the_others_are(world: World) -> None:
+    process = three_partitions(world)
+    one, other, stranger = (world.optimizer() for _ in range(3))
+    (first,), (second,) = taken(world, one, 1), taken(world, other, 1)
+    plain = Reported((Report(one, *first),), Asked(one, "default", (1,)))
+    wrong = Reported((Report(other, second[0], WorkResult("paint", b"")),), Asked(other, "default", (1,)))
+    stale = Reported((Report(stranger, *second),))
+    repeated = Reported((Report(one, *first),))
+    answers = world.optimizing.complete_all([wrong, plain, stale, repeated])
+    assert isinstance(answers[0], InvalidArgument)
+    assert isinstance(answers[1], Taken)
+    assert ([task.attempt.task_id.number for task in answers[1].tasks], answers[1].accepted) == ([3], (True,))
+    assert answers[2:] == [Taken((False,)), Taken((True,))]
+    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SCHEDULED]
+
+
+def test_an_error_of_all_results_together_leaves_each_to_be_taken_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = three_partitions(world)
+    optimizer = world.optimizer(threads=3)
+    reports = [Report(optimizer, *one) for one in taken(world, optimizer, 1, 2)]
+    calls = [Reported((reports[0],), Asked(optimizer, "default", (1,))), Reported((reports[1],))]
+    schedule = world.optimizing.scheduling.scheduler.schedule
+    tries: list[int] = []
+
+    def fail_once(*given: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("no luck")
+        return schedule(*given)
+
+    monkeypatch.setattr(world.optimizing.scheduling.scheduler, "schedule", fail_once)
+    first, second = world.optimizing.complete_all(calls)
+    assert isinstance(first, Taken)
+    assert ([task.attempt.task_id.number for task in first.tasks], second) == ([3], Taken((True,)))
+    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SUCCESS, TaskStatus.SCHEDULED]
+
+
+def test_a_failure_beside_a_success_of_one_call_is_planned_again(world: World) -> None:
+    process = three_partitions(world)
+    optimizer = world.optimizer(threads=3)
+    good, bad = taken(world, optimizer, 1, 2)
+    failed = Report(optimizer, bad[0], Failure("AMORO-1001", "broken"))
+    call = Reported((Report(optimizer, *good), failed), Asked(optimizer, "default", (1, 2)))
+    (answer,) = world.optimizing.complete_all([call])
+    assert isinstance(answer, Taken)
+    assert [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks] == [(2, 2), (3, 1)]
+    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]
+
+
+def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: World) -> None:
+    two_partitions(world)
+    identifier, asked = world.table().identifier, list[int]()
+
+    class Unavailable:
+        def open(self, _: object) -> None:
+            asked.append(1)
+            raise CatalogUnavailable("down")
+
+    now = [world.now]
+    vending = Vending(Unavailable(), lambda: now[0])  # type: ignore[arg-type]
+    assert vending.known_of([identifier]) is None
+    assert vending.properties_of(identifier) == {}
+    now[0] += timedelta(seconds=0.999)
+    assert vending.properties_of(identifier) == {}
+    assert vending.known_of([identifier]) == {identifier: {}}
+    assert len(asked) == 1
+    now[0] += timedelta(seconds=0.001)
+    assert vending.known_of([identifier]) is None
+    assert vending.properties_of(identifier) == {}
+    assert len(asked) == 2
 
 
 def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> None:

@@ -379,7 +379,7 @@ def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free
         world.optimizing.cancel(process_id, "by hand")
         return _sketch(work, access, columns, is_cancelled)
 
-    monkeypatch.setattr(world.optimizing._find_action(NAME), "_sketch", sketch)
+    monkeypatch.setattr(world.committing._find_action(NAME), "_sketch", sketch)
     assert world.committing.commit(process_id) is ProcessStatus.CLOSED
     assert len(read) == 1
     assert stored_files(table) == []

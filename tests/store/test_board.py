@@ -8,18 +8,23 @@ from datetime import timedelta
 
 import pytest
 
+from amoro_core.actions.contract import Action
 from amoro_core.errors import UnknownToken
-from amoro_core.model.processes import OptimizingTask, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.processes import Attempt, OptimizingTask, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.work import WorkResult
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
 from amoro_core.scheduling.quota import quota_limit
 from amoro_core.scheduling.shares import share_of
 from amoro_core.store import groups, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions import scheduling
-from amoro_core.transactions.scheduling import Asked, TaskScheduler
+from amoro_core.transactions.reporting import Reporting
+from amoro_core.transactions.reports import Acks, Asked, Report, Reported
+from amoro_core.transactions.scheduling import TaskScheduler
 from amoro_core.transactions.settling import Effects
 from tests.store.builders import NOW, optimizer, process, runtime, task
 from tests.store.planned import list_planned
+from tests.store.test_task_sums import counted, kept
 
 OPTIMIZERS = {
     "optimizer-1": ("default", ("rewrite",), 0),
@@ -32,12 +37,24 @@ class TakenBack(Exception):
     """A write that changed something and is undone."""
 
 
+class NoGuard:
+    """For work that deletes nothing."""
+
+    def begin(self, db: Connection, task: OptimizingTask) -> bool:
+        raise NotImplementedError
+
+
+def _no_action(name: str) -> Action:
+    raise NotImplementedError(name)
+
+
 class Site:
     """A store with optimizers, tables and processes that change at random."""
 
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
-        self.now, self.made = NOW, 0
+        self.now, self.made, self.read_nothing = NOW, 0, 0
+        self.reporting = Reporting(self.scheduler, NoGuard(), _no_action, lambda: self.now)
         store.follow(self.scheduler.board)
         store.write(self._begin)
 
@@ -50,7 +67,9 @@ class Site:
 
     def change(self, db: Connection) -> None:
         """One change of any kind."""
-        self.chance.choice((self._plan, self._move, self._close, self._end, self._end, self._reset))(db)
+        self.chance.choice((self._plan, self._move, self._close, self._end, self._report, self._report, self._reset))(
+            db
+        )
 
     def _plan(self, db: Connection) -> None:
         free = [one for one in tables.list_tables(db) if processes.find_active(db, one.table_id) is None]
@@ -58,7 +77,9 @@ class Site:
             return
         self.made += 1
         created = self.now + timedelta(seconds=self.chance.randint(0, 3))
-        owner = processes.add(db, process(self.chance.choice(free), f"p-{self.made:04}", created_at=created))
+        owner = processes.add(
+            db, process(self.chance.choice(free), f"p-{self.made:04}", created_at=created, commits=False)
+        )
         tasks.add_many(db, [(self._task(task(owner, number)), b"x" * 10) for number in range(1, 6)])
 
     def _task(self, made: OptimizingTask) -> OptimizingTask:
@@ -94,12 +115,22 @@ class Site:
         failed = self.chance.random() < 0.3
         status = TaskStatus.FAILED if failed else TaskStatus.SUCCESS
         ended = {"acked_at": self.now, "finished_at": self.now, "failed_runs": one.failed_runs + failed}
-        tasks.save(db, replace(one, status=status, thread=None, **ended))
+        tasks.change_many(db, [(one, replace(one, status=status, thread=None, **ended))])
+
+    def _report(self, db: Connection) -> None:
+        """An ack, and mostly a result, as they come from optimizers."""
+        if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.ACKED)) is None or one.thread is None:
+            return
+        attempt, name = Attempt(one.task_id, one.attempt), one.thread.optimizer_id
+        assert attempt in self.reporting.ack(db, [Acks(name, (attempt,))])[0]
+        if self.chance.random() < 0.7:
+            call = Reported((Report(name, attempt, WorkResult(one.kind, b"made")),))
+            assert self.reporting.complete_plain(db, [call], Effects()) == [call]
 
     def _reset(self, db: Connection) -> None:
-        if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.FAILED)) is not None:
+        if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.ACKED, TaskStatus.FAILED)) is not None:
             free = {"thread": None, "scheduled_at": None, "acked_at": None, "finished_at": None}
-            tasks.save(db, replace(one, status=TaskStatus.PLANNED, **free))
+            tasks.change_many(db, [(one, replace(one, status=TaskStatus.PLANNED, **free))])
 
     def expected(self, db: Connection, asked: Asked, threads: Sequence[int]) -> list[CandidateTask]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""
@@ -147,6 +178,12 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
         expected = site.expected(db, asked, free)
         (given,) = site.scheduler.schedule(db, [asked], Effects(), site.now)
         assert _chosen(given) == expected
+        stored = {one.task_id: one for one in tasks.list_held(db)}
+        known = site.scheduler.board.held_whole(stored)
+        assert known == {task_id: stored[task_id] for task_id in known}
+        assert {one.task_id for one in given if isinstance(one, OptimizingTask)} <= known.keys()
+        site.read_nothing += len(known)
+        assert kept(db) == counted(db)
         if chance.random() < 0.2:
             raise TakenBack
         return len(expected)
@@ -159,6 +196,7 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
             assert error is None or isinstance(error, TakenBack), error
             handed += (future.result() or 0) if error is None else 0
     assert handed > 20
+    assert site.read_nothing > 20
 
 
 def _filled(store: Store, count: int = 3) -> TaskScheduler:

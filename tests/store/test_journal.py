@@ -33,7 +33,7 @@ def named(found: list[TaskAttempt]) -> list[tuple[int, int]]:
 def test_an_attempt_is_read_as_it_was_written(store: Store) -> None:
     owner = store.write(known)
     one = replace(ended(owner, 1, 1), acked_at=None, outcome=AttemptOutcome.LOST)
-    store.write(lambda db: attempts.add(db, one))
+    store.write(lambda db: attempts.add(db, [one]))
     assert store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 9)) == [one]
 
 
@@ -45,7 +45,7 @@ def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store) -> No
         held = task(owner, 2, status=TaskStatus.ACKED, attempt=2, thread=THREAD, scheduled_at=NOW, acked_at=minutes(1))
         tasks.add_many(db, [(task(owner, 1), b""), (replace(held, input_rows=7), b""), (task(owner, 3), b"")])
         for number, attempt in ((1, 1), (1, 2), (2, 1)):
-            attempts.add(db, ended(owner, number, attempt))
+            attempts.add(db, [ended(owner, number, attempt)])
 
     store.write(fill)
     everything = store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 9))
@@ -64,9 +64,9 @@ def test_of_a_task_the_latest_hundred_attempts_stay(store: Store) -> None:
     owner = store.write(known)
 
     def fill(db: Connection) -> None:
-        attempts.add(db, ended(owner, 2, 1))
+        attempts.add(db, [ended(owner, 2, 1)])
         for number in range(1, 131):
-            attempts.add(db, ended(owner, 1, number))
+            attempts.add(db, [ended(owner, 1, number)])
 
     store.write(fill)
     kept = named(store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 999)))
@@ -75,7 +75,7 @@ def test_of_a_task_the_latest_hundred_attempts_stay(store: Store) -> None:
 
 def test_attempts_go_with_their_process(store: Store) -> None:
     owner = store.write(known)
-    store.write(lambda db: attempts.add(db, ended(owner, 1, 1)))
+    store.write(lambda db: attempts.add(db, [ended(owner, 1, 1)]))
     store.write(lambda db: processes.save(db, replace(owner, status=ProcessStatus.CLOSED, finished_at=minutes(3))))
     assert store.write(lambda db: processes.remove_ended(db, minutes(4), 9)) == 1
     assert store.read(lambda db: attempts.count(db, owner.process_id)) == 0
@@ -197,7 +197,7 @@ def test_a_state_of_the_version_before_has_none_of_it(store: Store) -> None:
         db.execute("DROP TABLE task_attempt")
         db.execute("DROP TABLE event")
         keep_journal(db)
-        attempts.add(db, ended(owner, 1, 1))
+        attempts.add(db, [ended(owner, 1, 1)])
 
     store.write(earlier)
     assert store.read(lambda db: (events.last_id(db), attempts.count(db, "0199aaaa-0001"))) == (0, 1)

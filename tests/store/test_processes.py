@@ -1,7 +1,7 @@
 """Processes, tasks with their payloads, and commit attempts."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from amoro_core.errors import (
     TaskNotFound,
 )
 from amoro_core.model.processes import (
+    Attempt,
     CommitOutcome,
     OptimizerThread,
     OptimizingProcess,
@@ -202,7 +203,7 @@ def test_planned_tasks_are_scheduled_oldest_process_first_then_by_number(store: 
 def test_task_scheduled_is_no_longer_planned(store: Store) -> None:
     made = store.write(add_stages)
     scheduled = machine.advance(made[0], machine.Schedule(OptimizerThread("optimizer-1", 3)), minutes(5))
-    assert store.write(lambda db: tasks.save(db, scheduled)) == scheduled
+    store.write(lambda db: tasks.change_many(db, [(made[0], scheduled)]))
     assert store.read(lambda db: list_planned(db, "default", ("rewrite",))) == []
     assert store.read(tasks.list_held) == [scheduled, *made[1:3]]
 
@@ -218,14 +219,82 @@ def test_output_of_a_later_attempt_replaces_the_one_before(store: Store) -> None
 
 
 def test_unknown_task_is_named(store: Store) -> None:
-    missing = TaskId("p-nothing", 1)
+    gone = task(process(runtime(), "p-nothing"))
+    missing = gone.task_id
     for read in (tasks.get, tasks.read_input, tasks.read_output):
         with pytest.raises(TaskNotFound, match="p-nothing-1"):
             store.read(partial(read, task_id=missing))
     with pytest.raises(TaskNotFound):
         store.write(lambda db: tasks.save_output(db, missing, 1, b""))
     with pytest.raises(TaskNotFound):
-        store.write(lambda db: tasks.save(db, task(process(runtime(), "p-nothing"))))
+        store.write(lambda db: tasks.change_many(db, [(gone, replace(gone, attempt=1))]))
+
+
+def test_only_columns_that_change_are_written(store: Store) -> None:
+    made = store.write(add_stages)
+    after = [replace(made[0], partition="p=1"), replace(made[4], failure="broken", stage=2)]
+    asked: list[str] = []
+
+    def change(db: Connection) -> None:
+        db.raw.set_trace_callback(asked.append)
+        tasks.change_many(db, [(made[0], after[0]), (made[1], made[1]), (made[4], after[1])])
+        db.raw.set_trace_callback(None)
+
+    store.write(change)
+    written = dict.fromkeys(sql.partition(" WHERE")[0] for sql in asked)  # triggers tell the statement again
+    assert list(written) == [
+        "UPDATE task_runtime SET partition_path = 'p=1'",
+        "UPDATE task_runtime SET failure = 'broken', stage = 2",
+    ]
+    assert store.read(lambda db: tasks.list_for_process(db, made[0].task_id.process_id)) == [
+        after[0],
+        *made[1:4],
+        after[1],
+        *made[5:],
+    ]
+
+
+def test_every_field_of_a_task_is_stored() -> None:
+    assert {field.name for field in fields(OptimizingTask)} - {"task_id"} == tasks._TO_COLUMNS.keys()
+
+
+def test_of_many_tasks_the_one_that_is_not_there_is_named_and_none_is_changed(store: Store) -> None:
+    made = store.write(add_stages)
+    gone = replace(made[0], task_id=TaskId("p-nothing", 1))
+    changes = [(one, replace(one, partition="p=1")) for one in (made[0], gone)]
+    with pytest.raises(TaskNotFound, match="p-nothing-1"):
+        store.write(lambda db: tasks.change_many(db, changes))
+    with pytest.raises(TaskNotFound, match="p-nothing-1"):
+        store.write(lambda db: tasks.save_outputs(db, [(Attempt(one.task_id, 1), b"") for one, _ in changes]))
+    ids = [made[0].task_id, gone.task_id]
+    assert store.read(lambda db: tasks.get_many(db, ids)) == {made[0].task_id: made[0]}
+    assert store.read(lambda db: tasks.read_inputs(db, ids)) == {made[0].task_id: b"input 1"}
+
+
+def test_a_process_is_quiet_once_nothing_is_held_or_planned_for_the_group(store: Store) -> None:
+    def quiet(*asked: tuple[str, str]) -> list[str]:
+        return store.read(lambda db: open_tasks.list_quiet(db, asked))
+
+    def end(db: Connection, *statuses: TaskStatus) -> None:
+        for one in (one for one in made if one.status in statuses):
+            at = {"scheduled_at": NOW, "acked_at": NOW, "finished_at": NOW, "attempt": one.attempt + 1}
+            tasks.change_many(db, [(one, replace(one, status=TaskStatus.SUCCESS, thread=None, **at))])
+
+    made = store.write(add_stages)
+    owner = made[0].task_id.process_id
+    assert quiet((owner, "default"), ("p-nothing", "default")) == []
+    store.write(lambda db: end(db, TaskStatus.SCHEDULED, TaskStatus.ACKED))
+    assert quiet((owner, "default")) == []
+    assert quiet((owner, "spark")) == [owner], "another group may have planned ones"
+    store.write(lambda db: end(db, TaskStatus.PLANNED))
+    assert quiet((owner, "default"), (owner, "spark")) == [owner]
+
+
+def test_a_process_that_commits_group_by_group_is_never_unquiet(store: Store) -> None:
+    made = store.write(add_stages)
+    owner = made[0].task_id.process_id
+    store.write(lambda db: processes.save(db, replace(processes.get(db, owner), max_commits=2)))
+    assert store.read(lambda db: open_tasks.list_quiet(db, [(owner, "default")])) == [owner]
 
 
 def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store) -> None:
@@ -271,10 +340,11 @@ def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, event
     kept = store.write(begin)
     for second, event in enumerate(events):
         try:
-            kept = machine.advance(kept, event, minutes(second))
+            after = machine.advance(kept, event, minutes(second))
         except (StaleReport, IllegalState):
             continue
-        store.write(partial(tasks.save, task=kept))
+        store.write(partial(tasks.change_many, changes=[(kept, after)]))
+        kept = after
         assert store.read(partial(tasks.get, task_id=kept.task_id)) == kept
 
 
@@ -334,9 +404,12 @@ def test_every_stage_is_among_the_builders() -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: open_tasks.list_of(db, "p", (1, 2)), "sqlite_autoindex_task_runtime_1"),
-        (lambda db: open_tasks.is_any_open(db, "p", "default"), "task_runtime_planned"),
-        (lambda db: open_tasks.is_any_open(db, "p", "default"), "task_runtime_held"),
+        (lambda db: open_tasks.list_of(db, [("p", 1), ("p", 2)]), "sqlite_autoindex_task_runtime_1"),
+        (lambda db: tasks.get_many(db, [TaskId("p", 1)]), "sqlite_autoindex_task_runtime_1"),
+        (lambda db: tasks.read_inputs(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
+        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_planned"),
+        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_held"),
+        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
         (processes.list_active, "table_process_active_by_time"),

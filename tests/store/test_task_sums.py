@@ -42,14 +42,14 @@ def test_random_writes_are_summed_up(store: Store, seed: int) -> None:
     store.write(add_stages)  # and with it the optimizer that holds tasks
     numbers = {owner.process_id: 0 for owner in made}
 
-    def changed(db: Connection, owner: OptimizingProcess) -> OptimizingTask | None:
+    def changed(db: Connection, owner: OptimizingProcess) -> list[tuple[OptimizingTask, OptimizingTask]]:
         every = tasks.list_for_process(db, owner.process_id)
         if not every:
-            return None
+            return []
         one = chosen.choice(every)
         other = chosen.choice(stages(owner))
         kind, group = chosen.choice(("rewrite", "cluster")), chosen.choice(("default", "spark"))
-        return replace(other, task_id=one.task_id, kind=kind, group=group, input_bytes=chosen.randrange(9))
+        return [(one, replace(other, task_id=one.task_id, kind=kind, group=group, input_bytes=chosen.randrange(9)))]
 
     def step(db: Connection) -> None:
         owner = chosen.choice(made)
@@ -62,8 +62,7 @@ def test_random_writes_are_summed_up(store: Store, seed: int) -> None:
                 numbers[owner.process_id] += 1
                 tasks.add_many(db, [(task(owner, numbers[owner.process_id]), b"")])
             case _:
-                if (one := changed(db, owner)) is not None:
-                    tasks.save(db, one)
+                tasks.change_many(db, changed(db, owner))
 
     for _ in range(300):
         store.write(step)
@@ -109,7 +108,8 @@ def test_sums_and_kinds_of_processes_are_told_apart(store: Store) -> None:
         TaskSum("p-1", "default", planned, 1, 2),
     ]
     assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["cluster", "rewrite", "sweep"]
-    store.write(lambda db: tasks.save(db, replace(made[2], status=TaskStatus.CANCELED, finished_at=minutes(1))))
+    canceled = replace(made[2], status=TaskStatus.CANCELED, finished_at=minutes(1))
+    store.write(lambda db: tasks.change_many(db, [(made[2], canceled)]))
     assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["rewrite", "sweep"]
 
 

@@ -1,0 +1,261 @@
+"""Acks and results of many optimizers at one moment: whatever becomes of one, the others count, and none is lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from amoro_core import failpoints
+from amoro_core.errors import IllegalState, InvalidArgument, StoreFailed
+from amoro_core.failpoints import InjectedFault
+from amoro_core.model.processes import Attempt, TaskId, TaskStatus
+from amoro_core.model.work import WorkResult
+from amoro_core.services.optimizing import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
+from amoro_core.store import processes, tables, tasks
+from amoro_core.store.connection import Connection, Parameters
+from tests.services.world import World
+from tests.store import builders
+
+KIND = "paint"
+RED = WorkResult(KIND, b"red")
+PLANNED, SCHEDULED, ACKED, SUCCESS = TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED, TaskStatus.SUCCESS
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Any:
+    yield
+    failpoints.arm("")
+
+
+def plan(world: World, count: int) -> str:
+    """A process with so many tasks, and one of a kind that nobody does, so that it goes on."""
+
+    def write(db: Connection) -> str:
+        owner = processes.add(db, builders.process(tables.add(db, builders.runtime())))
+        made = [replace(builders.task(owner, number), kind=KIND) for number in range(1, count + 1)]
+        others = replace(builders.task(owner, count + 1), kind="nobody's")
+        tasks.add_many(db, [(one, b"work") for one in (*made, others)])
+        return owner.process_id
+
+    return world.store.write(write)
+
+
+def painter(world: World) -> str:
+    return world.optimizer(threads=8, kinds=(KIND,))
+
+
+def scheduled(world: World, optimizer: str, *threads: int) -> list[Attempt]:
+    return [task.attempt for task in world.poll(optimizer, *threads)]
+
+
+def acked(world: World, optimizer: str, *threads: int) -> list[Attempt]:
+    attempts = scheduled(world, optimizer, *threads)
+    assert None not in world.optimizing.ack(optimizer, attempts)
+    return attempts
+
+
+def statuses(world: World, process: str) -> list[TaskStatus]:
+    return [task.status for task in world.tasks(process)[:-1]]
+
+
+def done(optimizer: str, attempt: Attempt, *threads: int) -> Reported:
+    """The result of an attempt, and a poll for these threads."""
+    asked = Asked(optimizer, "default", threads) if threads else None
+    return Reported((Report(optimizer, attempt, RED),), asked)
+
+
+def numbers(answer: Taken | BaseException) -> tuple[tuple[bool, ...], list[tuple[int, int]]]:
+    """What counts, and which attempts of which tasks were scheduled."""
+    assert isinstance(answer, Taken)
+    return answer.accepted, [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks]
+
+
+def test_acks_that_come_together_count_for_whom_they_are(world: World) -> None:
+    process = plan(world, 3)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
+    unknown, earlier = Attempt(TaskId("p-nothing", 1), 1), replace(first, number=0)
+    table = world.optimizing.find_process(process).table
+    assert world.optimizing.ack_all(
+        [Acks(other, (first, second)), Acks(one, (unknown, earlier)), Acks(one, (first,)), Acks(one, (first,))]
+    ) == [{first: None, second: table}, {unknown: None, earlier: None}, {first: table}, {first: table}]
+    assert statuses(world, process) == [ACKED, ACKED, PLANNED]
+
+
+def test_an_ack_that_fails_all_together_leaves_the_others_to_be_taken_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = plan(world, 2)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
+    reporting = world.optimizing._reporting
+    ack = reporting.ack
+
+    def fail_for_one(db: Connection, calls: Sequence[Acks]) -> object:
+        answers = ack(db, calls)
+        if any(call.optimizer_id == one for call in calls):
+            raise RuntimeError("no luck")
+        return answers
+
+    monkeypatch.setattr(reporting, "ack", fail_for_one)
+    failed, taken = world.optimizing.ack_all([Acks(one, (first,)), Acks(other, (second,))])
+    assert (str(failed), isinstance(taken, Mapping)) == ("no luck", True)
+    assert statuses(world, process) == [SCHEDULED, ACKED]
+
+
+def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
+    process = plan(world, 6)
+    one, other = painter(world), painter(world)
+    mine, (stale, refused) = acked(world, one, 1, 2, 3), acked(world, other, 1, 2)
+    world.optimizing.dismiss(other, "not heard of", lost=False)
+    unknown = Attempt(TaskId("p-nothing", 1), 1)
+    calls = [
+        done(other, stale),
+        done(one, unknown),
+        done(one, mine[0], 1),
+        Reported((Report(one, mine[1], WorkResult("another", b"")),)),
+        done(one, mine[0]),  # the same once more
+        Reported((Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED))),
+        Reported((Report(other, refused, Refusal(KIND, "no")),)),
+    ]
+    answers = world.optimizing.complete_all(calls)
+    assert isinstance(answers[3], InvalidArgument)
+    assert [numbers(answer) for number, answer in enumerate(answers) if number != 3] == [
+        ((False,), []),
+        ((False,), []),
+        ((True,), [(4, 2)]),
+        ((True,), []),
+        ((True, True), []),
+        ((False,), []),
+    ]
+    assert statuses(world, process) == [SUCCESS, SUCCESS, PLANNED, SCHEDULED, PLANNED, PLANNED]
+
+
+def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(world: World) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    (attempt,) = scheduled(world, optimizer, 1)
+    assert world.optimizing.complete_all([done(optimizer, attempt)]) == [Taken((False,))]
+    assert statuses(world, process) == [SCHEDULED]
+    assert None not in world.optimizing.ack(optimizer, [attempt])
+    assert world.optimizing.complete_all([done(optimizer, attempt)]) == [Taken((True,))]
+    assert statuses(world, process) == [SUCCESS]
+
+
+class _Commits:
+    """COMMIT fails, as with a full disk or one that is gone, as long as `is_broken`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_broken, execute = False, Connection.execute
+
+        def run(db: Connection, sql: str, parameters: Parameters = {}) -> int:  # noqa: B006
+            if sql == "COMMIT" and self.is_broken:
+                raise sqlite3.OperationalError("disk I/O error")
+            return execute(db, sql, parameters)
+
+        monkeypatch.setattr(Connection, "execute", run)
+
+
+def test_of_a_round_that_is_not_committed_nothing_counts_and_what_is_repeated_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = plan(world, 4)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
+    commits = _Commits(monkeypatch)
+
+    def refused(ask: Callable[[], Sequence[object]]) -> None:
+        commits.is_broken = True
+        assert [type(answer) for answer in ask()] == [StoreFailed, StoreFailed]
+        commits.is_broken = False
+
+    def ack() -> Sequence[object]:
+        return world.optimizing.ack_all([Acks(one, (first,)), Acks(other, (second,))])
+
+    def complete() -> Sequence[Taken | BaseException]:
+        return world.optimizing.complete_all([done(one, first, 1), done(other, second, 1)])
+
+    refused(ack)
+    assert statuses(world, process) == [SCHEDULED, SCHEDULED, PLANNED, PLANNED]
+    assert all(isinstance(answer, Mapping) for answer in ack())
+    refused(complete)
+    assert statuses(world, process) == [ACKED, ACKED, PLANNED, PLANNED]
+    assert [numbers(answer) for answer in complete()] == [((True,), [(3, 1)]), ((True,), [(4, 1)])]
+    assert statuses(world, process) == [SUCCESS, SUCCESS, SCHEDULED, SCHEDULED]
+
+
+def test_what_is_stored_and_not_answered_is_accepted_again_and_its_threads_get_their_tasks_anew(world: World) -> None:
+    process = plan(world, 4)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = acked(world, one, 1), acked(world, other, 1)
+    calls = [done(one, first, 1), done(other, second, 1)]
+    failpoints.arm("complete.after_store=fail")
+    with pytest.raises(InjectedFault):
+        world.optimizing.complete_all(calls)
+    assert statuses(world, process) == [SUCCESS, SUCCESS, SCHEDULED, SCHEDULED]
+    assert [numbers(answer) for answer in world.optimizing.complete_all(calls)] == [
+        ((True,), [(3, 2)]),
+        ((True,), [(4, 2)]),
+    ]
+    assert statuses(world, process) == [SUCCESS, SUCCESS, SCHEDULED, SCHEDULED]
+
+
+@pytest.mark.parametrize("result", [RED, Failure("AMORO-1001", "broken")], ids=["success", "failure"])
+def test_places_to_die_lie_before_and_after_what_stores_a_result(
+    world: World, monkeypatch: pytest.MonkeyPatch, result: WorkResult | Failure
+) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    (attempt,) = acked(world, optimizer, 1)
+    reached: list[tuple[str, bool]] = []
+
+    def reach(name: str) -> None:
+        reached.append((name, statuses(world, process) == [ACKED]))
+
+    monkeypatch.setattr("amoro_core.transactions.taking.failpoint", reach)
+    assert world.optimizing.complete_all([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
+    assert reached == [("complete.before_store", True), ("complete.after_store", False)]
+
+
+def test_what_memory_has_wrong_is_not_written(world: World) -> None:
+    process = plan(world, 2)
+    optimizer = painter(world)
+    first, second = scheduled(world, optimizer, 1, 2)
+    board = world.optimizing.scheduling.scheduler.board
+    held = dict(board._whole)
+    world.optimizing.dismiss(optimizer, "not heard of", lost=False)
+    again = painter(world)
+    (anew,) = scheduled(world, again, 1)
+    board._changed.tasks.clear()
+    board._whole |= held
+    assert world.optimizing.ack_all([Acks(optimizer, (second,)), Acks(again, (anew,))])[0] == {second: None}
+    board._changed.tasks.clear()
+    board._whole[first.task_id] = replace(held[first.task_id], status=ACKED, acked_at=world.now)
+    assert world.optimizing.complete_all([done(optimizer, first)]) == [Taken((False,))]
+    assert [(one.status, one.attempt) for one in world.tasks(process)[:-1]] == [(ACKED, 2), (PLANNED, 1)]
+
+
+def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> None:
+    process = plan(world, 1)
+    optimizer = painter(world)
+    scheduled(world, optimizer, 1)
+    task = world.tasks(process)[0]
+    for before in (replace(task, status=PLANNED), replace(task, attempt=2)):
+        after = replace(before, status=ACKED, acked_at=world.now + timedelta(seconds=1))
+        with pytest.raises(IllegalState, match="scheduled in attempt 1, not as it was"):
+            world.store.write(lambda db, pair=(before, after): tasks.change_many(db, [pair]))
+    assert world.tasks(process)[0] == task
+
+
+def test_tasks_of_a_round_go_to_threads_of_those_who_asked(world: World) -> None:
+    plan(world, 4)
+    one, other = painter(world), painter(world)
+    (first,), (second,) = acked(world, one, 1), acked(world, other, 5)
+    answers = world.optimizing.complete_all([done(other, second, 5), done(one, first, 1)])
+    given: list[list[ScheduledTask]] = [list(answer.tasks) for answer in answers if isinstance(answer, Taken)]
+    assert [(task.thread_id, task.attempt.task_id.number) for tasks in given for task in tasks] == [(5, 3), (1, 4)]
