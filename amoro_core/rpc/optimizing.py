@@ -39,8 +39,8 @@ MAX_POLL_WAIT_S = 20.0
 #: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
 MAX_ACK_WAIT_S = 10.0
 _ASKED_AGAIN_S = 0.2
-#: Acks, and results, that arrive within that time of each other share a transaction.
-REPORTS_GATHER_S = 0.005
+#: Acks and results that arrive within that time of each other share a transaction.
+REPORTS_GATHER_S = 0.01
 
 T = TypeVar("T")
 
@@ -69,8 +69,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._work = work
         self._pool = pool
         self._polls = Rounds(pool, optimizing.schedule)
-        self._acks = Rounds(pool, optimizing.ack_all, REPORTS_GATHER_S)
-        self._reports = Rounds(pool, optimizing.complete_all, REPORTS_GATHER_S)
+        self._reports = Rounds(pool, optimizing.take, REPORTS_GATHER_S)
 
     async def Register(
         self,
@@ -184,7 +183,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
         try:
             optimizer = self._optimizers.authenticate(bearer(context))
-            named = await self._acks.ask(Acks(optimizer.optimizer_id, tuple(attempts)))
+            named = (await self._reports.ask(Reported(acks=Acks(optimizer.optimizer_id, tuple(attempts))))).named
             answers = self._optimizing.vend_at_once(named)
             if answers is None:
                 answers = await off_loop(self._pool, lambda: self._optimizing.vend(named))

@@ -14,8 +14,8 @@ R = TypeVar("R")
 class Rounds(Generic[A, R]):
     """Carries out in one go all that is asked while the round before goes on, or soon after it began.
 
-    A round alone begins at once; those that follow begin no more often than every `gather_s` seconds. Used within one
-    event loop.
+    A round that follows one of several begins no sooner than `gather_s` seconds after that one: who was answered
+    together is likely to ask again together. Who asks alone never waits. Used within one event loop.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Rounds(Generic[A, R]):
         self._pool, self._carry_out, self._gather_s = pool, carry_out, gather_s
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
         self._running: asyncio.Task[None] | None = None
-        self._begun_s = 0.0
+        self._begun_s, self._size = 0.0, 0  # of the round before
 
     async def ask(self, one: A) -> R:
         """The answer. Raises the error that stands in its place, or that which ended the round."""
@@ -39,10 +39,11 @@ class Rounds(Generic[A, R]):
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                if (early_s := self._begun_s + self._gather_s - loop.time()) > 0:
+                early_s = self._begun_s + self._gather_s - loop.time()
+                if self._size > 1 and early_s > 0:
                     await asyncio.sleep(early_s)
-                self._begun_s = loop.time()
                 asked, self._waiting = self._waiting, []
+                self._begun_s, self._size = loop.time(), len(asked)
                 await self._one(asked)
         finally:
             self._running = None

@@ -23,12 +23,13 @@ from amoro_core.store.opening import current_epoch
 from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.fetching import read_piece
 from amoro_core.transactions.handing import adopt, dismiss
-from amoro_core.transactions.reporting import Begins, Named, Reporting
+from amoro_core.transactions.reporting import Begins, Reporting
 from amoro_core.transactions.reports import (
     Acks,
     Admission,
     Asked,
     Failure,
+    Named,
     Outcome,
     Refusal,
     Report,
@@ -142,21 +143,10 @@ class OptimizingService:
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        (named,) = self.ack_all([Acks(optimizer_id, tuple(attempts))])
-        if isinstance(named, BaseException):
-            raise named
+        named = self._take(Reported(acks=Acks(optimizer_id, tuple(attempts)))).named
         guarded = [one for one in attempts if one not in named]
         answers = {**self.vend(named), **self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)}
         return [answers[one] for one in attempts]
-
-    def ack_all(self, calls: Sequence[Acks]) -> list[Named | BaseException]:
-        """Accept the attempts of these calls, in one transaction; for each call what is to be vended for, or its error.
-
-        Those that delete are left out: they are for `ack_guarded`.
-        """
-        answers = self._taking.ack(calls)
-        self._signals.changed()
-        return answers
 
     def vend(self, named: Named) -> dict[Attempt, Acked]:
         """The storage properties of each attempt that was accepted."""
@@ -198,14 +188,20 @@ class OptimizingService:
         A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
         another kind than the task's.
         """
-        (answer,) = self.complete_all([Reported((Report(optimizer_id, attempt, result),))])
+        return self._take(Reported((Report(optimizer_id, attempt, result),))).accepted[0]
+
+    def _take(self, call: Reported) -> Taken:
+        (answer,) = self.take([call])
         if isinstance(answer, BaseException):
             raise answer
-        return answer.accepted[0]
+        return answer
 
-    def complete_all(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
-        """As `complete` for the results of these calls, then as `schedule` for those that ask; for each its answer."""
-        answers = self._taking.complete(calls)
+    def take(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
+        """As `ack` and `complete` for what these calls say, then as `schedule` for those that ask; for each its answer.
+
+        Acks of attempts that delete are left out: they are for `ack_guarded`. What is to be vended for is named only.
+        """
+        answers = self._taking.take(calls)
         self._signals.changed()
         return answers
 

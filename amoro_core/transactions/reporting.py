@@ -16,16 +16,12 @@ from amoro_core.store.connection import Connection
 from amoro_core.store.rows import as_stored
 from amoro_core.transactions.handing import give_back
 from amoro_core.transactions.late import condemn_late
-from amoro_core.transactions.reports import Acks, Failure, Refusal, Report, Reported
+from amoro_core.transactions.reports import Acks, Failure, Named, Refusal, Report, Reported
 from amoro_core.transactions.scheduling import TaskScheduler
 from amoro_core.transactions.settling import Effects, reported, settle_after, take_back
 from amoro_core.transactions.telling import keep_tasks
 
 log = get_logger("amoro.optimizing")
-
-
-#: The tables of attempts that were acknowledged, None for a stale one.
-Named = dict[Attempt, TableIdentifier | None]
 
 
 class Begins(Protocol):

@@ -1,6 +1,6 @@
 """What is given to optimizers, and what they report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from amoro_core.model.processes import Attempt
@@ -73,15 +73,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Results that were reported together, and who asks for more in the same breath."""
+    """What an optimizer says in one call: results and acks, and that it asks for more in the same breath."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[Report, ...] = ()
     asked: Asked | None = None
+    acks: Acks | None = None
+
+
+#: The tables of attempts that were acknowledged, None for a stale one.
+Named = dict[Attempt, TableIdentifier | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Whether each of the results that were reported together counts, and what was scheduled afterwards."""
+    """Whether each result of a call counts, what was scheduled afterwards, and which acks were accepted."""
 
-    accepted: tuple[bool, ...]
+    accepted: tuple[bool, ...] = ()
     tasks: tuple[ScheduledTask, ...] = ()
+    named: Named = field(default_factory=dict)

@@ -170,7 +170,7 @@ def test_calls_that_report_together_are_each_answered_whatever_the_others_are(wo
     wrong = Reported((Report(other, second[0], WorkResult("paint", b"")),), Asked(other, "default", (1,)))
     stale = Reported((Report(stranger, *second),))
     repeated = Reported((Report(one, *first),))
-    answers = world.optimizing.complete_all([wrong, plain, stale, repeated])
+    answers = world.optimizing.take([wrong, plain, stale, repeated])
     assert isinstance(answers[0], InvalidArgument)
     assert isinstance(answers[1], Taken)
     assert ([task.attempt.task_id.number for task in answers[1].tasks], answers[1].accepted) == ([3], (True,))
@@ -195,7 +195,7 @@ def test_an_error_of_all_results_together_leaves_each_to_be_taken_alone(
         return schedule(*given)
 
     monkeypatch.setattr(world.optimizing.scheduling.scheduler, "schedule", fail_once)
-    first, second = world.optimizing.complete_all(calls)
+    first, second = world.optimizing.take(calls)
     assert isinstance(first, Taken)
     assert ([task.attempt.task_id.number for task in first.tasks], second) == ([3], Taken((True,)))
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SUCCESS, TaskStatus.SCHEDULED]
@@ -207,7 +207,7 @@ def test_a_failure_beside_a_success_of_one_call_is_planned_again(world: World) -
     good, bad = taken(world, optimizer, 1, 2)
     failed = Report(optimizer, bad[0], Failure("AMORO-1001", "broken"))
     call = Reported((Report(optimizer, *good), failed), Asked(optimizer, "default", (1, 2)))
-    (answer,) = world.optimizing.complete_all([call])
+    (answer,) = world.optimizing.take([call])
     assert isinstance(answer, Taken)
     assert [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks] == [(2, 2), (3, 1)]
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]

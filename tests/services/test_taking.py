@@ -18,6 +18,7 @@ from amoro_core.model.work import WorkResult
 from amoro_core.services.optimizing import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
 from amoro_core.store import processes, tables, tasks
 from amoro_core.store.connection import Connection, Parameters
+from amoro_core.transactions.reports import Named
 from tests.services.world import World
 from tests.store import builders
 
@@ -53,6 +54,11 @@ def scheduled(world: World, optimizer: str, *threads: int) -> list[Attempt]:
     return [task.attempt for task in world.poll(optimizer, *threads)]
 
 
+def ack_all(world: World, calls: Sequence[Acks]) -> list[Named | BaseException]:
+    answers = world.optimizing.take([Reported(acks=call) for call in calls])
+    return [answer.named if isinstance(answer, Taken) else answer for answer in answers]
+
+
 def acked(world: World, optimizer: str, *threads: int) -> list[Attempt]:
     attempts = scheduled(world, optimizer, *threads)
     assert None not in world.optimizing.ack(optimizer, attempts)
@@ -81,8 +87,8 @@ def test_acks_that_come_together_count_for_whom_they_are(world: World) -> None:
     (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
     unknown, earlier = Attempt(TaskId("p-nothing", 1), 1), replace(first, number=0)
     table = world.optimizing.find_process(process).table
-    assert world.optimizing.ack_all(
-        [Acks(other, (first, second)), Acks(one, (unknown, earlier)), Acks(one, (first,)), Acks(one, (first,))]
+    assert ack_all(
+        world, [Acks(other, (first, second)), Acks(one, (unknown, earlier)), Acks(one, (first,)), Acks(one, (first,))]
     ) == [{first: None, second: table}, {unknown: None, earlier: None}, {first: table}, {first: table}]
     assert statuses(world, process) == [ACKED, ACKED, PLANNED]
 
@@ -103,7 +109,7 @@ def test_an_ack_that_fails_all_together_leaves_the_others_to_be_taken_alone(
         return answers
 
     monkeypatch.setattr(reporting, "ack", fail_for_one)
-    failed, taken = world.optimizing.ack_all([Acks(one, (first,)), Acks(other, (second,))])
+    failed, taken = ack_all(world, [Acks(one, (first,)), Acks(other, (second,))])
     assert (str(failed), isinstance(taken, Mapping)) == ("no luck", True)
     assert statuses(world, process) == [SCHEDULED, ACKED]
 
@@ -123,7 +129,7 @@ def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
         Reported((Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED))),
         Reported((Report(other, refused, Refusal(KIND, "no")),)),
     ]
-    answers = world.optimizing.complete_all(calls)
+    answers = world.optimizing.take(calls)
     assert isinstance(answers[3], InvalidArgument)
     assert [numbers(answer) for number, answer in enumerate(answers) if number != 3] == [
         ((False,), []),
@@ -140,10 +146,10 @@ def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(wor
     process = plan(world, 1)
     optimizer = painter(world)
     (attempt,) = scheduled(world, optimizer, 1)
-    assert world.optimizing.complete_all([done(optimizer, attempt)]) == [Taken((False,))]
+    assert world.optimizing.take([done(optimizer, attempt)]) == [Taken((False,))]
     assert statuses(world, process) == [SCHEDULED]
     assert None not in world.optimizing.ack(optimizer, [attempt])
-    assert world.optimizing.complete_all([done(optimizer, attempt)]) == [Taken((True,))]
+    assert world.optimizing.take([done(optimizer, attempt)]) == [Taken((True,))]
     assert statuses(world, process) == [SUCCESS]
 
 
@@ -175,10 +181,10 @@ def test_of_a_round_that_is_not_committed_nothing_counts_and_what_is_repeated_do
         commits.is_broken = False
 
     def ack() -> Sequence[object]:
-        return world.optimizing.ack_all([Acks(one, (first,)), Acks(other, (second,))])
+        return ack_all(world, [Acks(one, (first,)), Acks(other, (second,))])
 
     def complete() -> Sequence[Taken | BaseException]:
-        return world.optimizing.complete_all([done(one, first, 1), done(other, second, 1)])
+        return world.optimizing.take([done(one, first, 1), done(other, second, 1)])
 
     refused(ack)
     assert statuses(world, process) == [SCHEDULED, SCHEDULED, PLANNED, PLANNED]
@@ -196,9 +202,9 @@ def test_what_is_stored_and_not_answered_is_accepted_again_and_its_threads_get_t
     calls = [done(one, first, 1), done(other, second, 1)]
     failpoints.arm("complete.after_store=fail")
     with pytest.raises(InjectedFault):
-        world.optimizing.complete_all(calls)
+        world.optimizing.take(calls)
     assert statuses(world, process) == [SUCCESS, SUCCESS, SCHEDULED, SCHEDULED]
-    assert [numbers(answer) for answer in world.optimizing.complete_all(calls)] == [
+    assert [numbers(answer) for answer in world.optimizing.take(calls)] == [
         ((True,), [(3, 2)]),
         ((True,), [(4, 2)]),
     ]
@@ -218,7 +224,7 @@ def test_places_to_die_lie_before_and_after_what_stores_a_result(
         reached.append((name, statuses(world, process) == [ACKED]))
 
     monkeypatch.setattr("amoro_core.transactions.taking.failpoint", reach)
-    assert world.optimizing.complete_all([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
+    assert world.optimizing.take([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
     assert reached == [("complete.before_store", True), ("complete.after_store", False)]
 
 
@@ -233,10 +239,10 @@ def test_what_memory_has_wrong_is_not_written(world: World) -> None:
     (anew,) = scheduled(world, again, 1)
     board._changed.tasks.clear()
     board._whole |= held
-    assert world.optimizing.ack_all([Acks(optimizer, (second,)), Acks(again, (anew,))])[0] == {second: None}
+    assert ack_all(world, [Acks(optimizer, (second,)), Acks(again, (anew,))])[0] == {second: None}
     board._changed.tasks.clear()
     board._whole[first.task_id] = replace(held[first.task_id], status=ACKED, acked_at=world.now)
-    assert world.optimizing.complete_all([done(optimizer, first)]) == [Taken((False,))]
+    assert world.optimizing.take([done(optimizer, first)]) == [Taken((False,))]
     assert [(one.status, one.attempt) for one in world.tasks(process)[:-1]] == [(ACKED, 2), (PLANNED, 1)]
 
 
@@ -256,6 +262,6 @@ def test_tasks_of_a_round_go_to_threads_of_those_who_asked(world: World) -> None
     plan(world, 4)
     one, other = painter(world), painter(world)
     (first,), (second,) = acked(world, one, 1), acked(world, other, 5)
-    answers = world.optimizing.complete_all([done(other, second, 5), done(one, first, 1)])
+    answers = world.optimizing.take([done(other, second, 5), done(one, first, 1)])
     given: list[list[ScheduledTask]] = [list(answer.tasks) for answer in answers if isinstance(answer, Taken)]
     assert [(task.thread_id, task.attempt.task_id.number) for tasks in given for task in tasks] == [(5, 3), (1, 4)]
