@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from amoro_core.actions.contract import Action
-from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.tables import Tables
@@ -125,14 +124,14 @@ class OptimizingService:
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
         (answer,) = self.schedule([Asked(optimizer_id, group, tuple(thread_ids))])
-        if isinstance(answer, AmoroError):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | UnknownToken]:
+    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | BaseException]:
         """As `poll` for all who ask, in one transaction; for each of them its tasks or its error."""
         answers = self.scheduling.schedule(asked)
-        if any(not isinstance(answer, UnknownToken) and answer for answer in answers):
+        if any(not isinstance(answer, BaseException) and answer for answer in answers):
             self._signals.changed()
         return answers
 

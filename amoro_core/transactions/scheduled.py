@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from amoro_core.errors import UnknownToken
+from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskId
 from amoro_core.model.work import Work
@@ -12,6 +13,8 @@ from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.reports import Asked, ScheduledTask
 from amoro_core.transactions.scheduling import Assigned, TaskScheduler
 from amoro_core.transactions.settling import Effects
+
+log = get_logger("amoro.optimizing")
 
 
 class Scheduling:
@@ -34,18 +37,28 @@ class Scheduling:
         """Whether there may be something to schedule, or to take back; costs no look into the store."""
         return self.scheduler.board.may_give(asked.optimizer_id, asked.group, asked.thread_ids)
 
-    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | UnknownToken]:
+    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | BaseException]:
         """Schedule at most one planned task for each free thread of all who ask, all in one transaction.
 
-        For each of them its tasks, or UnknownToken for an optimizer whose registration ended meanwhile.
+        For each of them its tasks, or its error: UnknownToken for an optimizer whose registration ended meanwhile. An
+        error of one changes nothing for the others.
         """
+        try:
+            return [*self._schedule(asked)]
+        except Exception as error:  # it may be the fault of one of them
+            if len(asked) == 1:
+                return [error]
+            log.warning("polls.served_alone", polls=len(asked), why=str(error))
+            return [answer for one in asked for answer in self.schedule([one])]
+
+    def _schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | UnknownToken]:
         effects = Effects()
         assigned = self._store.write(lambda db: self.assign(db, asked, effects))
         self._send(effects)
         return self.with_work(assigned)
 
     def assign(self, db: Connection, asked: Sequence[Asked], effects: Effects) -> list[Assigned]:
-        """As `schedule`, within a write; what it returns is for `with_work` once that is committed."""
+        """As `schedule` within a write, but raises an error of one; its result is for `with_work`, after the commit."""
         return self.scheduler.schedule(db, asked, effects, self._clock()) if asked else []
 
     def with_work(self, assigned: Sequence[Assigned]) -> list[list[ScheduledTask] | UnknownToken]:

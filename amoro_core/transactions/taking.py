@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from functools import partial
 
-from amoro_core.errors import UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.store.database import Connection, Store
@@ -100,5 +99,7 @@ def _reach_stored(calls: Sequence[Reported]) -> None:
         failpoint("complete.after_store")
 
 
-def _answer(accepted: Sequence[bool], tasks: list[ScheduledTask] | UnknownToken, named: Named) -> Taken | UnknownToken:
-    return tasks if isinstance(tasks, UnknownToken) else Taken(tuple(accepted), tuple(tasks), named)
+def _answer(
+    accepted: Sequence[bool], tasks: list[ScheduledTask] | BaseException, named: Named
+) -> Taken | BaseException:
+    return tasks if isinstance(tasks, BaseException) else Taken(tuple(accepted), tuple(tasks), named)

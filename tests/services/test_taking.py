@@ -258,6 +258,28 @@ def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> Non
     assert world.tasks(process)[0] == task
 
 
+def test_a_poll_that_fails_all_together_leaves_the_others_to_be_served(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = plan(world, 2)
+    one, other = painter(world), painter(world)
+    scheduler = world.optimizing.scheduling.scheduler
+    schedule = scheduler.schedule
+
+    def fail_for_one(db: Connection, asked: Sequence[Asked], *more: Any) -> object:
+        answers = schedule(db, asked, *more)
+        if any(each.optimizer_id == one for each in asked):
+            raise RuntimeError("no luck")
+        return answers
+
+    monkeypatch.setattr(scheduler, "schedule", fail_for_one)
+    failed, given = world.optimizing.schedule([Asked(one, "default", (1,)), Asked(other, "default", (1,))])
+    assert str(failed) == "no luck"
+    assert not isinstance(given, BaseException)
+    assert [task.attempt.task_id.number for task in given] == [1]
+    assert statuses(world, process) == [SCHEDULED, PLANNED]
+
+
 def test_tasks_of_a_round_go_to_threads_of_those_who_asked(world: World) -> None:
     plan(world, 4)
     one, other = painter(world), painter(world)
