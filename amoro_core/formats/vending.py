@@ -21,7 +21,7 @@ class Vending:
     def __init__(self, tables_of: Tables, clock: Callable[[], datetime]) -> None:
         self._tables, self._clock = tables_of, clock
         #: By table: since when they are known, for how long they count, and the properties.
-        self._vended: dict[str, tuple[datetime, timedelta, Mapping[str, str]]] = {}
+        self._vended: dict[TableIdentifier, tuple[datetime, timedelta, Mapping[str, str]]] = {}
 
     def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
         """The properties for the table's files; none where the table can't be loaded."""
@@ -29,7 +29,7 @@ class Vending:
         if known is not None:
             return known
         found, fresh = self._load(identifier)
-        self._vended[str(identifier)] = self._clock(), fresh, found
+        self._vended[identifier] = self._clock(), fresh, found
         return found
 
     def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
@@ -39,7 +39,7 @@ class Vending:
         return known if len(known) == len(found) else None
 
     def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
-        known = self._vended.get(str(identifier))
+        known = self._vended.get(identifier)
         if known is None or self._clock() - known[0] >= known[1]:
             return None
         return known[2]

@@ -164,6 +164,10 @@ class Board:
         )
         self._put(task.task_id, held)
 
+    def put_back(self, task: OpenTask) -> None:
+        """Hold a task that was assigned as planned again, which it is in the store."""
+        self._put(task.task_id, task)
+
     def assigned(self, stored: Collection[OptimizingTask]) -> None:
         """What was assigned is stored as it is held, and need not be read again."""
         self._tell(stored)

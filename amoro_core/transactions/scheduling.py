@@ -1,10 +1,11 @@
 """Scheduling: assigning planned tasks to the free threads of optimizers."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heapreplace
-from itertools import chain
+from itertools import accumulate, chain
 
 from amoro_core.errors import UnknownToken
 from amoro_core.events import get_logger
@@ -71,6 +72,11 @@ class _Round:
         """One more of the table's tasks runs."""
         self.uses[table_id] = replace(self.uses[table_id], running=self.uses[table_id].running + 1)
 
+    def put_back(self, table_id: int) -> None:
+        """One that was counted waits again, for whoever is able to do it."""
+        self.uses[table_id] = replace(self.uses[table_id], running=self.uses[table_id].running - 1)
+        self.turns.clear()
+
 
 class TaskScheduler:
     """Keeps in memory what waits, and the thread accounts of each group's tables; only the store's writer schedules."""
@@ -128,19 +134,19 @@ class TaskScheduler:
         if asked.group not in rounds:
             rounds[asked.group] = self._round(db, asked.group, now)
         able = Able(optimizer.kinds, optimizer.max_cluster_bytes)
-        chosen: dict[TaskId, OptimizerThread] = {}
-        size = 0
+        chosen: list[tuple[OpenTask, OptimizerThread]] = []
         for thread_id in asked.thread_ids:
             found = rounds[asked.group].next(self.board, able)
             if found is None:
                 break
-            size += open_tasks.input_size(db, found.task_id)
-            if chosen and size > ANSWER_BYTES:
-                break
-            thread = chosen[found.task_id] = OptimizerThread(asked.optimizer_id, thread_id)
-            self.board.assign(found, thread, now)
+            chosen.append((found, OptimizerThread(asked.optimizer_id, thread_id)))
+            self.board.assign(*chosen[-1], now)
             rounds[asked.group].count(found.table_id)
-        return chosen
+        fitting = _fitting(db, [task.task_id for task, _ in chosen])
+        for task, _ in chosen[fitting:]:
+            self.board.put_back(task)
+            rounds[asked.group].put_back(task.table_id)
+        return {task.task_id: thread for task, thread in chosen[:fitting]}
 
     def _assign(
         self, db: Connection, chosen: Sequence[dict[TaskId, OptimizerThread] | UnknownToken], now: datetime
@@ -202,3 +208,10 @@ class TaskScheduler:
         spent_ms = self._core_ms.get(attempt, 0)
         held_ms = ((ended_at or now) - since).total_seconds() * 1000
         return TaskRun(since, ended_at, max(1.0, spent_ms / held_ms if held_ms > 0 else 1.0))
+
+
+def _fitting(db: Connection, task_ids: Sequence[TaskId]) -> int:
+    """How many of these tasks, the first of them first, fit into one answer: at least one."""
+    sizes = open_tasks.input_sizes(db, task_ids) if len(task_ids) > 1 else {}
+    total = list(accumulate(sizes.get(one, 0) for one in task_ids))
+    return max(bisect_right(total, ANSWER_BYTES), min(1, len(task_ids)))

@@ -231,6 +231,8 @@ def test_an_answer_has_no_more_than_a_message_holds(store: Store, monkeypatch: p
     asked = [Asked(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
     answers = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert [_numbers(answer) for answer in answers] == [[1, 2], [3, 4]]
+    store.write(lambda db: scheduler.board.refresh(db))
+    assert scheduler.board.running("default", 1) == 4, "what did not fit is held by nobody"
     monkeypatch.setattr(scheduling, "ANSWER_BYTES", 1)
     (alone,) = store.write(lambda db: scheduler.schedule(db, [Asked("optimizer-2", "default", (4, 5))], Effects(), NOW))
     assert _numbers(alone) == [5], "one task is given however large it is"

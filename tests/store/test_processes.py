@@ -407,6 +407,7 @@ def test_every_stage_is_among_the_builders() -> None:
         (lambda db: open_tasks.list_of(db, [("p", 1), ("p", 2)]), "sqlite_autoindex_task_runtime_1"),
         (lambda db: tasks.get_many(db, [TaskId("p", 1)]), "sqlite_autoindex_task_runtime_1"),
         (lambda db: tasks.read_inputs(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
+        (lambda db: open_tasks.input_sizes(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
         (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_planned"),
         (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_held"),
         (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
