@@ -1,9 +1,11 @@
 """Parquet outputs made of row groups of other files, copied byte for byte, and of rows encoded anew between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,7 +73,7 @@ class SplicedOutput(ParquetOutput):
         self._checkpoint = checkpoint
         self._max_row_groups = min(max_row_groups, MOST_ROW_GROUPS)
         self._verifies = verifies
-        self._plain = _source_of(self._encoded(pa.Table.from_batches([], self._arrow)))
+        self._plain = self._encoded(pa.Table.from_batches([], self._arrow))
         self._with_lineage = has_lineage(schema)
         self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
@@ -152,20 +154,26 @@ class SplicedOutput(ParquetOutput):
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _write_table(self, table: pa.Table) -> None:
-        source = _source_of(self._encoded(table))
-        with translated(self.path):
-            for group in source.footer.row_groups:
-                self._splice(group, [(source, _parts(source, group, range(len(source.leaves))))])
-                self._origins.append(None)
+        shift = self.written_bytes - len(MAGIC)
+        source = self._encoded(table)
+        leaves = range(len(source.leaves))
+        groups = [(group, _parts(source, group, leaves)) for group in source.footer.row_groups]
+        if max(part.begin + part.length for _, parts in groups for part in parts) + shift != self.written_bytes:
+            raise CheckFailed(f"the rows of {self.path} do not end where they were written")
+        for group, parts in groups:
+            self._behind.add(group, parts[0].begin + shift, [(part, shift) for part in parts])
+            self._origins.append(None)
         self._writers.add(source.created_by)
 
-    def _encoded(self, table: pa.Table) -> bytes:
-        sink = pa.BufferOutputStream()
-        writer = self._open_writer(table, CheckedStream(sink, self._checkpoint))
+    def _encoded(self, table: pa.Table) -> CopySource:
+        """Write the rows behind what was written; a file of its own that begins with them, without its rows."""
+        sink = _RowsApart()
+        writer = self._open_writer(table, sink)
         if table.num_rows:
-            writer.write_table(table, row_group_size=table.num_rows)
+            with translated(self.path), sink.writing_rows(self._stream):
+                writer.write_table(table, row_group_size=table.num_rows)
         writer.close()
-        return bytes(sink.getvalue().to_pybytes())
+        return sink.source()
 
     def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> _Piece:
         if lineage is None:
@@ -215,6 +223,56 @@ class SplicedOutput(ParquetOutput):
         if self._verifies:
             verify_pages(Bytes(content), memoryview(content), part.leaf, part.chunk.meta_data, 0, _pages_of(part))
         return content
+
+
+class _RowsApart:
+    """A sink of a Parquet file that is encoded: its rows go elsewhere at once, the rest is kept."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._behind = bytearray()
+        self._size = 0
+        self._rows: CheckedStream | None = None
+
+    @contextmanager
+    def writing_rows(self, stream: CheckedStream) -> Iterator[None]:
+        """What is written within the block are rows: they go to that stream."""
+        self._rows = stream
+        try:
+            yield
+        finally:
+            self._rows = None
+
+    def write(self, content: Any) -> int:
+        """Write rows, the mark before them or what is behind."""
+        if self._rows is not None:
+            written = self._rows.write(content)
+        else:
+            written = len(content)
+            if self._size >= len(MAGIC):
+                self._behind += content
+        self._size += written
+        return written
+
+    def tell(self) -> int:
+        """Bytes of the whole file so far."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """What is kept can still be read."""
+
+    def source(self) -> CopySource:
+        """The whole file, of which the rows can't be read."""
+        begin = self._size - len(self._behind)
+
+        def read(at: int, length: int) -> bytes:
+            return MAGIC[at : at + length] if at < begin else bytes(self._behind[at - begin : at - begin + length])
+
+        return open_source(read, self._size)
 
 
 def _source_of(content: bytes) -> CopySource:

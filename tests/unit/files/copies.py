@@ -154,7 +154,7 @@ def output(root: Path, schema: Schema, name: str = "out.parquet", **more: Any) -
         schema,
         options,
         memory_bytes=more.pop("memory_bytes", MEMORY),
-        checkpoint=lambda: None,
+        checkpoint=more.pop("checkpoint", lambda: None),
         **more,
     )
 

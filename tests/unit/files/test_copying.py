@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import datafusion
@@ -18,6 +18,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
+from amoro_core.errors import AttemptAbandoned
 from amoro_core.files import behind_rows, splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
@@ -270,6 +271,56 @@ def test_rows_encoded_between_copies_keep_their_place(tmp_path: Path) -> None:
     # Nothing is told of the copied ones, so no column has bounds.
     assert (written.metrics.lower_bounds, written.metrics.upper_bounds) == ({}, {})
     assert written.metrics.value_counts == {1: 6000, 2: 6000, 3: 6000, 4: 6000}
+
+
+def random_rows(count: int) -> pa.Table:
+    """Rows that no codec makes much smaller."""
+    chance = random.Random(count)
+    rows = flat_rows(0, count)
+    return rows.set_column(
+        1, rows.schema.field(1), pa.array([f"{chance.getrandbits(400):0100x}" for _ in range(count)])
+    )
+
+
+def test_rows_between_copies_are_written_while_they_are_encoded(tmp_path: Path) -> None:
+    """An encoded row group is never in memory as a whole."""
+    steps = [0]
+    result = output(tmp_path, FLAT, checkpoint=lambda: steps.append(result.written_bytes if steps[1:] else 0))
+    for batch in random_rows(60_000).to_batches():
+        result.write(batch)
+    written = result.close()
+    assert pq.read_metadata(written.path).num_row_groups == 1
+    assert written.size_bytes > 3 << 20
+    assert max(end - begin for begin, end in pairwise(steps)) < 2 << 20
+    assert pq.read_table(written.path).equals(random_rows(60_000))
+
+
+def test_an_output_whose_rows_can_not_be_written_to_their_end_is_deleted(tmp_path: Path) -> None:
+    def checkpoint() -> None:
+        if armed and result.written_bytes > 1 << 20:
+            raise AttemptAbandoned("cancelled")
+
+    armed: list[bool] = []
+    result = output(tmp_path, FLAT, checkpoint=checkpoint)
+    armed.append(True)
+    for batch in random_rows(60_000).to_batches():
+        result.write(batch)
+    with pytest.raises(AttemptAbandoned):
+        result.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_between_copies_have_their_filters_and_indexes(tmp_path: Path) -> None:
+    properties = {"write.parquet.bloom-filter-enabled.column.id": "true", "write.parquet.row-group-limit": "2000"}
+    result = output(tmp_path, FLAT, properties=properties)
+    for batch in flat_rows(0, 5000).to_batches():
+        result.write(batch)
+    found = source(Path(result.close().path))
+    assert found.rows == (2000, 2000, 1000)
+    for group in found.footer.row_groups:
+        assert bloom_filter(found, group.columns[0].meta_data) is not None
+        for leaf, chunk in zip(found.leaves, group.columns, strict=True):
+            assert page_index(found, leaf, chunk, group.num_rows) is not None
 
 
 def test_metrics_hold_for_what_was_copied_and_what_was_encoded(tmp_path: Path) -> None:
