@@ -13,24 +13,28 @@ from amoro_core.files.options import WriterOptions
 from amoro_core.files.schema import FIELD_ID
 from amoro_core.model.lineage import ROW_ID_FIELD_ID
 
-#: Rows sampled to count distinct values.
+#: Rows sampled to count distinct values, in pieces from all over: of files that are joined, each may have a value once.
 _SAMPLE_ROWS = 1 << 14
+_SAMPLES = 16
 _BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
 
 def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str] = ()) -> list[str] | bool:
     """The paths of leaf columns worth a dictionary of at most `most_bytes`; True for all, False for none.
 
-    Where nearly all values of a sample are distinct the dictionary would overflow: building it is wasted work, and
-    pages get no smaller. Nested columns are not sampled. `encoded` names columns that have an encoding of their own.
+    Where nearly all values of a sample are distinct the dictionary would overflow, or be as large as what it spares:
+    building it is wasted work and memory, and pages get no smaller. Nested columns are not sampled. `encoded` names
+    columns that have an encoding of their own.
     """
     unfit = set(encoded)
     if rows.num_rows >= _SAMPLE_ROWS:
-        sample = rows.slice(0, _SAMPLE_ROWS)
+        length = _SAMPLE_ROWS // _SAMPLES
+        steps = (rows.num_rows - length) // (_SAMPLES - 1)
+        sample = pa.concat_tables(rows.slice(number * steps, length) for number in range(_SAMPLES))
         unfit |= {
             name
             for name, column in zip(sample.column_names, sample.columns, strict=True)
-            if name not in unfit and _overflows(column, rows.num_rows, most_bytes)
+            if name not in unfit and _is_wasted(column, rows.num_rows, most_bytes)
         }
     if not unfit:
         return True
@@ -43,8 +47,8 @@ def column_encodings(columns: pa.Schema) -> dict[str, str]:
     return {one.name: "DELTA_BINARY_PACKED" for one in columns if (one.metadata or {}).get(FIELD_ID) == row_id}
 
 
-def _overflows(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
-    """Whether a dictionary for `rows` rows like the sample's would be far larger than `most_bytes`.
+def _is_wasted(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
+    """Whether a dictionary for `rows` rows like the sample's would be far larger than `most_bytes`, or spare nothing.
 
     Among n values drawn from c distinct ones about n² / 2c repeat, which gives an estimate of c.
     """
@@ -54,12 +58,15 @@ def _overflows(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
     values = len(column) - column.null_count
-    if values < _SAMPLE_ROWS // 2:
+    if values < _SAMPLE_ROWS // 4:
         return False
     repeated = values - int(pc.count_distinct(column).as_py())
-    different: int = min(rows, values * values // (2 * max(1, repeated)))
+    present = rows * values // len(column)
+    different: int = min(present, values * values // (2 * max(1, repeated)))
     needed: int = different * int(column.nbytes) // len(column)
-    return needed > 2 * most_bytes
+    plain: int = present * int(column.nbytes) // len(column)
+    indices = present * different.bit_length() // 8
+    return needed > 2 * most_bytes or needed + indices >= plain
 
 
 def _leaf_paths(column: pa.Field, prefix: str = "") -> list[str]:

@@ -67,8 +67,25 @@ def test_columns_of_ever_new_values_get_no_dictionary(tmp_path: Path) -> None:
     assert columns_with(group, "has_dictionary_page") == ["kind", "tags.list.element", "in.n"]
 
 
-def test_all_columns_get_one_where_dictionaries_can_hold_all_values() -> None:
-    assert dictionary_columns(rows(ROWS), 2 << 20) is True
+def test_columns_of_ever_new_values_get_none_either_where_it_could_hold_all_of_them() -> None:
+    assert dictionary_columns(rows(ROWS), 2 << 20) == ["kind", "flag", "tags.list.element", "in.n"]
+
+
+@pytest.mark.parametrize(("distinct", "expected"), [(ROWS // 4, True), (ROWS, [])])
+@pytest.mark.parametrize("present", [1.0, 0.5])
+def test_a_column_gets_one_if_its_values_come_back(distinct: int, expected: object, present: float) -> None:
+    chance = np.random.default_rng(5)
+    numbers = chance.integers(0, distinct, ROWS) if distinct < ROWS else chance.permutation(ROWS)
+    column = pa.array(numbers, mask=chance.random(ROWS) >= present)
+
+    assert dictionary_columns(pa.table({"n": column}), 2 << 20) == expected
+
+
+def test_values_that_come_back_in_another_file_only_count_as_repeated() -> None:
+    """As where each file has a row for each of the same things."""
+    files = [pa.table({"n": np.random.default_rng(seed).permutation(17_000)}) for seed in range(5)]
+
+    assert dictionary_columns(pa.concat_tables(files), 2 << 20) is True
 
 
 def test_few_rows_are_not_evaluated() -> None:
