@@ -105,6 +105,9 @@ def _importing() -> Iterator[None]:
 
         confine_pyiceberg()
         yield
+        from amoro_optimizer.rewrite.memory import share_heaps
+
+        share_heaps()
     finally:
         gc.freeze()
         gc.enable()
@@ -129,4 +132,6 @@ def amoro() -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors reach us anyhow, and are told as ours
     # numpy's linear algebra, which nothing here uses, starts a thread for each core: 0.2 CPU seconds on four.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.platform == "linux":  # where Arrow has it; what reads and writes Parquet goes by what was named before
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     return run(LazyLauncher())

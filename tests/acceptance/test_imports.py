@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.acceptance.processes import Installation, address_of, install
@@ -111,6 +112,24 @@ print(len(os.listdir("/proc/self/task")))
         [sys.executable, "-c", program, "--help"], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.splitlines()[-1] == "1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a pool is named")
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+@pytest.mark.parametrize(("named", "expected"), [({}, "jemalloc"), ({"ARROW_DEFAULT_MEMORY_POOL": "system"}, "system")])
+def test_all_of_arrow_takes_its_memory_from_the_pool_that_a_rewrite_has(named: dict[str, str], expected: str) -> None:
+    """Its readers and writers of Parquet go by the environment alone, as it is when Arrow is loaded."""
+    program = """
+from amoro_core.command import amoro
+amoro()
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | named
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == expected
 
 
 def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(shared: Installation) -> None:

@@ -1,6 +1,7 @@
 """Keys beyond the memory: spilled, found again, and gone afterwards; decoded deletes within a number of bytes."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -262,3 +263,34 @@ def test_the_environment_decides_where_arrow_takes_its_memory(
         assert pa.default_memory_pool().backend_name == expected
     finally:
         pa.set_memory_pool(before)
+
+
+_HEAPS = """
+import os, threading
+from amoro_optimizer.rewrite.memory import share_heaps
+
+def work():
+    held.append(bytes(100_000))
+    everybody.wait()
+
+def heaps():
+    with open("/proc/self/maps") as maps:
+        places = [int(line.partition("-")[0], 16) for line in maps if line.split()[1] in ("rw-p", "---p")]
+    return sum(place % (64 << 20) == 0 for place in places)
+
+cores, held = os.cpu_count(), []
+before = heaps()
+share_heaps()
+everybody = threading.Barrier(3 * cores + 1)
+for _ in range(3 * cores):
+    threading.Thread(target=work).start()
+everybody.wait()
+print(heaps() - before, cores)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives threads heaps of their own")
+def test_threads_share_as_many_heaps_as_there_are_cores() -> None:
+    done = subprocess.run([sys.executable, "-c", _HEAPS], stdout=subprocess.PIPE, text=True, check=True)
+    heaps, cores = map(int, done.stdout.split())
+    assert heaps <= cores
