@@ -123,6 +123,7 @@ def test_all_of_arrow_takes_its_memory_from_the_pool_that_a_rewrite_has(named: d
 from amoro_core.command import amoro
 amoro()
 import pyarrow
+pyarrow.jemalloc_memory_pool().print_stats()
 print(pyarrow.default_memory_pool().backend_name)
 """
     environment = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | named
@@ -130,6 +131,10 @@ print(pyarrow.default_memory_pool().backend_name)
         [sys.executable, "-c", program, "--help"], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.splitlines()[-1] == expected
+    # Freed pages are soon given back, whoever takes them.
+    assert {"opt.dirty_decay_ms: 200", "opt.muzzy_decay_ms: 0"} <= {
+        line.partition("(")[0].strip() for line in done.stderr.splitlines()
+    }
 
 
 def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(shared: Installation) -> None:
