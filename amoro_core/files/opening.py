@@ -7,7 +7,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from amoro_core.files.io import FileAccess
-from amoro_core.files.orc import open_orc
 from amoro_core.files.parquet import open_parquet
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat
 
@@ -58,6 +57,8 @@ def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | 
             with open_avro(access, file.path, content) as avro:
                 yield avro
         case FileFormat.ORC:
+            from amoro_core.files.orc import open_orc  # nor is Arrow's reader of these needed by others
+
             with open_orc(access, file.path, content) as orc:
                 yield orc
         case FileFormat.PARQUET:

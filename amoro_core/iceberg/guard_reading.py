@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import fastavro
 from pyiceberg.io import FileIO
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
@@ -14,6 +13,8 @@ from amoro_core.iceberg.saying import said
 
 def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
     """The records of an Avro file: the wanted fields by id, nested ones flattened."""
+    import fastavro  # slow to load, and few commands delete files
+
     try:
         with file_io.new_input(path).open() as stream:
             data = stream.read()

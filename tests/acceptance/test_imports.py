@@ -20,7 +20,7 @@ import atexit, json, sys
 def told():
     found = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
     parts = {".".join(name.split(".")[:2]) for name in sys.modules if name.startswith(("amoro_core.", "amoro_opt"))}
-    print(json.dumps(sorted(found | parts)), file=sys.stderr)
+    print(json.dumps(sorted(found | parts | ({"pyarrow.orc"} & set(sys.modules)))), file=sys.stderr)
 atexit.register(told)
 from amoro_core.__main__ import main
 sys.exit(main())
@@ -42,8 +42,12 @@ OPTIMIZER = f"""{CLIENT}
     six strictyaml structlog thrift zlib_ng zstandard
 """
 
-#: Of REST catalogs, encrypted calls, pages, and of libraries that others import where they are installed.
-NOT_ALONE = "amoro_core.dashboard amoro_core.web cryptography jinja2 packaging pandas requests rich starlette urllib3"
+#: Of REST catalogs, encrypted calls, pages, Avro and ORC files, deletions, and of libraries that others import where
+#: they are installed.
+NOT_ALONE = """
+    amoro_core.dashboard amoro_core.web cryptography fastavro jinja2 packaging pandas pyarrow.orc requests rich
+    starlette urllib3
+"""
 
 
 @pytest.fixture(scope="module")
