@@ -99,7 +99,11 @@ def _measure(
             output = directory / "polars.parquet"
             pattern = str(Path(files[0].path).parent / "*.parquet")
             figures.setdefault("polars", []).append(
-                _run([sys.executable, "-c", POLARS, pattern, str(output)], dict(os.environ, POLARS_MAX_THREADS="1"))
+                _run(
+                    [sys.executable, "-c", POLARS, pattern, str(output)],
+                    dict(os.environ, POLARS_MAX_THREADS="1"),
+                    directory,
+                )
             )
             if pq.read_metadata(output).num_rows != rows:
                 raise SystemExit("Polars has not written all rows")
@@ -120,12 +124,18 @@ def _linked(files: Sequence[DataFile], installation: Installation) -> list[DataF
 
 def _optimize(installation: Installation, checkout: Path) -> dict[str, float]:
     environment = {**installation.environment, "PYTHONPATH": str(checkout)}
-    return _run([sys.executable, "-m", "amoro_core", "optimize", "cat.db.t", "--type", "full"], environment)
+    command = [sys.executable, "-m", "amoro_core", "optimize", "cat.db.t", "--type", "full"]
+    return _run(command, environment, installation.directory)
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, float]:
-    """What the system counts for one process that ends well."""
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _run(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> dict[str, float]:
+    """What the system counts for one process that ends well.
+
+    In that directory: Python looks there for modules before it looks where the environment says.
+    """
+    process = subprocess.Popen(
+        command, env=environment, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
