@@ -36,8 +36,9 @@ from amoro_optimizer.rewrite.outputs import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
-#: The share of the memory limit for rows collected into a row group, as in clustering. Larger ones take more CPU.
-_ROW_GROUP_SHARE = 8
+#: The share of the memory limit for rows collected into a row group: a whole command of two threads that rewrite texts
+#: stays below 400 MB. Larger ones take more CPU.
+_ROW_GROUP_SHARE = 10
 
 #: To ask the system for the memory in use takes longer than many a step.
 _MEMORY_LOOK_S = 0.01

@@ -86,7 +86,7 @@ def test_resident_memory_stays_below_its_base_plus_the_limit_of_each_thread(tmp_
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read where Linux tells it")
 def test_a_rewrite_of_texts_takes_little_more_than_the_rows_of_a_row_group(tmp_path: Path) -> None:
-    """58 MB under the default limit: what is encoded is not held, and of the inputs a few only."""
+    """46 MB under the default limit: what is encoded is not held, and of the inputs a few only."""
     (tmp_path / "out").mkdir()
     measured(tmp_path, 0, 0, "rewrite", "text")
     base, peak, _ = measured(tmp_path, 1, 512 << 20, "rewrite", "text")
