@@ -18,7 +18,7 @@ from amoro_core.model.files import DataFile
 _LOOK_S = 0.1
 #: Two files, or as many small ones as make `_TOGETHER_BYTES`, are held twice: those in work and the next.
 _FILE_SHARE = 16
-_TOGETHER_BYTES = 4 << 20
+_TOGETHER_BYTES = 8 << 20
 _LEAST_BYTES = 1 << 20
 
 

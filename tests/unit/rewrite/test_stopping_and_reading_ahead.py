@@ -231,15 +231,15 @@ def test_the_next_file_is_fetched_while_the_one_before_it_is_worked_on(tmp_path:
     assert access.read == [file.path for file in files]
 
 
-@pytest.mark.parametrize(("memory_bytes", "together"), [(1, 1), (32 << 20, 2), (1 << 40, 4)])
+@pytest.mark.parametrize(("memory_bytes", "together"), [(1, 1), (32 << 20, 3), (1 << 40, 4)])
 def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memory_bytes: int, together: int) -> None:
-    # Of a sixteenth of the memory, and of 4 MiB at most; never less than one file.
-    access, files = Recording(tmp_path), [replace(file, size_bytes=1 << 20) for file in files_of(tmp_path, 6)]
+    # Of a sixteenth of the memory, and of 8 MiB at most; never less than one file.
+    access, files = Recording(tmp_path), [replace(file, size_bytes=600 << 10) for file in files_of(tmp_path, 5)]
     reads = ahead(access, files, memory_bytes=memory_bytes)
 
     assert [reads.take(file) for file in files] == [content(file) for file in files]
     assert access.read == [file.path for file in files]
-    assert [reader is access.readers[1] for reader in access.readers[1:]] == [number < together for number in range(5)]
+    assert [reader is access.readers[1] for reader in access.readers[1:]] == [number < together for number in range(4)]
 
 
 def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
