@@ -111,6 +111,11 @@ class Proxy:
             return len(late)
 
     @property
+    def will_hang(self) -> bool:
+        """Whether an answer of the script never comes."""
+        return any(fault is not None and fault.answer is Cut.HANG for fault in tuple(self.script))
+
+    @property
     def has_late(self) -> bool:
         return bool(self._late)
 

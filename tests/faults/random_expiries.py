@@ -29,6 +29,7 @@ from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
 from tests.engine.reached import reached
+from tests.faults.patience import Patience
 from tests.faults.proxy import Proxy
 from tests.faults.random_commits import FAULTY_TRIES, random_fault
 from tests.faults.rest import RestServer
@@ -51,7 +52,7 @@ def run(seed: int, expiries: int, directory: Path, totals: Counter[str]) -> None
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
+            patch.setattr(limits, "_limits", Patience(server.proxy))
             world = OverRest(directory / "home", catalog)
             warehouse = (directory / "warehouse").as_uri()
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", warehouse)

@@ -25,6 +25,7 @@ from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.chance import seed_ids
+from tests.faults.patience import Patience
 from tests.faults.proxy import Cut, Fault, Proxy
 from tests.faults.random_commits import is_refusal, random_fault
 from tests.faults.rest import RestServer
@@ -124,7 +125,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
+            patch.setattr(limits, "_limits", Patience(server.proxy))
             patch.setattr(failpoints, "os", SimpleNamespace(kill=_die, getpid=os.getpid))
             seed_ids(patch, random.Random(seed))
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())

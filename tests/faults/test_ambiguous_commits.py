@@ -16,6 +16,7 @@ from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, C
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART
+from tests.faults.patience import Patience
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.system import System
 from tests.faults.world import World, missing
@@ -26,8 +27,8 @@ REFUSALS = [400, 403, 404, 422, 429]
 
 
 @pytest.fixture(autouse=True)
-def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))  # an answer that hangs takes that long
+def _short_timeout(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    monkeypatch.setattr(limits, "_limits", Patience(proxy))
 
 
 @pytest.fixture

@@ -15,14 +15,15 @@ from amoro_core.iceberg import limits
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
 from tests.engine.builders import row
+from tests.faults.patience import Patience
 from tests.faults.proxy import Applied, Fault, Proxy
 from tests.faults.random_expiries import OverRest, begin, commit, condemned_by, expire, ids, made, require_whole
 from tests.faults.rest import RestServer
 
 
 @pytest.fixture(autouse=True)
-def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
+def _short_timeout(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    monkeypatch.setattr(limits, "_limits", Patience(proxy))
 
 
 @pytest.fixture

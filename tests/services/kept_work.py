@@ -38,6 +38,7 @@ SCHEMA = Schema(
 )
 FILES, ROWS, WIDTH, TARGET_BYTES = 40, 20_000, 200, 16_000_000  # 4 MB each
 PATIENCE_S = 300.0
+_LOOK_S = 0.05
 _TRIES = 10
 
 
@@ -286,12 +287,22 @@ def rewrite_in_turns(
 
 @contextmanager
 def _writing(deeds: Sequence[Callable[[], None]], pause_s: float) -> Iterator[None]:
-    """Each in a thread of its own, again and again. Raises what one of them raises."""
+    """Each in a thread of its own, again and again. Raises what one of them raises.
+
+    A pause is of wall time, and of this process's CPU time: where others use the cores, writers are slower, too.
+    """
     over, problems = threading.Event(), []
+
+    def is_over() -> bool:
+        end_s, end_cpu_s = time.monotonic() + pause_s, time.process_time() + pause_s
+        while time.monotonic() < end_s or time.process_time() < end_cpu_s:
+            if over.wait(_LOOK_S):
+                return True
+        return over.is_set()
 
     def write(deed: Callable[[], None]) -> None:
         try:
-            while not over.wait(pause_s):
+            while not is_over():
                 deed()
         except BaseException as error:
             problems.append(error)
