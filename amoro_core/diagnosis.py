@@ -165,24 +165,22 @@ def _catalog(item: CatalogConfig) -> Diagnosis:
     name = _name(item)
     try:
         formats.check(item)
+        elsewhere = _elsewhere(item)
     except AmoroError as error:
         return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
     refusal = formats.commits_refused(item)
     if refusal is not None:
         return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
-    return Diagnosis(name, True, f"answers ({item.origin}){_elsewhere(item)}")
+    return Diagnosis(name, True, f"answers ({item.origin}){elsewhere}")
 
 
 def _elsewhere(item: CatalogConfig) -> str:
-    """What is odd about a SQL catalog without tables, whose database has those of others."""
+    """What is odd about a SQL catalog without tables, whose database has those of others. Raises CatalogUnavailable."""
     if kind_of(item) != "sql":
         return ""
     from amoro_core.iceberg.sql import other_names
 
-    try:
-        others = other_names(item)
-    except AmoroError:
-        return ""
+    others = other_names(item)
     if not others:
         return ""
     return (

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from amoro_core.iceberg.limits import Limits
+from dataclasses import dataclass
+
 from tests.faults.proxy import Proxy
 
-#: What an answer that never comes takes. Any other may take long where programs share the cores.
-HANGING_S = 5.0
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In place of `limits.Limits`: short only while the proxy has an answer ahead that never comes.
 
-class Patience(Limits):
-    """Limits that are short only while the proxy has an answer ahead that never comes."""
+    Any other answer may take long where programs share the cores.
+    """
 
-    def __init__(self, proxy: Proxy) -> None:
-        object.__setattr__(self, "connect_s", 10.0)
-        object.__setattr__(self, "proxy", proxy)
+    proxy: Proxy
+    connect_s: float = 10.0
+    told: str = "there was no complete answer in time"
 
     @property
-    def whole_s(self) -> float:  # type: ignore[override]  # a constant there
+    def whole_s(self) -> float:
         """Asked when a request begins."""
-        proxy: Proxy = self.__dict__["proxy"]
-        return HANGING_S if proxy.will_hang else 60.0
+        return 5.0 if self.proxy.will_hang else 60.0

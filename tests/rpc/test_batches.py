@@ -16,8 +16,7 @@ from amoro_core.model.secrets import Secret
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.rpc.rounds import Rounds
-from amoro_core.store import processes, tables, tasks
-from amoro_core.store.database import Connection
+from amoro_core.store import tasks
 from amoro_optimizer.batching import Batches
 from amoro_optimizer.client import Client, Polled, report_of
 from amoro_optimizer.reporting import Reports
@@ -31,15 +30,7 @@ KIND = "paint"
 
 def plan(coordinator: Coordinator, count: int) -> str:
     """A process with so many tasks of a kind of our own, and one that nobody does, so that it goes on."""
-
-    def write(db: Connection) -> str:
-        owner = processes.add(db, builders.process(tables.add(db, builders.runtime())))
-        made = [replace(builders.task(owner, number), kind=KIND) for number in range(1, count + 1)]
-        others = replace(builders.task(owner, count + 1), kind="nobody's")
-        tasks.add_many(db, [(one, b"work") for one in (*made, others)])
-        return owner.process_id
-
-    made = coordinator._store.write(write)
+    made = coordinator._store.write(lambda db: builders.endless_process(db, KIND, count))
     coordinator.services.work.fire()
     return made
 

@@ -16,7 +16,7 @@ from amoro_core.failpoints import InjectedFault
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
 from amoro_core.model.work import WorkResult
 from amoro_core.services.optimizing import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
-from amoro_core.store import processes, tables, tasks
+from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters
 from amoro_core.transactions.reports import Named
 from tests.services.world import World
@@ -35,15 +35,7 @@ def _disarmed() -> Any:
 
 def plan(world: World, count: int) -> str:
     """A process with so many tasks, and one of a kind that nobody does, so that it goes on."""
-
-    def write(db: Connection) -> str:
-        owner = processes.add(db, builders.process(tables.add(db, builders.runtime())))
-        made = [replace(builders.task(owner, number), kind=KIND) for number in range(1, count + 1)]
-        others = replace(builders.task(owner, count + 1), kind="nobody's")
-        tasks.add_many(db, [(one, b"work") for one in (*made, others)])
-        return owner.process_id
-
-    return world.store.write(write)
+    return world.store.write(lambda db: builders.endless_process(db, KIND, count))
 
 
 def painter(world: World) -> str:
@@ -159,10 +151,10 @@ class _Commits:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_broken, execute = False, Connection.execute
 
-        def run(db: Connection, sql: str, parameters: Parameters = {}) -> int:  # noqa: B006
+        def run(db: Connection, sql: str, *parameters: Parameters) -> int:
             if sql == "COMMIT" and self.is_broken:
                 raise sqlite3.OperationalError("disk I/O error")
-            return execute(db, sql, parameters)
+            return execute(db, sql, *parameters)
 
         monkeypatch.setattr(Connection, "execute", run)
 

@@ -176,3 +176,12 @@ def add_stages(db: Connection) -> list[OptimizingTask]:
     made = stages(owner)
     tasks.add_many(db, [(each, f"input {each.task_id.number}".encode()) for each in made])
     return made
+
+
+def endless_process(db: Connection, kind: str, count: int) -> str:
+    """A process with so many tasks of the kind, and one of a kind that nobody does, so that it goes on; its id."""
+    owner = processes.add(db, process(tables.add(db, runtime())))
+    made = [replace(task(owner, number), kind=kind) for number in range(1, count + 1)]
+    others = replace(task(owner, count + 1), kind="nobody's")
+    tasks.add_many(db, [(one, b"work") for one in (*made, others)])
+    return owner.process_id

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import datafusion
 import duckdb
@@ -18,7 +19,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
-from amoro_core.errors import AttemptAbandoned
+from amoro_core.errors import AttemptAbandoned, CheckFailed
 from amoro_core.files import behind_rows, splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
@@ -306,6 +307,25 @@ def test_an_output_whose_rows_can_not_be_written_to_their_end_is_deleted(tmp_pat
     for batch in random_rows(60_000).to_batches():
         result.write(batch)
     with pytest.raises(AttemptAbandoned):
+        result.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_do_not_end_where_they_were_written_fail_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = splicing._RowsApart.write
+
+    def write_more(sink: Any, content: Any) -> int:
+        if sink._rows is not None:
+            sink._rows.write(b"?")
+        return write(sink, content)
+
+    monkeypatch.setattr(splicing._RowsApart, "write", write_more)
+    result = output(tmp_path, FLAT)
+    for batch in random_rows(100).to_batches():
+        result.write(batch)
+    with pytest.raises(CheckFailed, match="do not end where they were written"):
         result.close()
     assert list(tmp_path.iterdir()) == []
 
