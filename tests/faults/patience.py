@@ -1,24 +1,35 @@
-"""How long a client waits for answers that a script decides about."""
+"""Requests that end as soon as it is clear that their answer never comes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
 
+import pytest
+
+from amoro_core.iceberg import sessions
+from amoro_core.iceberg.limits import Watchdog
 from tests.faults.proxy import Proxy
 
+_LOOK_S = 0.02
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """In place of `limits.Limits`: short only while the proxy has an answer ahead that never comes.
 
-    Any other answer may take long where programs share the cores.
+def give_up_hanging(patch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    """Let the time of a request be up once the proxy has left one without an answer that was sent since.
+
+    A short limit would end others, too, where programs share the cores; they have the usual one.
     """
 
-    proxy: Proxy
-    connect_s: float = 10.0
-    told: str = "there was no complete answer in time"
+    class Impatient(Watchdog):
+        def start(self) -> None:
+            self._hung_before = proxy.hung
+            super().start()
 
-    @property
-    def whole_s(self) -> float:
-        """Asked when a request begins."""
-        return 5.0 if self.proxy.will_hang else 60.0
+        def _watch(self) -> None:
+            deadline = time.monotonic() + self._seconds
+            while proxy.hung == self._hung_before and time.monotonic() < deadline:
+                if self._over.wait(_LOOK_S):
+                    return
+            self._seconds = 0
+            super()._watch()
+
+    patch.setattr(sessions, "Watchdog", Impatient)

@@ -79,6 +79,8 @@ class Proxy:
     sent: list[bytes] = field(default_factory=list)
     #: The faults that were played, in order.
     played: list[Fault] = field(default_factory=list)
+    #: The requests that were left without an answer.
+    hung: int = 0
     _late: list[_Late] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -109,11 +111,6 @@ class Proxy:
             for one in late:
                 self._apply(one.forward)
             return len(late)
-
-    @property
-    def will_hang(self) -> bool:
-        """Whether an answer of the script never comes."""
-        return any(fault is not None and fault.answer is Cut.HANG for fault in tuple(self.script))
 
     @property
     def has_late(self) -> bool:

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.builders import SPECS
 from tests.engine.chance import seed_ids
-from tests.faults.patience import Patience
+from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.rest import RestServer
 from tests.faults.system import System
@@ -64,7 +63,7 @@ def run(seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bo
     chance = random.Random(seed)
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", Patience(server.proxy))
+            give_up_hanging(patch, server.proxy)
             seed_ids(patch, random.Random(seed))
             version = chance.choice((2, 3) if carries_deletes else (2, 3, 2, 1))
             world = World(catalog, SPECS[chance.choice(list(SPECS))], version)

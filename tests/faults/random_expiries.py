@@ -20,7 +20,6 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.expiring import NAME
 from amoro_core.errors import AmoroError
-from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.store import commits, condemned
@@ -29,7 +28,7 @@ from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
 from tests.engine.reached import reached
-from tests.faults.patience import Patience
+from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Proxy
 from tests.faults.random_commits import FAULTY_TRIES, random_fault
 from tests.faults.rest import RestServer
@@ -52,7 +51,7 @@ def run(seed: int, expiries: int, directory: Path, totals: Counter[str]) -> None
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", Patience(server.proxy))
+            give_up_hanging(patch, server.proxy)
             world = OverRest(directory / "home", catalog)
             warehouse = (directory / "warehouse").as_uri()
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", warehouse)

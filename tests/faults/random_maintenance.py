@@ -19,13 +19,11 @@ from pyiceberg.types import LongType, NestedField, TimestampType
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.chance import seed_ids
-from tests.faults.patience import Patience
 from tests.faults.proxy import Cut, Fault, Proxy
 from tests.faults.random_commits import is_refusal, random_fault
 from tests.faults.rest import RestServer
@@ -125,7 +123,6 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", Patience(server.proxy))
             patch.setattr(failpoints, "os", SimpleNamespace(kill=_die, getpid=os.getpid))
             seed_ids(patch, random.Random(seed))
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())

@@ -210,6 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.connection.close()
             case Cut.HANG:
+                rest.proxy.hung += 1
                 rest.wait_for_end()
         self.close_connection = True
 

@@ -11,12 +11,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, TableBusy
-from amoro_core.iceberg import limits
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART
-from tests.faults.patience import Patience
+from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.system import System
 from tests.faults.world import World, missing
@@ -27,8 +26,8 @@ REFUSALS = [400, 403, 404, 422, 429]
 
 
 @pytest.fixture(autouse=True)
-def _short_timeout(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
-    monkeypatch.setattr(limits, "_limits", Patience(proxy))
+def _hanging_ends(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    give_up_hanging(monkeypatch, proxy)
 
 
 @pytest.fixture

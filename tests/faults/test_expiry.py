@@ -11,19 +11,18 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import limits
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
 from tests.engine.builders import row
-from tests.faults.patience import Patience
+from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Applied, Fault, Proxy
 from tests.faults.random_expiries import OverRest, begin, commit, condemned_by, expire, ids, made, require_whole
 from tests.faults.rest import RestServer
 
 
 @pytest.fixture(autouse=True)
-def _short_timeout(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
-    monkeypatch.setattr(limits, "_limits", Patience(proxy))
+def _hanging_ends(monkeypatch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    give_up_hanging(monkeypatch, proxy)
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from amoro_cli.reports import told_by_event_logs
 from amoro_core.model.clustering import ClusterOptions
 from amoro_core.model.scans import ColumnFilter, Operator
@@ -130,7 +128,6 @@ def logged(spark: SparkSession, directory: Path) -> Iterator[None]:
         listener.stop()
 
 
-@pytest.mark.timeout(600)
 def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log_tells_the_columns(
     spark: SparkSession, catalog: SharedCatalog, services: Services, tmp_path: Path
 ) -> None:

@@ -63,7 +63,6 @@ def files_by_java(catalog: SharedCatalog, table: str, column: str) -> float:
     return fmean(counts)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("strategy", "columns"), [("linear", ("id",)), ("hilbert", ("id", "code"))])
 def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_files(
     spark: SparkSession, catalog: SharedCatalog, services: Services, strategy: str, columns: tuple[str, ...]
@@ -88,7 +87,6 @@ def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_fil
     assert left == count - sum(found for row, found in rows.items() if row[0] == POINTS[3])
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
     spark: SparkSession, catalog: SharedCatalog, services: Services, version: int

@@ -49,7 +49,6 @@ def want_parquet(spark: SparkSession, table: str) -> None:
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({written_as('parquet')})")
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("file_format", ["avro", "orc"])
 def test_a_mixed_table_in_another_format_becomes_parquet_with_the_same_rows(
     spark: SparkSession, catalog: SharedCatalog, services: Services, file_format: str
@@ -65,7 +64,6 @@ def test_a_mixed_table_in_another_format_becomes_parquet_with_the_same_rows(
     assert formats(spark, table) == {(DATA, "parquet")}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("file_format", ["avro", "orc"])
 def test_equality_deletes_in_another_format_delete_the_same_rows(
     spark: SparkSession, catalog: SharedCatalog, services: Services, file_format: str
@@ -82,7 +80,6 @@ def test_equality_deletes_in_another_format_delete_the_same_rows(
     assert formats(spark, table) == {(DATA, "parquet")}
 
 
-@pytest.mark.timeout(600)
 def test_files_of_all_formats_in_one_table_are_merged(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

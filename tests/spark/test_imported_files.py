@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-import pytest
 
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.timeout(600)
 def test_imported_files_of_legacy_writers_keep_their_rows(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -82,7 +80,6 @@ OLD_COLUMNS = """id BIGINT, numbers ARRAY<INT>, pairs ARRAY<STRUCT<a: BIGINT>>, 
     at TIMESTAMP, text STRING, price DECIMAL(20, 2)"""
 
 
-@pytest.mark.timeout(600)
 def test_lists_and_maps_of_every_old_layout_are_read(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

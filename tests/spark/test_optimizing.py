@@ -7,8 +7,6 @@ from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from amoro_core.model.tables import OptimizingType
 
 from .catalogs import SharedCatalog
@@ -78,7 +76,6 @@ def maintain_by_spark(spark: SparkSession, table: str) -> None:
         spark.sql(f"CALL {catalog}.system.{call}").collect()
 
 
-@pytest.mark.timeout(600)
 def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -126,7 +123,6 @@ def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
     assert spark_rows(spark, table) == rows
 
 
-@pytest.mark.timeout(600)
 def test_the_equality_table_keeps_its_rows_through_minor_major_and_full(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -185,7 +181,6 @@ def upsert_both_specs(spark: SparkSession, catalog: SharedCatalog, table: str, v
 ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"
 
 
-@pytest.mark.timeout(600)
 def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -281,7 +276,6 @@ def test_a_position_delete_of_a_partition_that_spans_two_files_is_not_taken_for_
     assert services.has_nothing_to_do(table, MINOR)
 
 
-@pytest.mark.timeout(600)
 def test_conversions_split_over_processes_leave_marks_that_go_with_the_last_one(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -308,7 +302,6 @@ def test_conversions_split_over_processes_leave_marks_that_go_with_the_last_one(
     assert spark_rows(spark, table) == notes_without(300, 3, 250)
 
 
-@pytest.mark.timeout(600)
 def test_a_table_of_format_one_is_optimized_and_upgraded_later(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

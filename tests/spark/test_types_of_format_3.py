@@ -42,7 +42,6 @@ def evolved(catalog: SharedCatalog, *columns: tuple[str | None, str, str, Any]) 
     change.commit()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_of_java_are_read_from_old_files_and_as_keys_of_deletes(
     spark: SparkSession, catalog: SharedCatalog, services: Services, kind: OptimizingType
@@ -78,7 +77,6 @@ def test_defaults_of_java_are_read_from_old_files_and_as_keys_of_deletes(
     assert found.total() == before.total() - 1
 
 
-@pytest.mark.timeout(600)
 def test_defaults_of_every_type_are_those_of_java(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -110,7 +108,6 @@ def test_defaults_of_every_type_are_those_of_java(
     assert generic_rows(spark, catalog) == before
 
 
-@pytest.mark.timeout(600)
 def test_columns_of_the_type_unknown_stay_null(spark: SparkSession, catalog: SharedCatalog, services: Services) -> None:
     table = make(catalog, "id BIGINT")
     spark.sql(f"INSERT INTO {table} VALUES (1), (2)")
@@ -122,7 +119,6 @@ def test_columns_of_the_type_unknown_stay_null(spark: SparkSession, catalog: Sha
     assert generic_rows(spark, catalog) == Counter({"2, None": 1, "3, None": 1, "4, None": 1})
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "by"), [("timestamptz_ns", "day"), ("timestamp_ns", "bucket")])
 def test_nanoseconds_of_java_stay_exact(
     spark: SparkSession, catalog: SharedCatalog, services: Services, kind: str, by: str
@@ -147,7 +143,6 @@ def test_nanoseconds_of_java_stay_exact(
     assert generic_rows(spark, catalog) == before
 
 
-@pytest.mark.timeout(600)
 def test_java_plans_partitions_by_nanoseconds_that_we_wrote(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

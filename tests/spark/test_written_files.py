@@ -26,7 +26,6 @@ PROPERTIES = """
 """
 
 
-@pytest.mark.timeout(600)
 def test_java_reads_ids_page_indexes_and_bloom_filters_of_our_files(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -119,7 +118,6 @@ def _collect(group: Any, prefix: str, ids: dict[str, int]) -> None:
             _collect(field.asGroupType(), f"{name}.", ids)
 
 
-@pytest.mark.timeout(600)
 def test_java_reads_what_was_copied_from_its_own_files(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:

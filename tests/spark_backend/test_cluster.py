@@ -20,7 +20,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)  # a busy machine is slow
 def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_the_driver_are_killed(
     installation: Installation, cluster: Cluster
 ) -> None:

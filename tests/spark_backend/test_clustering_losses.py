@@ -55,7 +55,6 @@ def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.timeout(300)
 def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(
     cluster: Cluster, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
