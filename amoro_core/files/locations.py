@@ -42,12 +42,22 @@ def _is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
 
 def require_within(path: str, locations: Iterable[str], verb: str, hint: str = "") -> str:
     """The normalised path. Raises TableRefused(reason="location") when it lies in none of the locations."""
+    return require_all_within((path,), locations, verb, hint)[0]
+
+
+def require_all_within(paths: Iterable[str], locations: Iterable[str], verb: str, hint: str = "") -> list[str]:
+    """The normalised paths. Raises TableRefused(reason="location") for the first that lies in none of the locations."""
+    prefixes = tuple(map(normalise, locations))
+    return [_require_within(path, prefixes, verb, hint) for path in paths]
+
+
+def _require_within(path: str, prefixes: Iterable[str], verb: str, hint: str) -> str:
     place = normalise(path)
     if ".." in place.split("/"):
         raise TableRefused(f"will not {verb} {path}: the path has a '..' segment", reason="location")
     if "\0" in place:
         raise TableRefused(f"will not {verb} {path!r}: the path has a NUL character", reason="location")
-    if not any(lies_in(place, normalise(location)) for location in locations):
+    if not any(lies_in(place, prefix) for prefix in prefixes):
         raise TableRefused(
             f"will not {verb} {path}: it is outside the locations allowed for this table",
             reason="location",

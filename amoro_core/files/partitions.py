@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyiceberg.types import (
+    IcebergType,
     PrimitiveType,
     StringType,
     TimestampNanoType,
@@ -30,7 +31,11 @@ Constants = Mapping[int, pa.Array]
 
 def partition_path(spec: PartitionSpec, partition: Partition, schema: Schema) -> str:
     """The partition as Iceberg writes it in paths; "" when unpartitioned."""
-    types = [field.field_type for field in spec.partition_type(schema).fields]
+    return path_of_values(spec, [field.field_type for field in spec.partition_type(schema).fields], partition)
+
+
+def path_of_values(spec: PartitionSpec, types: Sequence[IcebergType], partition: Partition) -> str:
+    """The partition as Iceberg writes it in paths, its fields having these types; "" when unpartitioned."""
     parts = []
     for field, kind, value in zip(spec.fields, types, partition, strict=True):
         shown = _shown(field.transform, kind, value)

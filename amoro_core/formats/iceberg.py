@@ -38,9 +38,9 @@ from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.iceberg.late_deletes import late_deletes
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
+    PartitionPaths,
     context,
     equality_ids,
-    partition_path,
     read_locations,
     refuse_locations,
     snapshot_facts,
@@ -245,7 +245,11 @@ class IcebergTable(UpkeptIcebergTable):
 
     def partition_path(self, key: PartitionKey) -> str:
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""
-        return partition_path(self._table.metadata, key)
+        return self._partition_paths.path_of(key)
+
+    @cached_property
+    def _partition_paths(self) -> PartitionPaths:
+        return PartitionPaths(self._table.metadata)
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
         """The table's present state relative to that snapshot.

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.confining import require_all_real
-from amoro_core.files.locations import require_within
+from amoro_core.files.locations import require_all_within
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.column_reading import ColumnReader, Listed
@@ -39,7 +39,7 @@ from amoro_core.live.columns import ColumnPart, Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
 from amoro_core.live.spelling import FEW, Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
-from amoro_core.model.paths import is_local
+from amoro_core.model.paths import scheme_of
 
 #: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
 _ODD = r"^[^/]*$|/\.{0,2}$|\x00"
@@ -188,8 +188,8 @@ def live_manifests(
 def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out: str = "") -> None:
     """Raise TableRefused("location") for the first path below none of the locations, or whose directory links lead out
     of them. Whether a file itself is a link is checked when it is opened."""
-    places = (require_within(path, read_locations, "read", way_out) for path in paths)
-    directories = dict.fromkeys(place.rpartition("/")[0] or "/" for place in places if is_local(place))
+    places = _local(require_all_within(paths, read_locations, "read", way_out))
+    directories = dict.fromkeys(place.rpartition("/")[0] or "/" for place in places)
     require_all_real(directories, read_locations, "read", way_out)
 
 
@@ -198,12 +198,17 @@ def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str],
     directories = dict.fromkeys(one for part in parts for one in part.once(_directories))
     odd = [one for part in parts for one in part.once(_odd)]
     try:
-        places = [require_within(directory, read_locations, "read", way_out) for directory in directories]
-        require_all_real((place for place in places if is_local(place)), read_locations, "read", way_out)
+        places = require_all_within(directories, read_locations, "read", way_out)
+        require_all_real(_local(places), read_locations, "read", way_out)
         refuse_outside(odd, read_locations, way_out)
     except TableRefused:
         # To name the refused file; and a file that is itself a location is not refused.
         refuse_outside((path for part in parts for path in part.array.to_pylist()), read_locations, way_out)
+
+
+def _local(places: Iterable[str]) -> Iterator[str]:
+    """Those of normalised paths that lie in a file system of this machine."""
+    return (place for place in places if scheme_of(place) == "file")
 
 
 def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]) -> None:

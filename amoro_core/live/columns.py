@@ -67,6 +67,21 @@ class DataColumns:
         order = np.argsort(self.place, kind="stable")
         return order, np.searchsorted(self.place[order], np.arange(len(self.places) + 1))
 
+    def paths_of(self, ids: Ids) -> pa.ChunkedArray:
+        """The paths at those indexes, in that order."""
+        if 2 * len(ids) >= len(self):
+            return self.paths.take(pa.array(ids))
+        # Arrow takes from many chunks by copying all of them first.
+        starts = np.cumsum([0, *map(len, self.paths.chunks)])
+        which = np.searchsorted(starts, ids, "right") - 1
+        order = np.argsort(which, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(ids) else []
+        chunks = [(int(which[group[0]]), group) for group in groups]
+        taken = [self.paths.chunk(at).take(pa.array(ids[group] - starts[at])) for at, group in chunks]
+        back = np.empty(len(ids), np.int64)
+        back[order] = np.arange(len(ids))
+        return pa.chunked_array(taken, pa.string()).take(pa.array(back))
+
     def order(self) -> npt.NDArray[np.int64]:
         """The files' indexes by sequence number and path."""
         table = pa.table({"number": self.numbers, "path": self.paths})

@@ -81,9 +81,14 @@ class Names:
     @cached_property
     def _sorted(self) -> tuple[Ids, Ids]:
         """The names' numbers in ascending order, and the indexes of their paths."""
-        numbers = np.concatenate((np.empty(0, np.int64), *(one.once(numbered) for one in self._parts)))
-        order = np.argsort(numbers, kind="stable")
-        return numbers[order], order
+        numbers, files = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            run, at = part.once(_sorted_numbers)
+            numbers.append(run)
+            files.append(at + start)
+        found = np.concatenate(numbers)
+        order = np.argsort(found, kind="stable")  # merges what is sorted already
+        return found[order], np.concatenate(files)[order]
 
     def _name(self, at: int) -> str:
         part = int(np.searchsorted(self._starts, at, "right")) - 1
@@ -101,6 +106,13 @@ def numbered(paths: pa.Array) -> Ids:
     elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
         names = (begin + text[len(way) :] for text in texts)
     return np.fromiter(map(hash, names), np.int64, len(texts))
+
+
+def _sorted_numbers(paths: pa.Array) -> tuple[Ids, npt.NDArray[np.int32]]:
+    """The numbers of paths in ascending order, and the indexes of their paths."""
+    numbers = numbered(paths)
+    order = np.argsort(numbers, kind="stable")
+    return numbers[order], order.astype(np.int32)
 
 
 def _way_of(paths: pa.Array) -> str | None:

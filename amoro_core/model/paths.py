@@ -20,6 +20,8 @@ def normalise(path: str) -> str:
 
     Purely textual; `..` segments and percent signs are kept.
     """
+    if path.startswith("file:///"):
+        return _local(path.removeprefix("file://"))
     match = None if path.startswith("/") else _URI.fullmatch(path)
     if match is None:
         return _local(path)

@@ -5,10 +5,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.live.columns import Ids, Mask, Numbers
+from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import ENDING
@@ -99,7 +98,7 @@ def assess_all(
     file_class = np.full(len(ids), _TARGET_SIZE, np.int8)
     file_class[sizes <= config.min_target_size] = _UNDERSIZED
     file_class[sizes <= config.fragment_size] = _FRAGMENT
-    in_order = np.isin(group_ids(columns.paths.take(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
+    in_order = np.isin(group_ids(columns.paths_of(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
     file_class[in_order] = _TARGET_SIZE
     segment = file_class != _FRAGMENT
     rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
@@ -121,7 +120,7 @@ def assess_all(
         too_short=to_convert & (bearable < 1),
         combinable=np.zeros(len(ids), np.bool_),
         in_order=in_order,
-        coarse=_coarse(columns.paths, ids, config) & (file_class == _TARGET_SIZE),
+        coarse=_coarse(columns, ids, config) & (file_class == _TARGET_SIZE),
     )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
@@ -134,13 +133,10 @@ def assess_all(
     return done
 
 
-def _coarse(paths: pa.ChunkedArray, ids: Ids, config: OptimizingConfig) -> Mask:
+def _coarse(columns: DataColumns, ids: Ids, config: OptimizingConfig) -> Mask:
     if not config.knows_coarse:
         return np.zeros(len(ids), np.bool_)
-    # To take the paths of most files costs more than to look at all.
-    if 2 * len(ids) < len(paths):
-        paths, ids = paths.take(ids), np.arange(len(ids))
-    found: Mask = np.asarray(pc.ends_with(paths, ENDING), np.bool_)[ids]
+    found: Mask = np.asarray(pc.ends_with(columns.paths_of(ids), ENDING), np.bool_)
     return found
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from amoro_core.live.columns import Ids, Place
 from amoro_core.live.files import LiveFiles
@@ -16,6 +14,8 @@ from amoro_core.planning.costs import deletes_of, file_count, inputs_of, read_co
 from amoro_core.planning.files import assess
 from amoro_core.planning.partitions import needed_by
 from amoro_core.planning.tasks import rewriting_alone
+
+_ABOVE_ALL = 2**63 - 1
 
 
 def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
@@ -73,8 +73,9 @@ def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[Tas
     if not any(task.converted for task in tasks):
         return tuple(tasks)
     live = LiveFiles.of(files)
-    planned = pa.array((file.data.path for task in tasks for file in inputs_of(task)), pa.string())
-    others = np.flatnonzero(~pc.is_in(live.columns.paths, planned).to_numpy())
+    is_other = np.ones(len(live), np.bool_)
+    is_other[live.ids_of(file.data.path for task in tasks for file in inputs_of(task))] = False
+    others = np.flatnonzero(is_other)
     staying, least = needed_by(live, others), _least_needed(live, others)
     return tuple(
         replace(task, marks=True)
@@ -91,10 +92,9 @@ def _least_needed(files: LiveFiles, ids: Ids) -> Mapping[Place, int]:
     """
     columns, ids = files.columns, ids[~files.has_vector[ids]]
     needed = np.maximum(columns.numbers[ids], files.carried_through[ids] + 1)
-    places, which = np.unique(columns.place[ids], return_inverse=True)
-    least = np.full(len(places), needed.max(initial=0), np.int64)
-    np.minimum.at(least, which, needed)
-    return {columns.places[place]: number for place, number in zip(places.tolist(), least.tolist(), strict=True)}
+    least = np.full(len(columns.places), _ABOVE_ALL, np.int64)
+    np.minimum.at(least, columns.place[ids], needed)
+    return {columns.places[place]: int(least[place]) for place in np.flatnonzero(least < _ABOVE_ALL).tolist()}
 
 
 def _shares_from(file: ScannedFile, least: Mapping[Place, int]) -> bool:

@@ -82,10 +82,7 @@ class PartitionFiles:
     def paths_in_order(self) -> list[str]:
         """The paths of files that are in order."""
         files = self.files
-        ids = files.ids[files.in_order]
-        if not len(ids):  # taking from many chunks copies all of them, also for nothing
-            return []
-        found: list[str] = files.files.columns.paths.take(ids).to_pylist()
+        found: list[str] = files.files.columns.paths_of(files.ids[files.in_order]).to_pylist()
         return found
 
 

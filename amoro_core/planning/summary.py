@@ -47,9 +47,9 @@ def mean_health(parts: Sequence[tuple[int, int, int]]) -> HealthParts:
 
 def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthBasis:
     """The parameters of `health_of`: the mean weight of the partitions, and the sizes."""
-    weights = [_weight(stats, config) for stats in partitions]
+    total = sum(_weight_parts(stats, config) for stats in partitions)
     return HealthBasis(
-        weight=float(sum(weights) / len(weights)) if weights else 0.0,
+        weight=float(Fraction(total, len(partitions) * _whole_weight(config))) if partitions else 0.0,
         fragment_size=config.fragment_size,
         min_target_size=config.min_target_size,
         full_weight_files=config.minor_trigger_file_count,
@@ -74,11 +74,19 @@ def scores_of(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int
 
 def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
     """The weight of a partition's faults: low for few files or bytes, 0 for a single file."""
+    return Fraction(_weight_parts(stats, config), _whole_weight(config))
+
+
+def _weight_parts(stats: PartitionStats, config: OptimizingConfig) -> int:
+    """The weight of a partition's faults in parts of `_whole_weight`."""
     if stats.data_files <= 1:
-        return Fraction(0)
-    files = Fraction(min(stats.data_files, config.minor_trigger_file_count), config.minor_trigger_file_count)
+        return 0
     least = config.min_target_size
-    return files * Fraction(min(stats.data_bytes, least), least) if least else files
+    return min(stats.data_files, config.minor_trigger_file_count) * (min(stats.data_bytes, least) if least else 1)
+
+
+def _whole_weight(config: OptimizingConfig) -> int:
+    return config.minor_trigger_file_count * (config.min_target_size or 1)
 
 
 def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Fraction:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from amoro_core.live.columns import Ids, Numbers, Place
 from amoro_core.live.files import LiveFiles
@@ -51,7 +50,7 @@ class _Outside:
         if delete.referenced_data_file is not None:
             return named in self.referenced and bool(np.isin(self.files.ids_of([named]), self.without_vector).any())
         if len(self.ordered) < len(self.without_vector):
-            paths = self.files.columns.paths.take(pa.array(self.without_vector)).to_pylist()
+            paths = self.files.columns.paths_of(self.without_vector).to_pylist()
             self.ordered[:] = sorted(map(normalise, paths))
         at = bisect_left(self.ordered, named)
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)

@@ -34,7 +34,7 @@ class PartitionCase:
         files = partition.files
         self.sizes, self.live = files.sizes, files.live_bytes
         self.numbers = files.files.columns.numbers[files.ids]
-        self.paths = files.files.columns.paths.take(files.ids)
+        self.paths = files.files.columns.paths_of(files.ids)
         self._pinned = pinned[files.ids]
         self._group_ids = group_ids[files.ids]
 

@@ -17,6 +17,7 @@ from amoro_core.model.paths import is_within, looser_spellings, split_place
         ("/w/t/a.parquet", "/w/t/a.parquet"),
         ("file:/w/t/a.parquet", "/w/t/a.parquet"),
         ("file:///w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:////w//t/./a.parquet/", "/w/t/a.parquet"),
         ("file://localhost/w//t/./a.parquet", "/w/t/a.parquet"),
         ("FILE:///w/t/", "/w/t"),
         ("/w/k=a:b/c%20d#e?f", "/w/k=a:b/c%20d#e?f"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,7 +25,7 @@ from amoro_core.planning.files import assess
 from amoro_core.planning.planner import plan
 from amoro_core.validating import matching as one_by_one
 from amoro_core.validating.removal import removable_deletes
-from tests.unit.planning.builders import NOW, data, equality_delete, position_delete, scan_of
+from tests.unit.planning.builders import MIB, NOW, data, equality_delete, position_delete, scan_of
 from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_matching import said_of
@@ -196,6 +197,13 @@ def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
 def test_a_path_has_the_number_of_its_name_among_few_and_among_many(begin: str, count: int) -> None:
     paths = [f"{begin}t/{at}" for at in range(count)]
     assert numbered(pa.array(paths)).tolist() == [hash(normalise(path)) for path in paths]
+
+
+@pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])
+def test_the_paths_of_some_files_come_in_the_order_in_which_they_are_asked_for(ids: list[int]) -> None:
+    files = [data(f"{at}.parquet", MIB) for at in range(100)]
+    found = gathered(files).columns().paths_of(np.array(ids, np.int64))
+    assert found.to_pylist() == [files[at].path for at in ids]
 
 
 def test_bytes_times_rows_may_have_more_than_64_bits() -> None:
