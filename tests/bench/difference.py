@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.live_files import COLUMNS, HERE, MIB, NOW, PARTITIONS, _described, _file, _memory, made_up
+from tests.bench.live_files import COLUMNS, HERE, MIB, NOW, OF_AMORO, PARTITIONS, _described, _file, _memory, made_up
 
 OURS = HERE.parents[2]
 #: Files of another's commit, and files that a commit attempt of ours replaces.
@@ -97,7 +97,7 @@ def _run(version: Path, directory: Path) -> dict[str, float]:
 def _ours(arguments: list[str], path: str) -> str:
     """What this program says with the arguments, with modules from that path."""
     command = [sys.executable, str(Path(__file__).resolve()), *arguments]
-    env = {**os.environ, "PYTHONPATH": path}
+    env = {**os.environ, **OF_AMORO, "PYTHONPATH": path}
     return subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
