@@ -121,6 +121,12 @@ class Server:
             change.end()
         if self._server is not None:
             await self._server.stop(grace_s)
+        # What callers waited for together goes on in its thread; nobody is left to be told.
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=grace_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import socket
 from dataclasses import replace
@@ -29,6 +30,14 @@ def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_runni
     started.start()
     assert started.address == f"127.0.0.1:{port}"
     started.stop()
+
+
+def test_what_the_servers_loop_has_under_way_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with running(tmp_path / "home", replace(Settings(), port=0), watch=False) as coordinator:
+        # As a round of reports whose callers hung up.
+        waiting = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600), coordinator._server._loop)
+    assert waiting.cancelled()
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.7"])
