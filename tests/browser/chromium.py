@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 #: What axe finds and a page must not have.
 SERIOUS = ("serious", "critical")
+#: What a busy machine may take for a page or an answer.
+PATIENCE_MS = 90_000
 
 
 def chromium() -> str:
@@ -31,7 +33,9 @@ def started() -> Iterator[Browser]:
     """A browser during the block."""
     path = chromium()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS), timeout=PATIENCE_MS)
+        browser.on("context", lambda context: context.set_default_timeout(PATIENCE_MS))
+        expect.set_options(timeout=PATIENCE_MS)
         try:
             yield browser
         finally:

@@ -29,6 +29,12 @@ def view(request: pytest.FixtureRequest) -> tuple[int, str]:
     return width, scheme
 
 
+def press(seat: Seat, name: str) -> None:
+    """Press the button, and wait for the page that comes."""
+    with seat.page.expect_navigation(wait_until="load"):
+        seat.page.get_by_role("button", name=name, exact=True).click()
+
+
 def examined(seat: Seat) -> str:
     """The text of the page that is shown, on which nothing is wrong."""
     width, inner = seat.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -54,19 +60,19 @@ def test_a_table_is_planned_optimized_and_verified_by_forms(
         seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=view[0], scheme=view[1])
         seat.look(f"{at}/plan")
         seat.page.get_by_label("Type", exact=True).select_option("full")
-        seat.page.get_by_role("button", name="Plan", exact=True).click()
+        press(seat, "Plan")
         assert "Full optimizing, 1 task" in examined(seat)
         writer.append(made.refresh(), [row(99)])
-        seat.page.get_by_role("button", name="Optimize this").click()
+        press(seat, "Optimize this")
         assert re.search(r"full of \d data files, it was full of \d\.", examined(seat))
-        seat.page.get_by_role("button", name="Optimize this").click()
+        press(seat, "Optimize this")
         assert "has begun: full" in examined(seat)
         seat.look(f"{at}/verify")
-        seat.page.get_by_role("button", name="Verify", exact=True).click()
+        press(seat, "Verify")
         assert "exist with their sizes" in examined(seat)
         seat.look(f"/maintenance?table={name}")
-        seat.page.get_by_role("button", name="Show its actions").click()
-        seat.page.get_by_role("button", name="Dry run of expire-snapshots").click()
+        press(seat, "Show its actions")
+        press(seat, "Dry run of expire-snapshots")
         assert "Nothing was changed." in examined(seat)
         seat.close()
     catalog.close()
@@ -84,6 +90,6 @@ def test_the_dry_run_of_an_undo_reads(
     monkeypatch.setattr(served.coordinator.services.maintaining, "preview_undo", lambda process_id: None)
     seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=view[0], scheme=view[1])
     seat.look(f"/processes/{ended}/undo")
-    seat.page.get_by_role("button", name="Show what it would do").click()
+    press(seat, "Show what it would do")
     assert "It would do this now: it can be undone." in examined(seat)
     seat.close()

@@ -15,8 +15,6 @@ from tests.browser.chromium import Seat
 from tests.browser.conftest import Stated
 from tests.browser.pages import PROCESSES
 
-PATIENCE_MS = 90_000  # of processes on a busy machine
-
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
@@ -47,19 +45,19 @@ def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_aud
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(re.compile(r":\d+/$"))
     page.get_by_role("link", name="Tables", exact=True).click()
-    expect(page.locator("tbody")).to_contain_text(name, timeout=PATIENCE_MS)  # found meanwhile, without a reload
+    expect(page.locator("tbody")).to_contain_text(name)  # found meanwhile, without a reload
     page.get_by_role("link", name=name).click()
 
     page.get_by_role("link", name="Enable…").click()
     page.get_by_role("dialog").get_by_role("button", name="Enable").click()
-    expect(page.get_by_role("link", name="Disable…")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("link", name="Disable…")).to_be_visible()
 
     page.get_by_role("link", name="Optimize now…").click()
     page.get_by_role("dialog").get_by_label("Type").select_option("full")
     page.get_by_role("dialog").get_by_role("button", name="Optimize now").click()
-    page.wait_for_url(re.compile("/processes/"), timeout=PATIENCE_MS)
+    page.wait_for_url(re.compile("/processes/"))
     page.evaluate("window.wasNeverReloaded = true")
-    expect(page.locator(".steps li").last).to_have_class("done", timeout=PATIENCE_MS)
+    expect(page.locator(".steps li").last).to_have_class("done")
     assert page.evaluate("window.wasNeverReloaded"), "the page has followed the process to its end"
 
     receipt = page.locator(".receipt").inner_text()
@@ -69,11 +67,13 @@ def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_aud
     assert page.locator("svg .bar.success").count() >= 1
 
     page.get_by_role("link", name="Audit").click()
+    page.wait_for_url("**/audit")
     said = page.locator("tbody").inner_text()
     assert "OptimizeTable" in said
     assert "SetTableEnabled" in said
     assert name in said
     page.get_by_role("link", name="Events").click()
+    page.wait_for_url("**/events")
     assert "committed" in page.locator("tbody").inner_text()
     assert seat.wrong == []
     seat.close()
