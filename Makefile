@@ -30,7 +30,7 @@ check: lint
 # Those of the backend that speak most to Spark run with Spark 3.5 as well, from its own directory.
 test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
   $(GENERATOR)/.installed lint
-	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark --ignore=tests/spark_backend tests
+	$(PYTEST) -n 2 --dist=loadfile --no-loadscope-reorder --ignore=tests/spark --ignore=tests/spark_backend tests
 	$(PYTEST) tests/spark
 	$(PYTEST) tests/spark_backend
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
