@@ -14,7 +14,8 @@ WHAT = (
     "A table of more than 1 GB in 1,300 files with deletes, on a standalone Spark cluster of a master and two workers "
     "on this machine; an executor, a worker and the driver are killed with SIGKILL while it is optimized, and another "
     "driver ends it (`tests/spark_backend/losses.py`). A mismatch: rows that differ, a second commit, a task done "
-    "again that was done, more attempts than were lost, a file left over."
+    "again that was done, more attempts than were lost, a file left over but whole ones whose result was on its way to "
+    "the coordinator."
 )
 TARGETS = {"megabytes optimized": 1000}
 SECONDS = 400.0
