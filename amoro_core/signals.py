@@ -1,38 +1,50 @@
 """Signals that end a program."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
 from types import FrameType
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+#: No signal has this number.
+_OVER = b"\0"
 
 
 @contextmanager
 def on_signals(act: Callable[[bool], object]) -> Iterator[None]:
     """Call `act` on SIGTERM and SIGINT, in a thread of its own; its argument is True from the second signal on.
 
-    The handler runs between two steps of the main thread, which may be about to wait for what `act` sets, and then
-    holds its lock: it does no more than put the signal into a queue, which is allowed whatever is held.
+    The thread reads signals from a pipe into which the interpreter writes them as they come. A Python handler would run
+    between two steps of the main thread: not at all while that thread waits for a lock, if another one got the signal,
+    or if it came just before the wait. For the main thread alone, as handlers are.
     """
-    signals: SimpleQueue[bool] = SimpleQueue()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
 
     def listen() -> None:
         again = False
-        while signals.get():
-            act(again)
-            again = True
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signals.put(True)
+        while (number := os.read(reading, 1)) != _OVER:
+            if number[0] in _ENDING:
+                act(again)
+                again = True
 
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    outer = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, _heard) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        signals.put(False)
+        signal.set_wakeup_fd(outer)
+        os.write(writing, _OVER)
         listener.join()
+        os.close(reading)
+        os.close(writing)
+
+
+def _heard(number: int, frame: FrameType | None) -> None:
+    """The pipe has it."""

@@ -89,6 +89,13 @@ def test_acting_may_take_a_lock_that_the_main_thread_holds_and_the_second_signal
     assert "signals" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() -> None:
+    stop = threading.Event()
+    with on_signals(lambda again: stop.set()):
+        threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+        assert stop.wait(30)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_pause_of_the_demo_ends_at_whatever_step_the_signal_comes(number: int) -> None:
