@@ -38,7 +38,6 @@ from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.iceberg.late_deletes import late_deletes
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
-    PartitionPaths,
     context,
     equality_ids,
     read_locations,
@@ -48,6 +47,7 @@ from amoro_core.iceberg.metadata import (
     table_schema,
 )
 from amoro_core.iceberg.metadata_locations import locations
+from amoro_core.iceberg.partition_paths import PartitionPaths
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet

@@ -11,12 +11,10 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField, StructType, UnknownType
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.partitions import path_of_values
-from amoro_core.iceberg.entries import PartitionTypes, find_in_history, is_unpartitioned, partition_types
+from amoro_core.iceberg.entries import find_in_history
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.grants import Grant
-from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import (
     History,
@@ -143,23 +141,6 @@ def _once_unknown(metadata: TableMetadata, compared: Iterable[int]) -> tuple[int
 def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The table's properties that concern a writer."""
     return {key: value for key, value in sorted(properties.items()) if key.startswith("write.")}
-
-
-class PartitionPaths:
-    """A table's partitions as Iceberg writes them in paths. The types of a spec's fields are looked for once."""
-
-    def __init__(self, metadata: TableMetadata) -> None:
-        self._metadata = metadata
-        self._types: dict[int, PartitionTypes] = {}
-
-    def path_of(self, key: PartitionKey) -> str:
-        """The partition's path, "" when unpartitioned."""
-        spec = self._metadata.specs()[key.spec_id]
-        if is_unpartitioned(spec):
-            return ""
-        if key.spec_id not in self._types:
-            self._types[key.spec_id] = partition_types(self._metadata, spec)
-        return path_of_values(spec, self._types[key.spec_id], key.partition)
 
 
 def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:

@@ -25,7 +25,8 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
-from amoro_core.iceberg.metadata import PartitionPaths, read_locations
+from amoro_core.iceberg.metadata import read_locations
+from amoro_core.iceberg.partition_paths import PartitionPaths
 from amoro_core.iceberg.scan import _directories, _odd, scan
 from amoro_core.live.spelling import FEW
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
