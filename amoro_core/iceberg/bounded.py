@@ -17,18 +17,10 @@ from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFil
 from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.io import InputFile
-from pyiceberg.manifest import (
-    MANIFEST_LIST_FILE_SCHEMAS,
-    ManifestContent,
-    ManifestFile,
-    PartitionFieldSummary,
-)
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import IcebergType, TimestampNanoType, TimestamptzNanoType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-
-from amoro_core.iceberg.avro import RECORD_VERSION
 
 D = TypeVar("D", bound=StructProtocol)
 
@@ -264,18 +256,3 @@ class BoundedAvroFile(AvroFile[D]):
         self._records = BoundedDecoder(content)
         self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
         return records
-
-
-#: Ids of fields of a manifest list.
-_SUMMARY, _CONTENT = 508, 517
-_OF_LISTS = readers_of(
-    MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
-    {-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
-    {_CONTENT: ManifestContent},
-)
-
-
-def read_manifest_files(source: InputFile) -> list[ManifestFile]:
-    """The manifests that a manifest list names, each with its first row id. Raises ValueError and what codecs raise."""
-    with BoundedAvroFile[ManifestFile](source, _OF_LISTS) as reader:
-        return list(reader)

@@ -6,14 +6,14 @@ manifest with files of that place came or went.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeVar
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from amoro_core.iceberg.entries import PartitionTypes
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import ColumnPart, Place
 from amoro_core.live.files import Homes, LiveFiles, Memory
@@ -29,8 +29,11 @@ T = TypeVar("T")
 _stamps = count(1)  # never the same for two states of a place, whatever the table
 
 
-def key_of(listed: ManifestFile, types: PartitionTypes) -> Key:
-    """All that decides what is read from the manifest, inherited and promoted values included."""
+def key_of(listed: ManifestFile, types: Iterable[str]) -> Key:
+    """All that decides what is read from the manifest, inherited and promoted values included.
+
+    `types`: those of the partition's fields, as text.
+    """
     return (
         listed.manifest_path,
         listed.manifest_length,
@@ -41,7 +44,7 @@ def key_of(listed: ManifestFile, types: PartitionTypes) -> Key:
         listed.added_files_count,
         listed.existing_files_count,
         first_row_id_of(listed),
-        *map(str, types),
+        *types,
     )
 
 
@@ -77,6 +80,7 @@ class KnownTable:
     stamps: Mapping[Place, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     matched: Matched | None = None
+    lists: ManifestLists = field(default_factory=ManifestLists)  # of all its states
 
     @property
     def homes(self) -> Homes:
@@ -114,7 +118,8 @@ class KnownTable:
         """About how much memory it takes."""
         columns = sum(int(one.columns.batch.nbytes) for one in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
-        return columns + self.files * _BYTES_OF_FILE + deletes + len(self.stamps) * _BYTES_OF_PLACE
+        places = len(self.stamps) * _BYTES_OF_PLACE
+        return columns + self.files * _BYTES_OF_FILE + deletes + places + self.lists.size_bytes
 
     @property
     def files(self) -> int:

@@ -23,7 +23,8 @@ from pyiceberg.types import NestedField, StructType
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.files.io import is_denied
 from amoro_core.iceberg.avro import DATA_FILE, PARTITION, RECORD_VERSION, data_file_fields
-from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files, readers_of
+from amoro_core.iceberg.bounded import BoundedAvroFile, readers_of
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.row_ids import inherit_row_ids
 from amoro_core.iceberg.saying import said
@@ -66,12 +67,15 @@ class Manifest:
         return tuple(entry for entry in self.entries if entry.status != ManifestEntryStatus.DELETED)
 
 
-def read_list(io: FileIO, path: str) -> list[ManifestFile]:
-    """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable."""
+def read_list(io: FileIO, path: str, lists: ManifestLists | None = None) -> list[ManifestFile]:
+    """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable.
+
+    `lists` has read the table's lists before; what comes of it then is shared.
+    """
     try:
         # pyiceberg's own method caches objects that are shared between threads.
         source = io.new_input(path)
-        return read_manifest_files(_WholeFile(source, len(source)))
+        return (ManifestLists() if lists is None else lists).read(_WholeFile(source, len(source)))
     except Exception as error:
         raise _translated(error, "manifest list", path) from error
 

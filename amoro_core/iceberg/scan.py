@@ -34,6 +34,7 @@ from amoro_core.iceberg.known_manifests import (
     Matched,
     key_of,
 )
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import ColumnPart, Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
@@ -79,16 +80,17 @@ def scan(
     uuid = str(metadata.table_uuid)
     before = UNKNOWN if known.tables is None else known.tables.find(uuid)
     source = _Source(table, read, known, before)
+    lists = ManifestLists() if before is UNKNOWN else before.lists
     listed_data, deletes = dict[Key, ManifestFile](), dict[Key, tuple[DeleteFile, ...]]()
-    for listed in live_manifests(table, snapshot, read_locations, way_out):
-        key = key_of(listed, source.types[listed.partition_spec_id])
+    for listed in live_manifests(table, snapshot, read_locations, way_out, lists):
+        key = key_of(listed, source.names[listed.partition_spec_id])
         if listed.content == ManifestContent.DATA:
             listed_data[key] = listed
         else:
             deletes[key] = source.deletes(key, listed)
     data = source.parts(listed_data)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
-    manifests = KnownTable(data, deletes, unpartitioned)
+    manifests = KnownTable(data, deletes, unpartitioned, lists=lists)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
     _refuse_parts_outside([one.columns.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
@@ -122,6 +124,7 @@ class _Source:
         metadata = table.metadata
         self._uuid = str(metadata.table_uuid)
         self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
+        self.names = {spec_id: tuple(map(str, types)) for spec_id, types in self.types.items()}
 
     def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, KnownPart]:
         """The live files of data manifests, in their order."""
@@ -172,11 +175,15 @@ class _Source:
 
 
 def live_manifests(
-    table: Table, snapshot: Snapshot, read_locations: Sequence[str], way_out: str = ""
+    table: Table,
+    snapshot: Snapshot,
+    read_locations: Sequence[str],
+    way_out: str = "",
+    lists: ManifestLists | None = None,
 ) -> list[ManifestFile]:
-    """The snapshot's manifests that may have live entries. Raises like `scan`."""
+    """The snapshot's manifests that may have live entries. Raises like `scan`; `lists` as for `read_list`."""
     refuse_outside([snapshot.manifest_list], read_locations, way_out)
-    manifests = read_list(table.io, snapshot.manifest_list)
+    manifests = read_list(table.io, snapshot.manifest_list, lists)
     refuse_listed(table.metadata, snapshot, manifests)
     live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
     refuse_outside([one.manifest_path for one in live], read_locations, way_out)
