@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
-from amoro_core.live.spelling import Paths
+from amoro_core.live.spelling import FEW, Paths
 
 #: Amoro's property of its own tables, including both stores of the Mixed format.
 _TABLE_FORMAT = "table-format"
@@ -40,7 +41,8 @@ _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Paimon numbers its manifest lists; Iceberg's writers name them by snapshot and attempt.
 _PAIMON_LIST = re.compile(rf"snap-[0-9]+-{_UUID}\.avro")
 #: NODE-TYPE-TX-PPPPP-TASK-OPERATION: how Amoro's writers name the files of a Mixed table; TYPE is that of the rows.
-_MIXED_FILE = re.compile(r"\.?\d+-(B|I|ED|PD|IED|L)-\d+-\d+-\d+-.*", re.ASCII)
+_MIXED_NAME = r"\.?[0-9]+-(B|I|ED|PD|IED|L)-[0-9]+-[0-9]+-[0-9]+-[^/\n]*"
+_MIXED_FILE = re.compile(_MIXED_NAME)
 
 
 def refuse_foreign(metadata: TableMetadata) -> None:
@@ -88,8 +90,11 @@ class _Named:
 
 
 def _named_as_mixed(paths: pa.Array) -> _Named:
-    named = [path for path in paths.to_pylist() if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
-    return _Named(len(named), named[0] if named else "")
+    if len(paths) <= FEW:
+        named = [path for path in paths.to_pylist() if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
+        return _Named(len(named), named[0] if named else "")
+    found = paths.filter(pc.match_substring_regex(paths, f"(^|/){_MIXED_NAME}$"))
+    return _Named(len(found), found[0].as_py() if len(found) else "")
 
 
 def _mixed(properties: Mapping[str, str]) -> TableRefused | None:

@@ -99,13 +99,11 @@ def numbered(paths: pa.Array) -> Ids:
     """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
     ever otherwise."""
     way = None if len(paths) <= FEW else _way_of(paths)
-    texts = paths.to_pylist()
-    names: Iterable[str] = texts
     if way is None:
-        names = map(normalise, texts)
-    elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
-        names = (begin + text[len(way) :] for text in texts)
-    return np.fromiter(map(hash, names), np.int64, len(texts))
+        return np.fromiter(map(hash, map(normalise, paths.to_pylist())), np.int64, len(paths))
+    if (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
+        paths = pc.binary_join_element_wise(begin, pc.utf8_slice_codeunits(paths, len(way)), "")
+    return np.fromiter(map(hash, paths.to_pylist()), np.int64, len(paths))
 
 
 def _sorted_numbers(paths: pa.Array) -> tuple[Ids, npt.NDArray[np.int32]]:

@@ -15,7 +15,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.features import refuse_table, refuse_unreadable
 from amoro_core.iceberg.foreign import refuse_foreign_files
-from amoro_core.live.spelling import Paths
+from amoro_core.live.spelling import FEW, Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.writer import append, make_catalog, make_table
 
@@ -178,3 +178,30 @@ def test_a_store_without_properties_is_refused_when_half_of_its_files_are_named_
 @pytest.mark.parametrize("paths", [[], [PLAIN], [NUMBERS], [INSERTED, PLAIN, PLAIN], [INSERTED + "/" + PLAIN]])
 def test_other_names_are_not_refused(paths: list[str]) -> None:
     refuse_foreign_files([of(paths[:1]), of(paths[1:])])
+
+
+@pytest.mark.parametrize("count", [1, FEW + 1])
+@pytest.mark.parametrize(
+    ("name", "is_mixed"),
+    [
+        ("3-B-0-00012-34-00001.parquet", True),
+        (".3-IED-0-1-2-", True),
+        ("/w/t/data/3-PD-0-1-2-x.parquet", True),
+        ("/w/3-B-0-1-2-x/00000-0.parquet", False),
+        ("/w/t/data/x3-B-0-1-2-x.parquet", False),
+        ("/w/t/data/3-X-0-1-2-x.parquet", False),
+        ("/w/t/data/3-B-0-1-2", False),
+        ("/w/t/data/3-B-0-1-2-x\ny", False),
+        ("/w/t/data/\u0663-B-0-1-2-x.parquet", False),
+    ],
+)
+def test_a_name_is_one_of_a_mixed_table_among_few_and_among_many(name: str, is_mixed: bool, count: int) -> None:
+    files = [of([name] * count)]
+    if not is_mixed:
+        refuse_foreign_files(files)
+        return
+    with pytest.raises(TableRefused) as refused:
+        refuse_foreign_files(files)
+    assert refused.value.message == (
+        f"{count} of {count} data files are named as those of Amoro's Mixed format, such as {name}"
+    )
