@@ -18,6 +18,8 @@ _OF_LISTS = readers_of(
 )
 #: About how much memory a record takes, as stored and decoded.
 _BYTES_OF_RECORD = 2_000
+#: Of the bytes that a record begins with: it may begin with another number than its path's length.
+_LONGEST_BEGINNING = 1_024
 #: A record as it is stored, and what it says.
 _Record = tuple[bytes, ManifestFile]
 
@@ -75,4 +77,4 @@ def _beginning(content: bytes, start: int) -> bytes:
         size, at = number_at(content, start)
     except ValueError:
         return b""
-    return content[start : at + size]
+    return content[start : min(at + size, start + _LONGEST_BEGINNING)]

@@ -41,16 +41,19 @@ def told(table: Table, lists: ManifestLists | None = None) -> list[str]:
     return [repr(one) for one in read_list(table.io, list_of(table), lists)]
 
 
-def rewritten(path: Path, change: dict[str, object] | None = None, without: str = "") -> None:
-    """Write the list anew, uncompressed, its second record changed, its schema without a field."""
+def rewritten(
+    path: Path, change: dict[str, object] | None = None, without: str = "", first: str = "", times: int = 1
+) -> None:
+    """Write the list anew, uncompressed and so often: its second record changed, a field left out, or one put first."""
     with path.open("rb") as file:
         reader = fastavro.reader(file)
         schema, records, metadata = reader.writer_schema, list(reader), reader.metadata
     records[1].update(change or {})
-    fields = [field for field in schema["fields"] if field["name"] != without]
+    fields = sorted(schema["fields"], key=lambda field: field["name"] != first)
+    fields = [field for field in fields if field["name"] != without]
     kept = {key: value for key, value in metadata.items() if not key.startswith("avro.")}
     with path.open("wb") as file:
-        fastavro.writer(file, {**schema, "fields": fields}, records, metadata=kept)
+        fastavro.writer(file, {**schema, "fields": fields}, records * times, metadata=kept)
 
 
 def test_only_what_is_new_is_decoded(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +96,13 @@ def test_records_of_another_schema_are_decoded_by_it(table: Table) -> None:
     told(table, lists)
     rewritten(path, without="partitions")
     assert told(table, lists) == told(table)
+
+
+def test_a_list_whose_records_begin_with_a_large_number_is_read_and_little_is_kept_of_it(table: Table) -> None:
+    lists = ManifestLists()
+    rewritten(Path(local_path(list_of(table))), first="added_snapshot_id", times=20)
+    assert told(table, lists) == told(table, lists) == told(table)
+    assert max(map(len, lists._known[1])) <= 1_024
 
 
 def test_broken_lists_are_read_as_they_are_alone(table: Table) -> None:
