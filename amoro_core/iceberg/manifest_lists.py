@@ -18,7 +18,7 @@ _OF_LISTS = readers_of(
 )
 #: About how much memory a record takes, as stored and decoded.
 _BYTES_OF_RECORD = 2_000
-#: Of the bytes that a record begins with: it may begin with another number than its path's length.
+#: The most bytes by which a record is looked up: what it begins with may be another number than its path's length.
 _LONGEST_BEGINNING = 1_024
 #: A record as it is stored, and what it says.
 _Record = tuple[bytes, ManifestFile]
@@ -62,8 +62,6 @@ def _read(
             decoder.skip(len(found[0]))
         else:
             listed: ManifestFile = reader.read(decoder)
-            if decoder.tell() == start:
-                raise ValueError("a record takes no bytes, so that any number of them would fit")
             found = content[start : decoder.tell()], listed
         now[begin] = found
         yield found[1]

@@ -89,6 +89,19 @@ def test_acting_may_take_a_lock_that_the_main_thread_holds_and_the_second_signal
     assert "signals" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_other_signals_that_python_handles_do_not_count_and_the_pipe_of_before_is_back() -> None:
+    told, heard = list[bool](), threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.set())
+    try:
+        with on_signals(told.append):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert heard.wait(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert told == []
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() -> None:
     stop = threading.Event()
     with on_signals(lambda again: stop.set()):
