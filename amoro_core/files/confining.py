@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from amoro_core.errors import TableRefused
 from amoro_core.failpoints import allowed
 from amoro_core.files.locations import require_within
-from amoro_core.model.paths import is_local, is_within, lies_in, normalise
+from amoro_core.model.paths import is_local, is_within, normalise
 
 #: The directory of this process's open files; opening an entry opens that very file again.
 _OPEN_FILES = next((place for place in ("/proc/self/fd", "/dev/fd") if os.path.isdir(place)), None)
@@ -121,14 +121,15 @@ def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "")
 
 def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, hint: str = "") -> None:
     """`require_real` of each of many normalised local paths; what lies in one directory is looked up there once."""
-    local, parents = _local(prefixes), dict[str, str]()
+    within = tuple(one if one.endswith("/") else f"{one}/" for one in _local(prefixes))
+    parents = dict[str, str]()
     for place in places:
-        parent, name = os.path.split(place)
+        parent = place[: place.rfind("/") + 1]
         if parent not in parents:
-            parents[parent] = os.path.realpath(parent)
-        real = os.path.join(parents[parent], name)
+            parents[parent] = os.path.join(os.path.realpath(parent), "")
+        real = parents[parent] + place[len(parent) :]
         real = os.path.realpath(real) if os.path.islink(real) else real
-        if not any(lies_in(real, one) for one in local):
+        if not f"{real}/".startswith(within):
             require_among(real, prefixes, verb, hint, place)
 
 

@@ -1,6 +1,7 @@
 """Locations of files: normalised spelling, and which locations may be accessed."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from pyiceberg.table.locations import ObjectStoreLocationProvider
 
@@ -8,6 +9,8 @@ from amoro_core.errors import TableRefused
 from amoro_core.model.paths import lies_in, normalise
 
 _WAY_OUT = "An administrator can allow a prefix: amoro catalog update --allow-location, or by catalog in amoro.yaml."
+#: Paths that are known to lie within: a table's manifests and directories are asked for at each look at it.
+_MOST_KNOWN = 16_384
 
 
 def same_place(a: str, b: str) -> bool:
@@ -51,7 +54,8 @@ def require_all_within(paths: Iterable[str], locations: Iterable[str], verb: str
     return [_require_within(path, prefixes, verb, hint) for path in paths]
 
 
-def _require_within(path: str, prefixes: Iterable[str], verb: str, hint: str) -> str:
+@lru_cache(_MOST_KNOWN)
+def _require_within(path: str, prefixes: tuple[str, ...], verb: str, hint: str) -> str:
     place = normalise(path)
     if ".." in place.split("/"):
         raise TableRefused(f"will not {verb} {path}: the path has a '..' segment", reason="location")

@@ -9,10 +9,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from operator import itemgetter
 from typing import TypeVar
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile
 
+from amoro_core.iceberg.avro import RECORD_VERSION
 from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import ColumnPart, Place
@@ -24,6 +26,18 @@ LEAST_FILES = 2_000
 #: Estimated bytes beside the columns: for each data file (indexes, numbers), delete file, and partition.
 _BYTES_OF_FILE, _BYTES_OF_DELETE, _BYTES_OF_PLACE = 100, 2_000, 2_000
 
+_FIELDS = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "sequence_number",
+    "added_snapshot_id",
+    "added_files_count",
+    "existing_files_count",
+)
+_IN_LISTS = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION].fields]
+_values = itemgetter(*map(_IN_LISTS.index, _FIELDS))  # of a record of a list, at once
+
 Key = tuple[object, ...]
 T = TypeVar("T")
 _stamps = count(1)  # never the same for two states of a place, whatever the table
@@ -34,18 +48,7 @@ def key_of(listed: ManifestFile, types: Iterable[str]) -> Key:
 
     `types`: those of the partition's fields, as text.
     """
-    return (
-        listed.manifest_path,
-        listed.manifest_length,
-        listed.content == ManifestContent.DATA,
-        listed.partition_spec_id,
-        listed.sequence_number,
-        listed.added_snapshot_id,
-        listed.added_files_count,
-        listed.existing_files_count,
-        first_row_id_of(listed),
-        *types,
-    )
+    return (*_values(listed._data), listed.content == ManifestContent.DATA, first_row_id_of(listed), *types)
 
 
 def path_of(key: Key) -> str:
@@ -116,7 +119,7 @@ class KnownTable:
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        columns = sum(int(one.columns.batch.nbytes) for one in self.data.values())
+        columns = sum(one.columns.size_bytes for one in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
         places = len(self.stamps) * _BYTES_OF_PLACE
         return columns + self.files * _BYTES_OF_FILE + deletes + places + self.lists.size_bytes

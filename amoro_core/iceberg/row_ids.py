@@ -34,7 +34,8 @@ def first_row_id_of(manifest: ManifestFile) -> int | None:
 
     pyiceberg's own records of manifest lists lack the field.
     """
-    found: int | None = manifest[_IN_LIST] if len(manifest) > _IN_LIST else None
+    values = manifest._data
+    found: int | None = values[_IN_LIST] if len(values) > _IN_LIST else None
     return found
 
 

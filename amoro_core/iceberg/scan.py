@@ -96,7 +96,7 @@ def scan(
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
     if matched is None or not before.is_made_of(manifests):
-        matched = _matched(manifests)
+        matched = _matched(manifests, matched)
         if known.tables is not None:
             known.tables.keep(uuid, before.followed_by(manifests, matched))
     files, dangling = matched
@@ -105,13 +105,16 @@ def scan(
     )
 
 
-def _matched(manifests: KnownTable) -> Matched:
+def _matched(manifests: KnownTable, before: Matched | None) -> Matched:
     gathering = Gathering()
     for part in manifests.data.values():
         gathering.take(part.columns)
+    columns = gathering.columns()
+    if before is not None:
+        columns.names.follow(before[0].columns.names)
     deletes = [file for some in manifests.deletes.values() for file in some]
     refuse_several_vectors(deletes)
-    files, dangling = match(gathering.columns(), deletes, manifests.unpartitioned)
+    files, dangling = match(columns, deletes, manifests.unpartitioned)
     files.homes = manifests.homes
     return files, dangling
 

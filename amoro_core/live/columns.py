@@ -1,6 +1,6 @@
 """Data files in columnar form; a row is made on access."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -115,9 +115,19 @@ class ColumnPart:
     batch: pa.RecordBatch
 
     @cached_property
+    def columns(self) -> Mapping[str, pa.Array]:
+        """The columns by name."""
+        return {one.name: self.batch.column(one.name) for one in SCHEMA}
+
+    @cached_property
     def paths(self) -> Paths:
         """The files' paths."""
-        return Paths(self.batch.column("paths"))
+        return Paths(self.columns["paths"])
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """How much memory the columns take."""
+        return int(self.batch.nbytes)
 
 
 @dataclass(slots=True)
@@ -173,9 +183,8 @@ class Gathering:
     def take(self, part: ColumnPart) -> None:
         """Add all files of a part."""
         codes = [self._codes.setdefault(place, len(self._codes)) for place in part.places]
-        columns = {one.name: part.batch.column(one.name) for one in SCHEMA}
-        columns["place"] = pa.array(np.array(codes, np.int32)[columns["place"].to_numpy()], pa.int32())
-        self._done.append(columns)
+        place = pa.array(np.array(codes, np.int32)[part.columns["place"].to_numpy()], pa.int32())
+        self._done.append({**part.columns, "place": place})
         self._paths.append(part.paths)
 
     def columns(self) -> DataColumns:

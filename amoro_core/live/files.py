@@ -40,6 +40,9 @@ class EqualityIndex:
     everywhere: Ordered = Ordered()
     by_place: Mapping[int, Ordered] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.everywhere.ids or self.by_place)
+
     def newer_than(self, place: int, number: int) -> tuple[int, ...]:
         """The indexes of the deletes that apply to a file with that place and number."""
         found = self.everywhere.newer_than(number)
@@ -183,14 +186,18 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
         """The equality deletes that apply to any of the files and are above the corresponding number."""
-        least = np.full(len(self.columns.places), _ABOVE_ALL, np.int64)
-        np.minimum.at(least, self.columns.place[ids], np.maximum(above, self.columns.numbers[ids]))
-        places = np.flatnonzero(least < _ABOVE_ALL)  # nothing is newer than the others
-        yield from (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least[places].tolist()))
+        if self._equality:
+            yield from self._newer_in_index(ids, above)
         if self._by_rows:
             for at, number in zip(ids.tolist(), above.tolist(), strict=True):
                 own = (self.deletes[one] for one in self.pairs.of(at))
                 yield from (one for one in own if one.kind is DeleteKind.EQUALITY and one.sequence_number > number)
+
+    def _newer_in_index(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
+        least = np.full(len(self.columns.places), _ABOVE_ALL, np.int64)
+        np.minimum.at(least, self.columns.place[ids], np.maximum(above, self.columns.numbers[ids]))
+        places = np.flatnonzero(least < _ABOVE_ALL)  # nothing is newer than the others
+        return (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least[places].tolist()))
 
     def deletes_of(self, ids: Ids) -> Iterator[DeleteFile]:
         """The deletes that apply to any of the files; some may repeat."""
@@ -205,7 +212,9 @@ class LiveFiles(Sequence[ScannedFile]):
         """The distinct deletes that apply to any file, sorted by sequence number and path."""
         if not self.deletes:
             return ()
-        used = set(map(id, self.deletes_of(np.arange(len(self)))))
+        newer = self.newer_equality_deletes(np.arange(len(self)), self.columns.numbers)
+        paired_ones = (self.deletes[at] for at in np.unique(self.pairs.deletes).tolist())
+        used = set(map(id, (*newer, *paired_ones)))
         return tuple(delete for delete in self.deletes if id(delete) in used)
 
     @cached_property

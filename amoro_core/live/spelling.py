@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,8 @@ from amoro_core.model.paths import normalise
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
+#: The numbers of names in ascending order, and the indexes of their paths.
+_Sorted = tuple[Ids, Ids]
 
 #: So few paths are looked at one by one: a function of Arrow takes as long to begin.
 FEW = 50
@@ -51,6 +52,20 @@ class Names:
     def __init__(self, parts: Iterable[Paths]) -> None:
         self._parts = tuple(parts)
         self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
+        self._known: _Sorted | None = None
+
+    def follow(self, before: "Names") -> None:
+        """Take over how the paths of `before` are sorted, if its parts are all here, in a row at the beginning or the
+        end; nothing else changes."""
+        size = len(before._parts)
+        shifts = (0, len(self._parts) - size)
+        first = next((at for at in shifts if at >= 0 and self._parts[at : at + size] == before._parts), None)
+        if first is None or before._known is None:
+            return
+        numbers, order = before._known
+        new, files = self._merged((*range(first), *range(first + size, len(self._parts))))
+        places = np.searchsorted(numbers, new)
+        self._known = np.insert(numbers, places, new), np.insert(order + self._starts[first], places, files)
 
     def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
         """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""
@@ -78,14 +93,18 @@ class Names:
         counts = Counter(self._name(int(order[at])) for at in sorted({*alike.tolist(), *(alike + 1).tolist()}))
         return next((name for name, count in counts.items() if count > 1), None)
 
-    @cached_property
-    def _sorted(self) -> tuple[Ids, Ids]:
-        """The names' numbers in ascending order, and the indexes of their paths."""
+    @property
+    def _sorted(self) -> _Sorted:
+        if self._known is None:
+            self._known = self._merged(range(len(self._parts)))
+        return self._known
+
+    def _merged(self, parts: Iterable[int]) -> _Sorted:
         numbers, files = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
-            run, at = part.once(_sorted_numbers)
+        for at in parts:
+            run, rows = self._parts[at].once(_sorted_numbers)
             numbers.append(run)
-            files.append(at + start)
+            files.append(rows + self._starts[at])
         found = np.concatenate(numbers)
         order = np.argsort(found, kind="stable")  # merges what is sorted already
         return found[order], np.concatenate(files)[order]

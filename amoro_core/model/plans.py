@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from amoro_core.model.digests import FileDigest
 from amoro_core.model.files import Partition, ScannedFile
 from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PartitionKey:
+class PartitionKey(NamedTuple):
     """A partition of one spec; partitions of different specs are always different."""
 
     spec_id: int

@@ -11,6 +11,7 @@ checkout, which does the same in turn with ours.
 from __future__ import annotations
 
 import argparse
+import gc
 import inspect
 import json
 import os
@@ -138,6 +139,9 @@ class _Bench:
         self._config = CatalogConfig("cat", tuple(properties.items()))
         self._table = TableIdentifier("cat", ("db",), "t")
         self.restart()
+        from amoro_core.planning import evaluating, planner  # noqa: F401 - imported by the steps
+
+        gc.freeze()  # as `amoro` does after its imports
 
     def restart(self) -> None:
         """Forget all but what is on disk."""

@@ -97,6 +97,45 @@ def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
     assert min(seen.values()) > 200
 
 
+def test_names_that_follow_others_are_found_as_without_them() -> None:
+    chance, seen = random.Random(7), Counter[bool]()
+    for _ in range(1000):
+        parts = [of([f"/t/{chance.randrange(40)}" for _ in range(chance.randint(0, 6))]) for _ in range(6)]
+        first = chance.randint(0, 3)
+        before = Names(parts[first : first + chance.randint(0, 3)])
+        before.repeated()
+        now = list(parts)
+        if chance.random() < 0.3:
+            chance.shuffle(now)
+        followed, alone = Names(now), Names(now)
+        followed.follow(before)
+        seen[followed._known is None] += 1
+        names = [f"/t/{at}" for at in chance.sample(range(40), 10)]
+        assert pairs(followed, names) == pairs(alone, names)
+        assert (followed.repeated() is None) is (alone.repeated() is None)
+    assert min(seen.values()) > 200
+
+
+def pairs(names: Names, wanted: list[str]) -> list[tuple[int, int]]:
+    files, at = names.find(wanted)
+    return sorted(zip(files.tolist(), at.tolist(), strict=True))
+
+
+def test_names_follow_in_which_parts_came_at_the_beginning_or_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, new = of(["/t/1", "/t/2"]), of(["/t/3"]), of(["/t/0"])
+    before = Names([one, two])
+    assert before.repeated() is None
+    sorted_parts: list[list[int]] = []
+    merged = Names._merged
+    monkeypatch.setattr(Names, "_merged", lambda self, parts: sorted_parts.append(list(parts)) or merged(self, parts))
+    for parts, wanted, at in (([new, one, two], [0], 3), ([one, two, new], [2], 2), ([one, new, two], [0, 1, 2], 3)):
+        names = Names(parts)
+        names.follow(before)
+        assert names.find(["/t/3"])[0].tolist() == [at]
+        assert sorted_parts == [wanted]
+        sorted_parts.clear()
+
+
 def test_a_data_file_that_is_a_delete_file_too_is_live_twice() -> None:
     one, other = data("one", 1), data("other", 1)
     both = replace(position_delete("p", other), path=f"file:{one.path}")
