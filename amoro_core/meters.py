@@ -22,7 +22,7 @@ class Meters:
         self._lock = threading.Lock()
         self._counts: defaultdict[Series, float] = defaultdict(float)
         self._gauges: dict[Series, float] = {}
-        self._durations: dict[Series, _Durations] = {}
+        self._durations: defaultdict[Series, _Durations] = defaultdict(_Durations)
         self._readers: dict[Metric, Callable[[], Mapping[Labels, float]]] = {}
 
     def count(self, metric: Metric, *labels: str, by: float = 1.0) -> None:
@@ -38,7 +38,7 @@ class Meters:
     def observe(self, metric: Metric, seconds: float, *labels: str) -> None:
         """Add a duration to a histogram."""
         with self._lock:
-            self._durations.setdefault((metric, labels), _Durations()).add(seconds)
+            self._durations[metric, labels].add(seconds)
 
     @contextmanager
     def timed(self, metric: Metric, *labels: str) -> Iterator[None]:

@@ -15,9 +15,9 @@ class MetricKind(StrEnum):
     HISTOGRAM = "histogram"  # of durations, since the coordinator's start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric's name, and the meaning of its values."""
+    """A metric's name, and the meaning of its values. Each is a constant of its own."""
 
     name: str
     kind: MetricKind

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from amoro_core.model.commits import (
     Evidence,
@@ -62,8 +63,7 @@ IN_NO_LANE = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
 OPTIMIZING_ACTION = "optimizing"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskId:
+class TaskId(NamedTuple):
     """A task of a process."""
 
     process_id: str  # UUIDv7
@@ -73,8 +73,7 @@ class TaskId:
         return f"{self.process_id}-{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One scheduling of a task; the number fences everything an optimizer reports."""
 
     task_id: TaskId
@@ -84,16 +83,14 @@ class Attempt:
         return f"{self.task_id}-{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerThread:
+class OptimizerThread(NamedTuple):
     """A thread of a registered optimizer."""
 
     optimizer_id: str
     thread_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizingTask:
+class OptimizingTask(NamedTuple):
     """The life of one task. `thread` is set exactly while it is scheduled or acked, `ended_on` only afterwards."""
 
     task_id: TaskId

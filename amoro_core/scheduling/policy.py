@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.scheduling.quota import TaskRun, occupation
@@ -38,8 +38,7 @@ class CandidateTask:
     table_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A table's standing in its group when threads are assigned to tasks."""
 
     running: int = 0  # tasks that hold a thread
@@ -77,7 +76,7 @@ def choose_tasks(
     while turn and len(chosen) < slots:
         *_, place, table = heappop(turn)
         chosen.append(waiting[table].popleft())
-        stand[table] = replace(stand[table], running=stand[table].running + 1)
+        stand[table] = stand[table]._replace(running=stand[table].running + 1)
         if waiting[table]:
             heappush(turn, (*standing(stand[table], typical_s), place, table))
     return chosen

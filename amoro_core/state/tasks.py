@@ -1,7 +1,7 @@
 """The state machine of tasks: six states, ten edges. Attempts fence everything that an optimizer reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
@@ -101,20 +101,20 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
         raise IllegalState(f"task {task.task_id} is {task.status}: {type(event).__name__} is not possible")
     match event:
         case Schedule(thread):
-            return replace(task, status=status, attempt=task.attempt + 1, thread=thread, scheduled_at=now)
+            return task._replace(status=status, attempt=task.attempt + 1, thread=thread, scheduled_at=now)
         case Ack():
-            return replace(task, status=status, acked_at=now)
+            return task._replace(status=status, acked_at=now)
         case Succeed():
             return _ended(task, status, now, "", "")
         case Fail(code=code, message=message):
-            return replace(_ended(task, status, now, code, message), failed_runs=task.failed_runs + 1)
+            return _ended(task, status, now, code, message)._replace(failed_runs=task.failed_runs + 1)
         case Retry():
-            again = replace(task, status=status, scheduled_at=None, acked_at=None, finished_at=None)
-            return replace(again, ended_on=None)
+            again = task._replace(status=status, scheduled_at=None, acked_at=None, finished_at=None)
+            return again._replace(ended_on=None)
         case Reset(reason, lost):
             held = _count_loss(task) if lost else task
-            back = replace(held, status=status, thread=None, scheduled_at=None, acked_at=None)
-            return replace(back, failure_code="", failure=reason)
+            back = held._replace(status=status, thread=None, scheduled_at=None, acked_at=None)
+            return back._replace(failure_code="", failure=reason)
         case Cancel(reason):
             return _ended(task, status, now, "", reason)
     assert_never(event)
@@ -122,8 +122,7 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
 
 def _ended(task: OptimizingTask, status: TaskStatus, now: datetime, code: str, failure: str) -> OptimizingTask:
     """The task, no longer held; the thread that had it is recorded."""
-    return replace(
-        task,
+    return task._replace(
         status=status,
         thread=None,
         finished_at=now,
@@ -145,7 +144,7 @@ def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int,
     if task.thread is None or task.attempt != attempt:
         raise StaleReport(_stale(task, attempt, optimizer_id))
     scheduled_at = now if task.status is TaskStatus.SCHEDULED else task.scheduled_at
-    return replace(task, thread=OptimizerThread(optimizer_id, thread_id), scheduled_at=scheduled_at)
+    return task._replace(thread=OptimizerThread(optimizer_id, thread_id), scheduled_at=scheduled_at)
 
 
 def repeats(task: OptimizingTask, report: TaskReport) -> bool:
@@ -188,4 +187,4 @@ def _count_loss(task: OptimizingTask) -> OptimizingTask:
     known = task.lost_optimizers
     if task.thread is not None and task.thread.optimizer_id not in known:
         known = (*known, task.thread.optimizer_id)
-    return replace(task, lost_attempts=task.lost_attempts + 1, lost_optimizers=known)
+    return task._replace(lost_attempts=task.lost_attempts + 1, lost_optimizers=known)

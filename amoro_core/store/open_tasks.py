@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store.connection import Connection, Row
@@ -22,8 +23,7 @@ _QUIET = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTask:
+class OpenTask(NamedTuple):
     """A task that waits, is held, or has failed and is to be planned again."""
 
     task_id: TaskId

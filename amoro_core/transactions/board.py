@@ -176,13 +176,12 @@ class Board:
         """Those of these tasks that are held, and known here as the store has them."""
         found = ((one, self._whole.get(one)) for one in task_ids)
         changed = self._changed.tasks
-        return {one: task for one, task in found if task is not None and (one.process_id, one.number) not in changed}
+        return {one: task for one, task in found if task is not None and one not in changed}
 
     def _tell(self, stored: Iterable[OptimizingTask]) -> None:
         for task in stored:
-            key = (task.task_id.process_id, task.task_id.number)
-            self._kept.add(key)
-            self._changed.tasks.discard(key)
+            self._kept.add(task.task_id)
+            self._changed.tasks.discard(task.task_id)
             if task.thread is None:
                 self._whole.pop(task.task_id, None)
             else:

@@ -1,7 +1,7 @@
 """Storing a plan: the process with its tasks, if it may start on the table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.contract import Action, Plan, PlannedTask, Request
@@ -156,7 +156,7 @@ def store_planned(
         # Attempts of the tasks that it had are stale for those that it gets.
         last = tasks.last_attempt(db, process.process_id)
         tasks.remove_all(db, process.process_id)
-        works = [(replace(task, attempt=last), payload) for task, payload in works]
+        works = [(task._replace(attempt=last), payload) for task, payload in works]
     tasks.add_many(db, works)
 
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heapreplace
 from itertools import accumulate, chain
@@ -70,11 +70,11 @@ class _Round:
 
     def count(self, table_id: int) -> None:
         """One more of the table's tasks runs."""
-        self.uses[table_id] = replace(self.uses[table_id], running=self.uses[table_id].running + 1)
+        self.uses[table_id] = self.uses[table_id]._replace(running=self.uses[table_id].running + 1)
 
     def put_back(self, table_id: int) -> None:
         """One that was counted waits again, for whoever is able to do it."""
-        self.uses[table_id] = replace(self.uses[table_id], running=self.uses[table_id].running - 1)
+        self.uses[table_id] = self.uses[table_id]._replace(running=self.uses[table_id].running - 1)
         self.turns.clear()
 
 

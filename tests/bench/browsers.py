@@ -122,7 +122,7 @@ def _prepare(directory: Path) -> None:
         processes.add(db, process)
         work = rewrite.RewriteInput().SerializeToString()
         task = builders.task(process)
-        numbered = (replace(task, task_id=TaskId(PROCESS, number)) for number in range(1, _TASKS + 1))
+        numbered = (task._replace(task_id=TaskId(PROCESS, number)) for number in range(1, _TASKS + 1))
         tasks.add_many(db, [(one, work) for one in numbered])
 
     with Store.open(home / "amoro.db") as store:

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -199,7 +199,7 @@ def _coordinate(home: str, planned: int, each: int) -> None:
     from tests.store import builders
 
     gc.freeze()  # as `amoro up` does
-    kinds = "kind" in {field.name for field in fields(OptimizingTask)}
+    kinds = hasattr(OptimizingTask, "kind")
     payload = bytes(2000) if kinds else _rewrite_of_nothing()
     ours: dict[str, Any] = {"kind": KIND} if kinds else {}
     nobodys: dict[str, Any] = {"kind": "nobody's"} if kinds else {"group": "nobody's"}
@@ -208,8 +208,8 @@ def _coordinate(home: str, planned: int, each: int) -> None:
         table = tables.add(db, builders.runtime(f"t{number:06}"))
         owner = builders.process(table, f"0199{number:04}-0001")
         processes.add(db, owner)
-        made = [replace(builders.task(owner, one), **ours) for one in range(1, each + 1)]
-        open_end = replace(builders.task(owner, each + 1), **nobodys)  # the process goes on: nothing is committed
+        made = [builders.task(owner, one, **ours) for one in range(1, each + 1)]
+        open_end = builders.task(owner, each + 1, **nobodys)  # the process goes on: nothing is committed
         tasks.add_many(db, [(task, payload) for task in (*made, open_end)])
 
     _log_nothing()

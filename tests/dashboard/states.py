@@ -188,9 +188,9 @@ def running(db: Connection, on: TableRuntime) -> str:
         took = {"attempt": 1, "scheduled_at": start, "acked_at": start + timedelta(seconds=number)}
         if number < 6:
             finished = start + timedelta(seconds=20 + 9 * number)
-            one = replace(one, status=TaskStatus.SUCCESS, finished_at=finished, ended_on=thread, **took)
+            one = one._replace(status=TaskStatus.SUCCESS, finished_at=finished, ended_on=thread, **took)
         elif number < 9:
-            one = replace(one, status=TaskStatus.ACKED, thread=thread, **took)
+            one = one._replace(status=TaskStatus.ACKED, thread=thread, **took)
         each.append(one)
     keep(db, each)
     return made.process_id

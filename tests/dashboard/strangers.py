@@ -113,8 +113,7 @@ def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -
     now, files = states.now(), []
     for number, payload in enumerate(payloads, 1):
         thread, times = OptimizerThread(payload, 0), (now - timedelta(seconds=90), now - timedelta(seconds=80), now)
-        task = replace(
-            builders.task(process, number, partition=payload, failure=payload),
+        task = builders.task(process, number, partition=payload, failure=payload)._replace(
             status=TaskStatus.FAILED,
             attempt=1,
             ended_on=thread,

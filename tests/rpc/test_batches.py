@@ -62,7 +62,7 @@ def test_one_poll_serves_all_free_threads_and_a_completion_brings_the_next_task(
     polled = client.poll_alive(token, [1, 2, 3], 0, (), 3)
     assert [(task.thread_id, task.attempt.task_id.number) for task in polled.tasks] == [(1, 1), (2, 2), (3, 3)]
     attempts = [task.attempt for task in polled.tasks]
-    strange = replace(attempts[0], number=7)
+    strange = attempts[0]._replace(number=7)
     acked = client.ack_all(token, [attempts[0], strange, attempts[1]])
     assert [answer is not None for answer in acked] == [True, False, True]
     reports = [report_of(attempts[0], WorkResult(KIND, b"red")), report_of(strange, WorkResult(KIND, b"blue"))]

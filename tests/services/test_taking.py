@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -77,7 +76,7 @@ def test_acks_that_come_together_count_for_whom_they_are(world: World) -> None:
     process = plan(world, 3)
     one, other = painter(world), painter(world)
     (first,), (second,) = scheduled(world, one, 1), scheduled(world, other, 1)
-    unknown, earlier = Attempt(TaskId("p-nothing", 1), 1), replace(first, number=0)
+    unknown, earlier = Attempt(TaskId("p-nothing", 1), 1), first._replace(number=0)
     table = world.optimizing.find_process(process).table
     assert ack_all(
         world, [Acks(other, (first, second)), Acks(one, (unknown, earlier)), Acks(one, (first,)), Acks(one, (first,))]
@@ -233,7 +232,7 @@ def test_what_memory_has_wrong_is_not_written(world: World) -> None:
     board._whole |= held
     assert ack_all(world, [Acks(optimizer, (second,)), Acks(again, (anew,))])[0] == {second: None}
     board._changed.tasks.clear()
-    board._whole[first.task_id] = replace(held[first.task_id], status=ACKED, acked_at=world.now)
+    board._whole[first.task_id] = held[first.task_id]._replace(status=ACKED, acked_at=world.now)
     assert world.optimizing.take([done(optimizer, first)]) == [Taken((False,))]
     assert [(one.status, one.attempt) for one in world.tasks(process)[:-1]] == [(ACKED, 2), (PLANNED, 1)]
 
@@ -243,8 +242,8 @@ def test_a_task_in_another_status_or_attempt_is_not_changed(world: World) -> Non
     optimizer = painter(world)
     scheduled(world, optimizer, 1)
     task = world.tasks(process)[0]
-    for before in (replace(task, status=PLANNED), replace(task, attempt=2)):
-        after = replace(before, status=ACKED, acked_at=world.now + timedelta(seconds=1))
+    for before in (task._replace(status=PLANNED), task._replace(attempt=2)):
+        after = before._replace(status=ACKED, acked_at=world.now + timedelta(seconds=1))
         with pytest.raises(IllegalState, match="scheduled in attempt 1, not as it was"):
             world.store.write(lambda db, pair=(before, after): tasks.change_many(db, [pair]))
     assert world.tasks(process)[0] == task

@@ -112,7 +112,7 @@ def task(owner: OptimizingProcess, number: int = 1, **fields: Any) -> Optimizing
         input_files=12,
         input_bytes=90,
     )
-    return replace(base, **fields)
+    return base._replace(**fields)
 
 
 def optimizer(optimizer_id: str = "optimizer-1", **fields: Any) -> Optimizer:
@@ -147,15 +147,14 @@ HELD = OptimizerThread("optimizer-1", 2)
 def stages(owner: OptimizingProcess) -> list[OptimizingTask]:
     """One task in each status."""
     scheduled = task(owner, 2, status=TaskStatus.SCHEDULED, attempt=1, thread=HELD, scheduled_at=minutes(1))
-    acked = replace(scheduled, task_id=TaskId(owner.process_id, 3), status=TaskStatus.ACKED, acked_at=minutes(2))
-    ended = replace(acked, thread=None, finished_at=minutes(3))
+    acked = scheduled._replace(task_id=TaskId(owner.process_id, 3), status=TaskStatus.ACKED, acked_at=minutes(2))
+    ended = acked._replace(thread=None, finished_at=minutes(3))
     return [
         task(owner, 1),
         scheduled,
         acked,
-        replace(ended, task_id=TaskId(owner.process_id, 4), status=TaskStatus.SUCCESS),
-        replace(
-            ended,
+        ended._replace(task_id=TaskId(owner.process_id, 4), status=TaskStatus.SUCCESS),
+        ended._replace(
             task_id=TaskId(owner.process_id, 5),
             status=TaskStatus.FAILED,
             attempt=4,
@@ -165,7 +164,7 @@ def stages(owner: OptimizingProcess) -> list[OptimizingTask]:
             failure_code="AMORO-1002",
             failure="no such file",
         ),
-        replace(ended, task_id=TaskId(owner.process_id, 6), status=TaskStatus.CANCELED, failure="closed"),
+        ended._replace(task_id=TaskId(owner.process_id, 6), status=TaskStatus.CANCELED, failure="closed"),
     ]
 
 
@@ -181,7 +180,7 @@ def add_stages(db: Connection) -> list[OptimizingTask]:
 def endless_process(db: Connection, kind: str, count: int) -> str:
     """A process with so many tasks of the kind, and one of a kind that nobody does, so that it goes on; its id."""
     owner = processes.add(db, process(tables.add(db, runtime())))
-    made = [replace(task(owner, number), kind=kind) for number in range(1, count + 1)]
-    others = replace(task(owner, count + 1), kind="nobody's")
+    made = [task(owner, number, kind=kind) for number in range(1, count + 1)]
+    others = task(owner, count + 1, kind="nobody's")
     tasks.add_many(db, [(one, b"work") for one in (*made, others)])
     return owner.process_id

@@ -1,7 +1,6 @@
 """A state database with many tables, and many processes with many tasks, written without any table beneath."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, TaskStatus
@@ -42,8 +41,8 @@ def _tasks(owner: OptimizingProcess, each: int) -> Iterator[OptimizingTask]:
     for number in range(1, each + 1):
         task = builders.task(owner, number)
         if number == 1:
-            yield replace(task, status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
+            yield task._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
         elif number == 2:
-            yield replace(task, status=TaskStatus.ACKED, thread=HELD, **acked)
+            yield task._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
         else:
             yield task

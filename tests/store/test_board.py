@@ -83,8 +83,7 @@ class Site:
         tasks.add_many(db, [(self._task(task(owner, number)), b"x" * 10) for number in range(1, 6)])
 
     def _task(self, made: OptimizingTask) -> OptimizingTask:
-        return replace(
-            made,
+        return made._replace(
             group=self.chance.choice(("default", "default", "spark")),
             kind=self.chance.choice(("rewrite", "rewrite", "cluster", "list")),
             stage=self.chance.choice((0, 0, 1)),
@@ -115,7 +114,7 @@ class Site:
         failed = self.chance.random() < 0.3
         status = TaskStatus.FAILED if failed else TaskStatus.SUCCESS
         ended = {"acked_at": self.now, "finished_at": self.now, "failed_runs": one.failed_runs + failed}
-        tasks.change_many(db, [(one, replace(one, status=status, thread=None, **ended))])
+        tasks.change_many(db, [(one, one._replace(status=status, thread=None, **ended))])
 
     def _report(self, db: Connection) -> None:
         """An ack, and mostly a result, as they come from optimizers."""
@@ -130,7 +129,7 @@ class Site:
     def _reset(self, db: Connection) -> None:
         if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.ACKED, TaskStatus.FAILED)) is not None:
             free = {"thread": None, "scheduled_at": None, "acked_at": None, "finished_at": None}
-            tasks.change_many(db, [(one, replace(one, status=TaskStatus.PLANNED, **free))])
+            tasks.change_many(db, [(one, one._replace(status=TaskStatus.PLANNED, **free))])
 
     def expected(self, db: Connection, asked: Asked, threads: Sequence[int]) -> list[CandidateTask]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""

@@ -43,7 +43,7 @@ def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store) -> No
     def fill(db: Connection) -> None:
         optimizers.add(db, optimizer())
         held = task(owner, 2, status=TaskStatus.ACKED, attempt=2, thread=THREAD, scheduled_at=NOW, acked_at=minutes(1))
-        tasks.add_many(db, [(task(owner, 1), b""), (replace(held, input_rows=7), b""), (task(owner, 3), b"")])
+        tasks.add_many(db, [(task(owner, 1), b""), (held._replace(input_rows=7), b""), (task(owner, 3), b"")])
         for number, attempt in ((1, 1), (1, 2), (2, 1)):
             attempts.add(db, [ended(owner, number, attempt)])
 

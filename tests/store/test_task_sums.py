@@ -49,7 +49,7 @@ def test_random_writes_are_summed_up(store: Store, seed: int) -> None:
         one = chosen.choice(every)
         other = chosen.choice(stages(owner))
         kind, group = chosen.choice(("rewrite", "cluster")), chosen.choice(("default", "spark"))
-        return [(one, replace(other, task_id=one.task_id, kind=kind, group=group, input_bytes=chosen.randrange(9)))]
+        return [(one, other._replace(task_id=one.task_id, kind=kind, group=group, input_bytes=chosen.randrange(9)))]
 
     def step(db: Connection) -> None:
         owner = chosen.choice(made)
@@ -108,7 +108,7 @@ def test_sums_and_kinds_of_processes_are_told_apart(store: Store) -> None:
         TaskSum("p-1", "default", planned, 1, 2),
     ]
     assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["cluster", "rewrite", "sweep"]
-    canceled = replace(made[2], status=TaskStatus.CANCELED, finished_at=minutes(1))
+    canceled = made[2]._replace(status=TaskStatus.CANCELED, finished_at=minutes(1))
     store.write(lambda db: tasks.change_many(db, [(made[2], canceled)]))
     assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["rewrite", "sweep"]
 

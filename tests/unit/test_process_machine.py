@@ -297,8 +297,8 @@ def test_what_a_commit_waits_for_in_words() -> None:
 def _task(number: int, status: TaskStatus, **fields: object) -> OptimizingTask:
     base = OptimizingTask(TaskId("0199-process", number), 7, "default", status, attempt=1)
     if status in (TaskStatus.SCHEDULED, TaskStatus.ACKED):
-        base = replace(base, thread=OptimizerThread("optimizer-1", 1))
-    return replace(base, **fields)
+        base = base._replace(thread=OptimizerThread("optimizer-1", 1))
+    return base._replace(**fields)
 
 
 def _failed(number: int, runs: int) -> OptimizingTask:
@@ -363,7 +363,7 @@ def test_what_follows_whether_or_not_a_part_may_be_committed(
             GiveUpTask(TaskId("0199-process", 3), POISON),
         ),
         (
-            [DONE, replace(_poisoned(3, TaskStatus.FAILED), failed_runs=1)],
+            [DONE, _poisoned(3, TaskStatus.FAILED)._replace(failed_runs=1)],
             FailProcess("AMORO-1001", POISON),
             StartCommit((1,)),
         ),

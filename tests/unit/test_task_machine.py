@@ -31,11 +31,11 @@ ONE = OptimizerThread("optimizer-1", 1)
 TWO = OptimizerThread("optimizer-2", 4)
 
 PLANNED = OptimizingTask(TaskId("0199-process", 3), 7, "default", TaskStatus.PLANNED, cost=10, partition="a=1")
-SCHEDULED = replace(PLANNED, status=TaskStatus.SCHEDULED, attempt=1, thread=ONE, scheduled_at=NOW)
-ACKED = replace(SCHEDULED, status=TaskStatus.ACKED, acked_at=NOW)
-SUCCESS = replace(ACKED, status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=NOW)
-FAILED = replace(SUCCESS, status=TaskStatus.FAILED, failed_runs=1, failure_code="AMORO-1002", failure="no such file")
-CANCELED = replace(ACKED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=NOW, failure="closed")
+SCHEDULED = PLANNED._replace(status=TaskStatus.SCHEDULED, attempt=1, thread=ONE, scheduled_at=NOW)
+ACKED = SCHEDULED._replace(status=TaskStatus.ACKED, acked_at=NOW)
+SUCCESS = ACKED._replace(status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=NOW)
+FAILED = SUCCESS._replace(status=TaskStatus.FAILED, failed_runs=1, failure_code="AMORO-1002", failure="no such file")
+CANCELED = ACKED._replace(status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=NOW, failure="closed")
 STAGES = {task.status: task for task in (PLANNED, SCHEDULED, ACKED, SUCCESS, FAILED, CANCELED)}
 
 EVENTS: dict[type[TaskEvent], TaskEvent] = {
@@ -49,24 +49,23 @@ EVENTS: dict[type[TaskEvent], TaskEvent] = {
 }
 
 RESULTS: dict[tuple[TaskStatus, type[TaskEvent]], OptimizingTask] = {
-    (TaskStatus.PLANNED, Schedule): replace(
-        PLANNED, status=TaskStatus.SCHEDULED, attempt=1, thread=TWO, scheduled_at=LATER
+    (TaskStatus.PLANNED, Schedule): PLANNED._replace(
+        status=TaskStatus.SCHEDULED, attempt=1, thread=TWO, scheduled_at=LATER
     ),
-    (TaskStatus.PLANNED, Cancel): replace(
-        PLANNED, status=TaskStatus.CANCELED, finished_at=LATER, failure="process closed"
+    (TaskStatus.PLANNED, Cancel): PLANNED._replace(
+        status=TaskStatus.CANCELED, finished_at=LATER, failure="process closed"
     ),
-    (TaskStatus.SCHEDULED, Ack): replace(SCHEDULED, status=TaskStatus.ACKED, acked_at=LATER),
-    (TaskStatus.SCHEDULED, Reset): replace(
-        PLANNED, attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
+    (TaskStatus.SCHEDULED, Ack): SCHEDULED._replace(status=TaskStatus.ACKED, acked_at=LATER),
+    (TaskStatus.SCHEDULED, Reset): PLANNED._replace(
+        attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
     ),
-    (TaskStatus.SCHEDULED, Cancel): replace(
-        SCHEDULED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
+    (TaskStatus.SCHEDULED, Cancel): SCHEDULED._replace(
+        status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
     ),
-    (TaskStatus.ACKED, Succeed): replace(
-        ACKED, status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=LATER
+    (TaskStatus.ACKED, Succeed): ACKED._replace(
+        status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=LATER
     ),
-    (TaskStatus.ACKED, Fail): replace(
-        ACKED,
+    (TaskStatus.ACKED, Fail): ACKED._replace(
         status=TaskStatus.FAILED,
         thread=None,
         ended_on=ONE,
@@ -75,14 +74,14 @@ RESULTS: dict[tuple[TaskStatus, type[TaskEvent]], OptimizingTask] = {
         failure_code="AMORO-1003",
         failure="disk full",
     ),
-    (TaskStatus.ACKED, Reset): replace(
-        PLANNED, attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
+    (TaskStatus.ACKED, Reset): PLANNED._replace(
+        attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
     ),
-    (TaskStatus.ACKED, Cancel): replace(
-        ACKED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
+    (TaskStatus.ACKED, Cancel): ACKED._replace(
+        status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
     ),
-    (TaskStatus.FAILED, Retry): replace(
-        PLANNED, attempt=1, failed_runs=1, failure_code="AMORO-1002", failure="no such file"
+    (TaskStatus.FAILED, Retry): PLANNED._replace(
+        attempt=1, failed_runs=1, failure_code="AMORO-1002", failure="no such file"
     ),
 }
 
@@ -298,7 +297,7 @@ def test_failures_count_apart_from_losses() -> None:
 
 def test_adopted_attempt_goes_on_under_the_new_registration() -> None:
     adopted = adopt(ACKED, 1, "optimizer-9", 5, LATER)
-    assert adopted == replace(ACKED, thread=OptimizerThread("optimizer-9", 5))
+    assert adopted == ACKED._replace(thread=OptimizerThread("optimizer-9", 5))
     with pytest.raises(StaleReport):
         advance(adopted, Succeed(1, "optimizer-1"), LATER)
     assert advance(adopted, Succeed(1, "optimizer-9"), LATER).status is TaskStatus.SUCCESS
@@ -306,7 +305,7 @@ def test_adopted_attempt_goes_on_under_the_new_registration() -> None:
 
 def test_adopted_task_without_ack_has_the_whole_time_for_it_again() -> None:
     adopted = adopt(SCHEDULED, 1, "optimizer-9", 5, LATER)
-    assert adopted == replace(SCHEDULED, thread=OptimizerThread("optimizer-9", 5), scheduled_at=LATER)
+    assert adopted == SCHEDULED._replace(thread=OptimizerThread("optimizer-9", 5), scheduled_at=LATER)
     assert advance(adopted, Ack(1, "optimizer-9"), LATER).status is TaskStatus.ACKED
 
 

@@ -27,7 +27,7 @@ PROCESS = process(runtime())
 
 def held(attempt: int = 2, acked: bool = True) -> OptimizingTask:
     """A task in that attempt."""
-    planned = replace(task(PROCESS, 4, input_rows=70), attempt=attempt - 1)
+    planned = task(PROCESS, 4, input_rows=70)._replace(attempt=attempt - 1)
     scheduled = machine.advance(planned, machine.Schedule(THREAD), NOW)
     return machine.advance(scheduled, machine.Ack(attempt, THREAD.optimizer_id), NOW) if acked else scheduled
 

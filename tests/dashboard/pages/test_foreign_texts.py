@@ -1,6 +1,5 @@
 """Names, properties, reasons and failures come from strangers: on every page they are text and nothing else."""
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -86,7 +85,7 @@ def _poisoned(payload: str) -> "object":
             finished_at=states.now(),
         )
         processes.add(db, made)
-        tasks.add_many(db, [(replace(states.done(made), partition=payload, failure=payload), b"")])
+        tasks.add_many(db, [(states.done(made)._replace(partition=payload, failure=payload), b"")])
 
     return fill
 

@@ -181,6 +181,6 @@ def many(db: Connection, count: int) -> None:
     def task(number: int) -> OptimizingTask:
         at = made.created_at + timedelta(seconds=number)
         times = {"scheduled_at": at, "acked_at": at, "finished_at": at + timedelta(seconds=1)}
-        return replace(done, task_id=replace(done.task_id, number=number), status=TaskStatus.SUCCESS, **times)
+        return done._replace(task_id=done.task_id._replace(number=number), status=TaskStatus.SUCCESS, **times)
 
     states.keep(db, [task(number) for number in range(1, count + 1)])
