@@ -218,7 +218,7 @@ def test_reports_of_one_moment_count_by_the_token_of_their_own_call(coordinator:
     process_id = plan(coordinator, 2)
     tokens = [register(coordinator, client).token for _ in range(2)]
     (first,), (second,) = (client.poll(token, [1], 0) for token in tokens)
-    strange, result = Secret("another's"), WorkResult(KIND, b"red")
+    strange = Secret("another's")
     calls = [
         (tokens[1], first.attempt),
         (tokens[0], first.attempt),
@@ -232,9 +232,12 @@ def test_reports_of_one_moment_count_by_the_token_of_their_own_call(coordinator:
         except UnknownToken:
             return UnknownToken
 
+    def made(token: Secret) -> WorkResult:  # the same result, told twice, would count twice
+        return WorkResult(KIND, token.reveal().encode())
+
     with ThreadPoolExecutor(len(calls)) as pool:
         acked = list(pool.map(lambda given: outcome(client.ack, given), calls))
-        done = list(pool.map(lambda given: outcome(lambda *one: client.complete(*one, result), given), calls))
+        done = list(pool.map(lambda given: outcome(lambda *one: client.complete(*one, made(one[0])), given), calls))
     assert acked == [None, {}, UnknownToken, {}]
     assert done == [False, True, UnknownToken, True]
     assert [one.status for one in all_of(coordinator, process_id)] == [TaskStatus.SUCCESS, TaskStatus.SUCCESS]
