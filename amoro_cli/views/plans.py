@@ -103,7 +103,7 @@ def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:
         f"{partition.type or 'skipped'}  {partition.reason}{_depths(partition)}",
         format_count(partition.data_files),
         _deletes(partition),
-        format_bytes(partition.input_bytes),
+        format_bytes(partition.input_bytes if partition.type else partition.data_bytes),
         format_count(partition.expected_files) if partition.type else "-",
         f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
     )

@@ -43,6 +43,7 @@ class PlannedPartition(Shown):
     files_to_fold: int  # data files whose position delete files are to become vectors
     delete_files_to_fold: int  # these position delete files
     bytes_to_fold: int  # of these position delete files
+    data_bytes: int  # of its data files, whether they are read or not
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class PartitionVerdict:
     files_to_fold: int = 0  # data files to which position delete files apply, which are to become vectors
     delete_files_to_fold: int = 0  # these position delete files
     bytes_to_fold: int = 0  # of these position delete files
+    data_bytes: int = 0  # of all its data files
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 

@@ -150,6 +150,7 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         type=decision.type,
         reason=decision.reason,
         data_files=stats.data_files,
+        data_bytes=stats.data_bytes,
         equality_delete_files=len(stats.equality_deletes),
         position_delete_files=len(stats.position_deletes),
         deletion_vectors=stats.vectors,

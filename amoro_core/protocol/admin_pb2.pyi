@@ -2147,6 +2147,7 @@ class PlannedPartition(_message.Message):
     FILES_TO_FOLD_FIELD_NUMBER: _builtins.int
     DELETE_FILES_TO_FOLD_FIELD_NUMBER: _builtins.int
     BYTES_TO_FOLD_FIELD_NUMBER: _builtins.int
+    DATA_BYTES_FIELD_NUMBER: _builtins.int
     partition: _builtins.str
     """its path, "" when unpartitioned"""
     spec_id: _builtins.int
@@ -2167,6 +2168,8 @@ class PlannedPartition(_message.Message):
     """these position delete files"""
     bytes_to_fold: _builtins.int
     """of these position delete files"""
+    data_bytes: _builtins.int
+    """of its data files, whether they are read or not"""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnDepth]:
         """of the type cluster"""
@@ -2189,10 +2192,11 @@ class PlannedPartition(_message.Message):
         files_to_fold: _builtins.int = ...,
         delete_files_to_fold: _builtins.int = ...,
         bytes_to_fold: _builtins.int = ...,
+        data_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_fold", b"bytes_to_fold", "columns", b"columns", "data_files", b"data_files", "delete_files_to_fold", b"delete_files_to_fold", "deletion_vectors", b"deletion_vectors", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "files_to_fold", b"files_to_fold", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_fold", b"bytes_to_fold", "columns", b"columns", "data_bytes", b"data_bytes", "data_files", b"data_files", "delete_files_to_fold", b"delete_files_to_fold", "deletion_vectors", b"deletion_vectors", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "files_to_fold", b"files_to_fold", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

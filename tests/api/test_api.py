@@ -347,3 +347,7 @@ def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(c
     again = plan(table, type="minor", home=home)
     assert [(one.deletion_vectors, one.files_to_fold) for one in again.partitions] == [(2, 0), (1, 0)]
     assert "to fold" not in again.explain()
+    stored = sum(one.file.file_size_in_bytes for one in table.refresh().scan().plan_files())
+    assert sum(one.data_bytes for one in again.partitions) == stored
+    assert {one.type for one in again.partitions} == {None}
+    assert all(f" {format_bytes(one.data_bytes)} " in again.explain() for one in again.partitions)

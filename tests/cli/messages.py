@@ -63,7 +63,7 @@ def plan(**changes: Any) -> pb.Plan:
                 tasks=3,
             ),
             pb.PlannedPartition(
-                partition="dt=2026-09-19", spec_id=1, reason="below triggers", data_files=6, input_bytes=780 * 2**20
+                partition="dt=2026-09-19", spec_id=1, reason="below triggers", data_files=6, data_bytes=780 * 2**20
             ),
             pb.PlannedPartition(partition="dt=2026-09-18", spec_id=1, reason="below triggers"),
         ],

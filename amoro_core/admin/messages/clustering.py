@@ -144,6 +144,7 @@ def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPa
         type=CLUSTER if groups else "",
         reason=one.reason,
         data_files=one.files,
+        data_bytes=one.bytes,
         equality_delete_files=len(equality),
         position_delete_files=len({delete.identity for delete in deletes} - equality),
         deletion_vectors=len({delete.identity for delete in deletes if delete.is_vector}),

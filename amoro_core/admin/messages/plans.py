@@ -45,6 +45,7 @@ def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
         type=verdict.type.value if verdict.type else "",
         reason=verdict.reason,
         data_files=verdict.data_files,
+        data_bytes=verdict.data_bytes,
         equality_delete_files=verdict.equality_delete_files,
         position_delete_files=verdict.position_delete_files,
         deletion_vectors=verdict.deletion_vectors,
