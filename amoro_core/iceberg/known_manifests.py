@@ -26,6 +26,7 @@ LEAST_FILES = 2_000
 #: Estimated bytes beside the columns: for each data file (indexes, numbers), delete file, and partition.
 _BYTES_OF_FILE, _BYTES_OF_DELETE, _BYTES_OF_PLACE = 100, 2_000, 2_000
 
+#: What of a record of a manifest list decides, its path first.
 _FIELDS = (
     "manifest_path",
     "manifest_length",

@@ -109,12 +109,12 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
         case Fail(code=code, message=message):
             return _ended(task, status, now, code, message)._replace(failed_runs=task.failed_runs + 1)
         case Retry():
-            again = task._replace(status=status, scheduled_at=None, acked_at=None, finished_at=None)
-            return again._replace(ended_on=None)
+            return task._replace(status=status, scheduled_at=None, acked_at=None, finished_at=None, ended_on=None)
         case Reset(reason, lost):
             held = _count_loss(task) if lost else task
-            back = held._replace(status=status, thread=None, scheduled_at=None, acked_at=None)
-            return back._replace(failure_code="", failure=reason)
+            return held._replace(
+                status=status, thread=None, scheduled_at=None, acked_at=None, failure_code="", failure=reason
+            )
         case Cancel(reason):
             return _ended(task, status, now, "", reason)
     assert_never(event)

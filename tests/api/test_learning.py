@@ -65,7 +65,10 @@ def test_auto_takes_the_two_of_ten_columns_that_queries_filter_by(
         assert suggested.files == len(list(wide.scan().plan_files()))
         assert "auto chose c3, c7" in client.plan("cat.db.t", type="cluster").explain()
         done = client.optimize("cat.db.t", type="cluster", timeout=timedelta(minutes=5))
+        after = client.plan("cat.db.t", type="cluster")
     assert done.outcome == "success"
+    stored = sum(one.file.file_size_in_bytes for one in wide.refresh().scan().plan_files())
+    assert [(one.type, one.data_bytes) for one in after.partitions] == [(None, stored)]
     oracle.assert_same_rows(before, oracle.live_rows(wide))
     table = wide.refresh()
     files = len(list(table.scan().plan_files()))

@@ -139,8 +139,6 @@ class _Bench:
         self._config = CatalogConfig("cat", tuple(properties.items()))
         self._table = TableIdentifier("cat", ("db",), "t")
         self.restart()
-        from amoro_core.planning import evaluating, planner  # noqa: F401 - imported by the steps
-
         gc.freeze()  # as `amoro` does after its imports
 
     def restart(self) -> None:

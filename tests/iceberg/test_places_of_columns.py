@@ -103,7 +103,8 @@ def test_names_that_follow_others_are_found_as_without_them() -> None:
         parts = [of([f"/t/{chance.randrange(40)}" for _ in range(chance.randint(0, 6))]) for _ in range(6)]
         first = chance.randint(0, 3)
         before = Names(parts[first : first + chance.randint(0, 3)])
-        before.repeated()
+        if chance.random() < 0.9:
+            before.repeated()  # sorts them
         now = list(parts)
         if chance.random() < 0.3:
             chance.shuffle(now)

@@ -114,6 +114,17 @@ def test_a_plan_of_an_upgraded_table_tells_vectors_from_what_is_to_be_folded(cli
         assert f"{kind} 5 0 {told} " in page, page
 
 
+def test_a_partition_that_is_skipped_is_shown_with_its_size(client: TestClient, table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("value")
+    writer.append(table.refresh(), [row(9, "a", "alone")])
+    new = table.refresh().spec().spec_id
+    (alone,) = (one.file for one in table.scan().plan_files() if one.file.spec_id == new)
+    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN)
+    page = words(client.get(planned.headers["location"]).text)
+    assert f"skipped 1 0 0 0 {format_bytes(alone.file_size_in_bytes)} - 0 " in page, page
+
+
 def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(
     site: Site, client: TestClient
 ) -> None:
