@@ -18,6 +18,7 @@ import pytest
 from amoro_core.demo.flights import SCHEMA, generated_flights, months_of
 from amoro_core.demo.ledger import Ledger
 from amoro_core.files.schema import arrow_schema
+from tests.acceptance.processes import PATIENCE_S
 
 ENDS_WITHIN = timedelta(seconds=60)  # after a signal; two cores are shared with other tests
 
@@ -57,7 +58,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> None:
 
 def test_the_demo_ends_with_fewer_files_no_deletes_and_equal_rows(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "12") as process:
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors + output
     receipts = re.findall(r"(?:minor|major|full) +files \d+→\d+  deletes \d+→\d+  rows ([\d,]+) = \1 ✓", output)
     assert receipts, output

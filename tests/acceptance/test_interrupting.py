@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from tests.acceptance.processes import ROOT, Installation, Process, wait_until
+from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, small_table
 
 
@@ -142,5 +142,5 @@ main()
     assert popen.stdout is not None
     assert popen.stdout.readline() == b"loading\n"
     popen.send_signal(signal.SIGINT)
-    out, err = popen.communicate(timeout=90)
+    out, err = popen.communicate(timeout=PATIENCE_S)
     assert (popen.returncode, out, err) == (-signal.SIGINT, b"", b"")

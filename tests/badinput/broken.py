@@ -102,7 +102,7 @@ def check(installed: Installation, call: Call, chance: Chance, break_it: Break) 
 def _assert_same_files(directory: Path, before: Mapping[str, str], told: str) -> None:
     """What a process that failed has written is removed soon after it."""
     try:
-        wait_until(lambda: files_of(directory) == before, "", seconds=5)
+        wait_until(lambda: files_of(directory) == before, "what a process that failed has written is removed")
     except AssertionError:
         left = set(files_of(directory).items()) ^ set(before.items())
         raise AssertionError(f"{sorted(left)} came or went: {told}") from None

@@ -14,7 +14,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 #: What axe finds and a page must not have.
 SERIOUS = ("serious", "critical")
 #: What a busy machine may take for a page or an answer.
-PATIENCE_MS = 90_000
+PATIENCE_MS = 300_000
 
 
 def chromium() -> str:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from amoro_core import failpoints
+from tests.acceptance.processes import PATIENCE_S
 from tests.kills.nursery import Nursery
-from tests.kills.site import PATIENCE_S, PROPERTIES, Site
+from tests.kills.site import PROPERTIES, Site
 
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
 #: Nobody cancels anything here, and no rewrite removes files after its work.

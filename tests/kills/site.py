@@ -19,7 +19,7 @@ from amoro_cli.launcher import Endpoint
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.secrets import Secret
-from tests.acceptance.processes import WITHOUT_PAGES, free_port, install
+from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.kills.nursery import Child, Nursery
@@ -29,7 +29,6 @@ from tests.model.lake import Lake, ids_are, process_of, row
 SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 4s\n"
 PROPERTIES = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
 TABLE = "cat.db.t"
-PATIENCE_S = 120.0
 S = TypeVar("S", bound="Site")
 ACTIVE = ("running", "committing", "commit_unknown")
 LANDED = ("success", "partial")

@@ -22,12 +22,13 @@ from amoro_core.errors import AmoroError, CannotUndo, CoordinatorUnavailable
 from amoro_core.model.secrets import Secret
 from amoro_core.model.undoing import UNDOABLE
 from amoro_core.protocol import admin_pb2 as pb
+from tests.acceptance.processes import PATIENCE_S
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.engine.reached import reached
 from tests.kills.nursery import Nursery
 from tests.kills.rounds import FOLLOWING, Rounds
-from tests.kills.site import ACTIVE, PATIENCE_S, TABLE, Site
+from tests.kills.site import ACTIVE, TABLE, Site
 from tests.model.lake import process_of
 
 #: Snapshots are old as soon as the next one is there, and nothing waits long in the trash.

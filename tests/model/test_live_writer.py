@@ -13,7 +13,7 @@ from tests.model import live
 SECONDS = float(os.environ.get("AMORO_LIVE_SECONDS", "60"))
 
 
-@pytest.mark.timeout(SECONDS + 270)
+@pytest.mark.timeout(SECONDS + 840)
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
 def test_rewrites_land_beside_a_writer_that_commits_each_second(quick_path: Path, partitioned: bool) -> None:
     """apache/fluss #4352, apache/amoro #1095: with deletes in each commit a strict rewrite never landed."""

@@ -68,7 +68,7 @@ def known_files(table: Table) -> set[str]:
 
 def optimized(running: Installation, table: Table) -> str:
     """Optimize fully; the process's id."""
-    outcome = running.run("optimize", name_of(table), "--type", "full", "--wait", "-o", "json", seconds=240)
+    outcome = running.run("optimize", name_of(table), "--type", "full", "--wait", "-o", "json")
     assert outcome.status == 0, outcome.stderr
     return str(outcome.document["process_id"])
 
@@ -129,7 +129,7 @@ def test_a_store_that_stays_busy_fails_the_process_by_the_object_after_bounded_t
     shop.refused.clear()
     shop.is_busy_for = lambda method, key: 10**6 if key == stuck else 0
 
-    outcome = running.run("optimize", name_of(table), "--type", "full", "--wait", seconds=240)
+    outcome = running.run("optimize", name_of(table), "--type", "full", "--wait")
 
     assert outcome.status == 1
     assert stuck in " ".join(outcome.said)

@@ -131,7 +131,7 @@ def test_a_prometheus_that_scrapes_a_working_coordinator_answers_every_expressio
         runtime = coordinator.tables.ensure(parse_table("cat.db.t"))
         coordinator.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.FULL)
         with suppress(AssertionError):
-            wait_until(lambda: not unanswered(), "every expression is answered", seconds=100)
+            wait_until(lambda: not unanswered(), "every expression is answered")
         assert unanswered() == []
         targets = ask(prometheus, "targets")["activeTargets"]
         assert [target["health"] for target in targets] == ["up"]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.acceptance.processes import free_port, wait_until
+from tests.acceptance.processes import PATIENCE_S, free_port, wait_until
 from tests.spark_backend.spark import PYTHON_PATH, SPARK_HOME
 
 HOST = "127.0.0.1"
@@ -35,7 +35,7 @@ class Daemon:
     def kill(self) -> None:
         """SIGKILL to this JVM alone; it is gone afterwards."""
         self.popen.kill()
-        self.popen.wait(30)
+        self.popen.wait(PATIENCE_S)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Cluster:
         for daemon in (*self.workers, self.master):
             with suppress(ProcessLookupError):
                 os.killpg(daemon.pid, signal.SIGKILL)
-            daemon.popen.wait(30)
+            daemon.popen.wait(PATIENCE_S)
 
 
 def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = False) -> Cluster:

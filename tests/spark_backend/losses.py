@@ -127,7 +127,7 @@ def lose_everything_once(
     wait_until(lambda: not is_alive(another), "the worker's executor ends with it")
     wait_until(executor_that_writes(cluster, table), "the executor that is left writes")
     java = java_of(optimizer.popen.pid)
-    wait_until(lambda: any(task["status"] == "success" for task in tasks_of(planned)), "a task is done", 240.0)
+    wait_until(lambda: any(task["status"] == "success" for task in tasks_of(planned)), "a task is done")
     optimizer.kill()
     kill(java)
     tasks = tasks_of(planned)
@@ -138,7 +138,7 @@ def lose_everything_once(
     assert len(done) < len(tasks), "the driver died too late"
 
     spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
-    wait_until(lambda: is_optimized(table), "the second driver's process commits", 600.0)
+    wait_until(lambda: is_optimized(table), "the second driver's process commits")
     process = wait_until(lambda: installation.ended(planned), "the process ends")
     attempts = {task["task_id"]: task["attempt"] for task in process["tasks"]}
     # A partition is one task or more, each of which makes one file.
@@ -149,7 +149,7 @@ def lose_everything_once(
     assert 1 <= repeated <= 4
     assert_optimized_once(table, before, files=len(tasks))
     lost = {f"{planned}-{task}" for task, number in attempts.items() if number > 1}
-    wait_until(lambda: unreported(table, lost), "no file is left over but those whose result was on its way", 180.0)
+    wait_until(lambda: unreported(table, lost), "no file is left over but those whose result was on its way")
     assert len(unreferenced_files(table)) <= repeated
     return Counter(
         {

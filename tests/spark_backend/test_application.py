@@ -17,6 +17,7 @@ from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_optimizer.backends.spark import application
 from amoro_optimizer.backends.spark.application import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from amoro_optimizer.backends.spark.driver import failure_of, not_run
+from tests.acceptance.processes import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 RUN = ("optimizer", "run", "--backend", "spark", "--address", "127.0.0.1:1", "--token-file", "token")
@@ -30,7 +31,7 @@ def python(directory: Path, *arguments: str, **environment: str) -> subprocess.C
         encoding="utf-8",
         cwd=directory,
         env={"PATH": os.environ["PATH"], "HOME": str(directory), "PYTHONPATH": str(ROOT), **environment},
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -48,7 +48,7 @@ def optimize(installation: Installation, name: str) -> None:
     table = partitioned_table(installation, name)
     before = look(table)
     planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(lambda: is_optimized(table), "the process commits", 120.0)
+    wait_until(lambda: is_optimized(table), "the process commits")
     process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
     assert_optimized_once(table, before, files=len(PARTS))

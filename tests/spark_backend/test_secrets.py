@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.acceptance.processes import Installation, address_of, free_port, install, wait_until
+from tests.acceptance.processes import PATIENCE_S, Installation, address_of, free_port, install, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
@@ -92,7 +92,9 @@ def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file
     program = (
         f"from pathlib import Path; from {__name__} import cluster_with_secrets as run; run(Path({str(tmp_path)!r}))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
     assert any("SparkListenerJobStart" in text for text in logged)

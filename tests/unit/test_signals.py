@@ -47,7 +47,6 @@ def steps_of(run: Callable[[int], int]) -> int:
     return step
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_wait_ends_at_whatever_step_the_signal_comes(number: int) -> None:
     def wait(step: int) -> int:
@@ -69,7 +68,6 @@ def test_a_wait_ends_at_whatever_step_the_signal_comes(number: int) -> None:
     assert steps_of(wait) > 5
 
 
-@pytest.mark.timeout(60)
 def test_acting_may_take_a_lock_that_the_main_thread_holds_and_the_second_signal_is_told_as_such() -> None:
     lock, told, done = threading.Lock(), list[bool](), threading.Event()
 
@@ -109,7 +107,6 @@ def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() ->
         assert stop.wait(30)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_pause_of_the_demo_ends_at_whatever_step_the_signal_comes(number: int) -> None:
     def pause(step: int) -> int:

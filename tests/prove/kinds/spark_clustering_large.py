@@ -73,7 +73,7 @@ def run(seed: int, totals: Counter[str]) -> None:
             assert is_optimized(table)
             assert _digest(table) == digest, "rows differ"
             _require_order(table)
-            wait_until(lambda: not unreferenced_files(table), "no file is left over", 180.0)
+            wait_until(lambda: not unreferenced_files(table), "no file is left over")
         finally:
             installation.close()
             cluster.close()
