@@ -27,6 +27,7 @@ log = get_logger("amoro.cache")
 
 #: The version of what a file holds; the columns are part of its key, too.
 _LAYOUT = 2
+_COLUMNS = str(SCHEMA)
 _SUFFIX = ".arrow"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 #: The part of the limit that is left after eviction, and the age of an unfinished file that nobody writes any more.
@@ -143,7 +144,7 @@ def _key(table_uuid: str, listed: ManifestFile, types: PartitionTypes) -> str:
     """A name for all that decides what is read from the manifest, inherited and promoted values included."""
     described = (
         _LAYOUT,
-        str(SCHEMA),
+        _COLUMNS,
         table_uuid,
         listed.manifest_path,
         listed.manifest_length,

@@ -6,15 +6,12 @@ deletes, and metadata that another format generates over its own files is a copy
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
-from amoro_core.live.spelling import FEW, Paths
+from amoro_core.live.spelling import Paths
 
 #: Amoro's property of its own tables, including both stores of the Mixed format.
 _TABLE_FORMAT = "table-format"
@@ -40,9 +37,6 @@ _PAIMON_COMMIT = "paimon-commit-identity"
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Paimon numbers its manifest lists; Iceberg's writers name them by snapshot and attempt.
 _PAIMON_LIST = re.compile(rf"snap-[0-9]+-{_UUID}\.avro")
-#: NODE-TYPE-TX-PPPPP-TASK-OPERATION: how Amoro's writers name the files of a Mixed table; TYPE is that of the rows.
-_MIXED_NAME = r"\.?[0-9]+-(B|I|ED|PD|IED|L)-[0-9]+-[0-9]+-[0-9]+-[^/\n]*"
-_MIXED_FILE = re.compile(_MIXED_NAME)
 
 
 def refuse_foreign(metadata: TableMetadata) -> None:
@@ -71,30 +65,13 @@ def refuse_foreign_files(parts: Iterable[Paths]) -> None:
     """
     known = list(parts)
     files = sum(len(part.array) for part in known)
-    named = [found for part in known if (found := part.once(_named_as_mixed)).files]
-    count = sum(one.files for one in named)
-    if count and 2 * count >= files:
+    named = [path for part in known for path in part.shape.mixed]
+    if named and 2 * len(named) >= files:
         raise TableRefused(
-            f"{count} of {files} data files are named as those of Amoro's Mixed format, such as {named[0].first}",
+            f"{len(named)} of {files} data files are named as those of Amoro's Mixed format, such as {named[0]}",
             reason="format",
             hint="Such a store holds inserts and deletes as data. Optimize it with Amoro.",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Files with names of a certain form."""
-
-    files: int
-    first: str
-
-
-def _named_as_mixed(paths: pa.Array) -> _Named:
-    if len(paths) <= FEW:
-        named = [path for path in paths.to_pylist() if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
-        return _Named(len(named), named[0] if named else "")
-    found = paths.filter(pc.match_substring_regex(paths, f"(^|/){_MIXED_NAME}$"))
-    return _Named(len(found), found[0].as_py() if len(found) else "")
 
 
 def _mixed(properties: Mapping[str, str]) -> TableRefused | None:

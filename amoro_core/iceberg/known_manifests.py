@@ -106,7 +106,7 @@ class KnownTable:
 
     def followed_by(self, manifests: "KnownTable", matched: Matched) -> "KnownTable":
         """The table with other manifests; places of data files without a change keep their stamps."""
-        changed, everywhere = self._changes(manifests)
+        changed, everywhere = self._changes(manifests) if self.stamps else (set(), True)
         kept: Mapping[Place, int] = {} if everywhere else self.stamps
         files, _ = matched
         stamps = {

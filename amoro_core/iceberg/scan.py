@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -38,12 +36,9 @@ from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import ColumnPart, Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
-from amoro_core.live.spelling import FEW, Paths
+from amoro_core.live.spelling import Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
-
-#: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
-_ODD = r"^[^/]*$|/\.{0,2}$|\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +200,8 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
 
 def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str], way_out: str) -> None:
     """Like `refuse_outside`, mostly by the directories alone, of which there are few."""
-    directories = dict.fromkeys(one for part in parts for one in part.once(_directories))
-    odd = [one for part in parts for one in part.once(_odd)]
+    directories = dict.fromkeys(one for part in parts for one in part.shape.directories)
+    odd = [one for part in parts for one in part.shape.odd]
     try:
         places = require_all_within(directories, read_locations, "read", way_out)
         require_all_real(_local(places), read_locations, "read", way_out)
@@ -229,22 +224,3 @@ def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]
             f"{vector.path} is a deletion vector, which a table of format {metadata.format_version} can't have",
             reason="deletion-vector",
         )
-
-
-def _directories(paths: pa.Array) -> list[str]:
-    if len(paths) <= FEW:
-        return list(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in paths.to_pylist()))
-    found: list[str] = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
-    return found
-
-
-def _odd(paths: pa.Array) -> list[str]:
-    if len(paths) <= FEW:
-        return [path for path in paths.to_pylist() if _is_odd(path)]
-    found: list[str] = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
-    return found
-
-
-def _is_odd(path: str) -> bool:
-    """As `_ODD` matches it."""
-    return "/" not in path or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path

@@ -7,9 +7,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from amoro_core.live.packing import PackedMetrics, pack_metrics, pack_numbers, unpack_numbers
 from amoro_core.live.spelling import Names, Paths
+from amoro_core.model.copied_files import ENDING
 from amoro_core.model.files import DataFile, FileFormat, Partition
 
 Place = tuple[int, Partition]  # spec and partition
@@ -67,12 +69,23 @@ class DataColumns:
         order = np.argsort(self.place, kind="stable")
         return order, np.searchsorted(self.place[order], np.arange(len(self.places) + 1))
 
+    @cached_property
+    def copied(self) -> Mask:
+        """Which files are named as copies of small row groups."""
+        found = [part.once(_copied) for part in self.parts]
+        return np.concatenate([np.empty(0, np.bool_), *found])
+
+    @cached_property
+    def _starts(self) -> Numbers:
+        """The index of the first path of each chunk, and the end."""
+        return np.cumsum([0, *map(len, self.paths.chunks)])
+
     def paths_of(self, ids: Ids) -> pa.ChunkedArray:
         """The paths at those indexes, in that order."""
         if 2 * len(ids) >= len(self):
             return self.paths.take(pa.array(ids))
         # Arrow takes from many chunks by copying all of them first.
-        starts = np.cumsum([0, *map(len, self.paths.chunks)])
+        starts = self._starts
         which = np.searchsorted(starts, ids, "right") - 1
         order = np.argsort(which, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(ids) else []
@@ -86,7 +99,11 @@ class DataColumns:
         """The files' indexes by sequence number and path."""
         table = pa.table({"number": self.numbers, "path": self.paths})
         by = [("number", "ascending"), ("path", "ascending")]
-        return np.asarray(pa.compute.sort_indices(table, sort_keys=by), np.int64)
+        return np.asarray(pc.sort_indices(table, sort_keys=by), np.int64)
+
+
+def _copied(paths: pa.Array) -> Mask:
+    return np.asarray(pc.ends_with(paths, ENDING), np.bool_)
 
 
 def columns_of(files: Iterable[DataFile]) -> DataColumns:
@@ -155,6 +172,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self._codes: dict[Place, int] = {}
+        self._last: tuple[tuple[Place, ...], npt.NDArray[np.int32]] = (), np.empty(0, np.int32)
         self._part = OpenPart()
         self._done: list[dict[str, pa.Array]] = []
         self._paths: list[Paths] = []
@@ -182,8 +200,11 @@ class Gathering:
 
     def take(self, part: ColumnPart) -> None:
         """Add all files of a part."""
-        codes = [self._codes.setdefault(place, len(self._codes)) for place in part.places]
-        place = pa.array(np.array(codes, np.int32)[part.columns["place"].to_numpy()], pa.int32())
+        places, codes = self._last
+        if places is not part.places:  # parts that come one after the other may share them
+            codes = np.array([self._codes.setdefault(one, len(self._codes)) for one in part.places], np.int32)
+            self._last = part.places, codes
+        place = pa.array(codes[part.columns["place"].to_numpy()], pa.int32())
         self._done.append({**part.columns, "place": place})
         self._paths.append(part.paths)
 

@@ -96,6 +96,8 @@ def pack_numbers(numbers: Sequence[int]) -> bytes:
 
 def unpack_numbers(packed: bytes) -> tuple[int, ...]:
     """What `pack_numbers` packed."""
+    if packed.isascii():  # each in one byte
+        return tuple([(one >> 1) ^ -(one & 1) for one in packed])
     found, at = [], 0
     while at < len(packed):
         number, at = read_number(packed, at)

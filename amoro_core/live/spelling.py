@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from amoro_core.model import mixed_files
+from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
 
 T = TypeVar("T")
@@ -30,6 +34,19 @@ _WAYS = {
     **{f"{scheme}://": f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES},
 }
 
+#: Names that need a look.
+_TOLD = rf"^(?:\.{{0,2}}|{mixed_files.NAME})$"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What tells most about paths: their directories, which are few, and the few whose names need a look."""
+
+    directories: tuple[str, ...]  # distinct, with the slash at their end; a path without one stands for itself
+    odd: tuple[str, ...]  # paths without a directory, with the name "", "." or "..", or with a NUL
+    mixed: tuple[str, ...]  # paths of files that are named as those of Amoro's Mixed format
+    way: str | None  # what all paths begin with if they are spelled in one of the usual ways
+
 
 class Paths:
     """Paths that never change, with answers about them that are looked for once. For several threads."""
@@ -44,6 +61,18 @@ class Paths:
             self._answers[ask] = ask(self.array)
         found: T = self._answers[ask]
         return found
+
+    @property
+    def shape(self) -> Shape:
+        """How the paths are spelled."""
+        return self.once(shape_of)
+
+    @cached_property
+    def sorted_numbers(self) -> tuple[Ids, npt.NDArray[np.int32]]:
+        """The numbers of the paths in ascending order, and the indexes of their paths."""
+        numbers = numbered(self)
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order.astype(np.int32)
 
 
 class Names:
@@ -102,7 +131,7 @@ class Names:
     def _merged(self, parts: Iterable[int]) -> _Sorted:
         numbers, files = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for at in parts:
-            run, rows = self._parts[at].once(_sorted_numbers)
+            run, rows = self._parts[at].sorted_numbers
             numbers.append(run)
             files.append(rows + self._starts[at])
         found = np.concatenate(numbers)
@@ -114,28 +143,51 @@ class Names:
         return normalise(self._parts[part].array[at - int(self._starts[part])].as_py())
 
 
-def numbered(paths: pa.Array) -> Ids:
+def numbered(paths: Paths) -> Ids:
     """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
     ever otherwise."""
-    way = None if len(paths) <= FEW else _way_of(paths)
+    names, way = paths.array, paths.shape.way
     if way is None:
-        return np.fromiter(map(hash, map(normalise, paths.to_pylist())), np.int64, len(paths))
+        return np.fromiter(map(hash, map(normalise, names.to_pylist())), np.int64, len(names))
     if (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
-        paths = pc.binary_join_element_wise(begin, pc.utf8_slice_codeunits(paths, len(way)), "")
-    return np.fromiter(map(hash, paths.to_pylist()), np.int64, len(paths))
+        names = pc.binary_join_element_wise(begin, pc.utf8_slice_codeunits(names, len(way)), "")
+    return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
 
 
-def _sorted_numbers(paths: pa.Array) -> tuple[Ids, npt.NDArray[np.int32]]:
-    """The numbers of paths in ascending order, and the indexes of their paths."""
-    numbers = numbered(paths)
-    order = np.argsort(numbers, kind="stable")
-    return numbers[order], order.astype(np.int32)
+def shape_of(paths: pa.Array) -> Shape:
+    """How the paths are spelled; for few paths, or with odd ones, the way is not looked for."""
+    cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+    if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
+        rows = paths.to_pylist()
+        found = dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows)
+        return Shape(tuple(found), tuple(filter(_is_odd, rows)), tuple(filter(is_mixed, rows)), None)
+    directories = pc.unique(pc.list_element(cut, 0))
+    told = paths if _has_nul(paths) else paths.filter(pc.match_substring_regex(pc.list_element(cut, 1), _TOLD))
+    rows = told.to_pylist()
+    odd = tuple(filter(_is_odd, rows))
+    return Shape(
+        tuple(f"{one}/" for one in directories.to_pylist()),
+        odd,
+        tuple(filter(is_mixed, rows)),
+        None if odd else _way_of(directories),
+    )
 
 
-def _way_of(paths: pa.Array) -> str | None:
-    """What all of the paths begin with, if they are spelled in one of the usual ways."""
-    first = paths[0].as_py() if len(paths) else None
-    way = next((begin for begin, way in _WAYS.items() if first is not None and re.fullmatch(way, first)), None)
-    if way is None or not pc.all(pc.match_substring_regex(paths, f"^{_WAYS[way]}$")).as_py():
+def _is_odd(path: str) -> bool:
+    return "/" not in path or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path
+
+
+def _has_nul(paths: pa.Array) -> bool:
+    _, ends, text = paths.buffers()
+    places = np.frombuffer(ends, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    return not np.frombuffer(text, np.uint8)[places[0] : places[-1]].all()
+
+
+def _way_of(directories: pa.Array) -> str | None:
+    """What all directories begin with, if paths in them are spelled in one of the usual ways."""
+    files = pc.binary_join_element_wise(directories, "x", "/")
+    first = files[0].as_py()
+    way = next((begin for begin, way in _WAYS.items() if re.fullmatch(way, first)), None)
+    if way is None or not pc.all(pc.match_substring_regex(files, f"^{_WAYS[way]}$")).as_py():
         return None
     return way

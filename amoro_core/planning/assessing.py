@@ -5,12 +5,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
-from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers
+from amoro_core.live.columns import Ids, Mask, Numbers
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.copied_files import ENDING
 from amoro_core.planning.clustering.kept import group_ids
 from amoro_core.planning.files import AssessedFile, FileClass, assess
 
@@ -120,7 +118,7 @@ def assess_all(
         too_short=to_convert & (bearable < 1),
         combinable=np.zeros(len(ids), np.bool_),
         in_order=in_order,
-        coarse=_coarse(columns, ids, config) & (file_class == _TARGET_SIZE),
+        coarse=columns.copied[ids] & (file_class == _TARGET_SIZE) & config.knows_coarse,
     )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
@@ -131,13 +129,6 @@ def assess_all(
     for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
         _put(done, at, assess(row, config, is_in_order=bool(in_order[at]), folds=folds))
     return done
-
-
-def _coarse(columns: DataColumns, ids: Ids, config: OptimizingConfig) -> Mask:
-    if not config.knows_coarse:
-        return np.zeros(len(ids), np.bool_)
-    found: Mask = np.asarray(pc.ends_with(columns.paths_of(ids), ENDING), np.bool_)
-    return found
 
 
 def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:

@@ -1,9 +1,10 @@
 """The files of a scan by partition, and the counts that triggers need."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -82,6 +83,8 @@ class PartitionFiles:
     def paths_in_order(self) -> list[str]:
         """The paths of files that are in order."""
         files = self.files
+        if not files.in_order.any():
+            return []
         found: list[str] = files.files.columns.paths_of(files.ids[files.in_order]).to_pylist()
         return found
 
@@ -105,20 +108,15 @@ def partitions_of(
     folds = scan.has_vectors
     files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)), folds=folds)
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
-    found, first = [], 0
-    for at, some in zip(new, ids, strict=True):
-        part = files.part(slice(first, first + len(some)))
-        first += len(some)
-        found.append(_opened(keys[at], part, dangling[live.columns.places[at]], folds))
+    found, bounds = [], _numbers(np.cumsum([0, *map(len, ids)]))
+    for at, stats, run in zip(new, _stats(files, bounds, folds), pairwise(bounds), strict=True):
+        assessed = partial(files.part, slice(*run))
+        found.append(PartitionFiles(keys[at], stats, assessed, dangling[live.columns.places[at]], folds))
     for at, key in enumerate(keys):
         if key in known:
             assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]], folds=folds)
             found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]], folds))
     return tuple(sorted(found, key=lambda one: order_of(one.key)))
-
-
-def _opened(key: PartitionKey, files: AssessedColumns, dangling: int, folds: bool) -> PartitionFiles:
-    return PartitionFiles(key, _stats(files, folds), lambda: files, dangling, folds)
 
 
 def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
@@ -130,7 +128,8 @@ def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tu
 
 def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
     files = partition.files.part(mask)
-    return _opened(partition.key, files, partition.dangling, partition.folds)
+    [stats] = _stats(files, (0, len(files)), partition.folds)
+    return PartitionFiles(partition.key, stats, lambda: files, partition.dangling, partition.folds)
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -146,25 +145,53 @@ def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
     return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
 
 
-def _stats(files: AssessedColumns, folds: bool) -> PartitionStats:
-    deletes = {delete.identity: delete for delete in files.files.deletes_of(files.ids[files.has_deletes])}
-    return PartitionStats(
-        data_files=len(files),
-        data_bytes=int(files.sizes.sum()),
-        records=int(files.files.columns.records[files.ids].sum()),
-        fragments=int(files.is_fragment.sum()),
-        undersized_files=int(files.is_undersized.sum()),
-        undersized=tuple(_numbers(np.sort(files.sizes[files.is_undersized & ~files.duplicates]))),
-        duplicates=int(files.duplicates.sum()),
-        too_short=int(files.too_short.sum()),
-        combinable=int((files.combinable & ~files.duplicates & files.is_target_size).sum()),
-        equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
-        position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
-        fresh_equality_deletes=len(needed_by(files.files, files.ids[files.has_deletes])),
-        coarse=int(files.coarse.sum()),
-        coarse_bytes=int(files.sizes[files.coarse].sum()),
-        files_to_fold=int(files.files.has_position_file[files.ids].sum()) if folds else 0,
+def _stats(files: AssessedColumns, bounds: Sequence[int], folds: bool) -> list[PartitionStats]:
+    """The counts over each run of the files; a run ends where the next one begins."""
+
+    def sums(column: npt.NDArray[np.integer] | Mask) -> list[int]:
+        return _numbers(np.diff(np.concatenate(([0], np.cumsum(column, dtype=np.int64)))[list(bounds)]))
+
+    live, ids = files.files, files.ids
+    undersized = files.is_undersized & ~files.duplicates
+    to_fold = live.has_position_file[ids] & folds
+    counts = zip(
+        pairwise(bounds),
+        sums(files.sizes),
+        sums(live.columns.records[ids]),
+        sums(files.is_fragment),
+        sums(files.is_undersized),
+        sums(files.duplicates),
+        sums(files.too_short),
+        sums(files.combinable & ~files.duplicates & files.is_target_size),
+        sums(files.coarse),
+        sums(np.where(files.coarse, files.sizes, 0)),
+        sums(to_fold),
+        strict=True,
     )
+    found = []
+    for run, size, records, fragments, small, duplicates, too_short, combinable, coarse, coarse_bytes, fold in counts:
+        here = slice(*run)
+        having_deletes = ids[here][files.has_deletes[here]]
+        deletes = {delete.identity: delete for delete in live.deletes_of(having_deletes)} if len(having_deletes) else {}
+        stats = PartitionStats(
+            data_files=run[1] - run[0],
+            data_bytes=size,
+            records=records,
+            fragments=fragments,
+            undersized_files=small,
+            undersized=tuple(_numbers(np.sort(files.sizes[here][undersized[here]]))) if small else (),
+            duplicates=duplicates,
+            too_short=too_short,
+            combinable=combinable,
+            equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
+            position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
+            fresh_equality_deletes=len(needed_by(live, having_deletes)),
+            coarse=coarse,
+            coarse_bytes=coarse_bytes,
+            files_to_fold=fold,
+        )
+        found.append(stats)
+    return found
 
 
 def _numbers(column: npt.NDArray[np.integer]) -> list[int]:

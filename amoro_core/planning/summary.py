@@ -10,6 +10,7 @@ from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats
 
+_NO_FAULT = Fraction(0)
 _EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
 _POSITION_CAP = Fraction(1, 5)
 
@@ -62,14 +63,14 @@ def scores_of(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int
     average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
     small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
     return (
-        ceil(FAULTLESS.small_files * (1 - weight * small)),
-        ceil(
-            FAULTLESS.equality_deletes * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))
-        ),
-        ceil(
-            FAULTLESS.position_deletes * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))
-        ),
+        _left_of(FAULTLESS.small_files, weight, small),
+        _left_of(FAULTLESS.equality_deletes, weight, _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP)),
+        _left_of(FAULTLESS.position_deletes, weight, _deleted(stats.position_deletes, stats.records, _POSITION_CAP)),
     )
+
+
+def _left_of(points: int, weight: Fraction, fault: Fraction) -> int:
+    return ceil(points * (1 - weight * fault)) if fault else points
 
 
 def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
@@ -90,6 +91,8 @@ def _whole_weight(config: OptimizingConfig) -> int:
 
 
 def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Fraction:
+    if not deletes:
+        return _NO_FAULT
     rows = sum(delete.record_count for delete in deletes)
     share = Fraction(min(rows, records), records) if records else Fraction(min(rows, 1))
     return min(share, cap) / cap

@@ -4,7 +4,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import DataFileContent
@@ -27,8 +26,7 @@ from pyiceberg.types import (
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.iceberg.metadata import read_locations
 from amoro_core.iceberg.partition_paths import PartitionPaths
-from amoro_core.iceberg.scan import _directories, _odd, scan
-from amoro_core.live.spelling import FEW
+from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
@@ -355,15 +353,6 @@ def test_a_file_in_the_data_path_of_the_table_may_be_read_where_that_is_granted(
     found = scan(table, read_locations(table.metadata, Grant((table.location(), apart))))
     assert found is not None
     assert [file.data.path.rpartition("/")[0] for file in found.files] == [apart]
-
-
-def test_directories_and_odd_paths_are_the_same_of_few_paths_and_of_many() -> None:
-    ends = ("", "a", ".", "..", "...", "\n", "a\n", ".\n", "..\n", "a\0", "ä")
-    paths = [f"{begin}{end}" for begin in ("", "/", "/t/", "s3://b/k/", "/\n/", "a/../") for end in ends]
-    assert len(paths) > FEW
-    for ask in (_directories, _odd):
-        alone = [one for path in paths for one in ask(pa.array([path]))]
-        assert list(dict.fromkeys(ask(pa.array(paths)))) == list(dict.fromkeys(alone))
 
 
 def test_an_encrypted_file_is_refused(catalog: SqlCatalog) -> None:

@@ -13,8 +13,17 @@ import pytest
 from amoro_core.live import matching as in_columns
 from amoro_core.live.columns import Gathering
 from amoro_core.live.files import LiveFiles
-from amoro_core.live.packing import PackedMap, PackedMetrics, pack_map, pack_metrics, read_bytes, read_number
-from amoro_core.live.spelling import FEW, numbered
+from amoro_core.live.packing import (
+    PackedMap,
+    PackedMetrics,
+    pack_map,
+    pack_metrics,
+    pack_numbers,
+    read_bytes,
+    read_number,
+    unpack_numbers,
+)
+from amoro_core.live.spelling import FEW, Paths, numbered
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
@@ -196,7 +205,7 @@ def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
 @pytest.mark.parametrize("count", [1, FEW, FEW + 1])
 def test_a_path_has_the_number_of_its_name_among_few_and_among_many(begin: str, count: int) -> None:
     paths = [f"{begin}t/{at}" for at in range(count)]
-    assert numbered(pa.array(paths)).tolist() == [hash(normalise(path)) for path in paths]
+    assert numbered(Paths(pa.array(paths))).tolist() == [hash(normalise(path)) for path in paths]
 
 
 @pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])
@@ -225,3 +234,8 @@ def test_only_rows_of_partitions_that_are_planned_are_made() -> None:
 
     assert [one.key.partition for one in found.partitions if one.type] == [(b"\x07",)]
     assert {files[at].partition for at in made} == {(b"\x07",)}
+
+
+def test_packed_numbers_come_back() -> None:
+    for numbers in ((), (0,), (-1, -1, 4), (63, -64), (64,), (-65,), (0, 2**62, -(2**62)), (1, 1, 4, 134217728)):
+        assert unpack_numbers(pack_numbers(numbers)) == numbers
