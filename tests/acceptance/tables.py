@@ -109,4 +109,4 @@ def unreferenced_files(table: Table) -> set[str]:
 
 
 def _new_name() -> str:
-    return f"db.t{next(_NUMBERS)}"
+    return f"db.t{next(_NUMBERS):03}"  # in the order of their names, and none part of another
