@@ -65,10 +65,11 @@ def refuse_foreign_files(parts: Iterable[Paths]) -> None:
     """
     known = list(parts)
     files = sum(len(part.array) for part in known)
-    named = [path for part in known for path in part.shape.mixed]
-    if named and 2 * len(named) >= files:
+    count = sum(part.shape.mixed for part in known)
+    first = next((part.shape.first_mixed for part in known if part.shape.mixed), None)
+    if count and 2 * count >= files:
         raise TableRefused(
-            f"{len(named)} of {files} data files are named as those of Amoro's Mixed format, such as {named[0]}",
+            f"{count} of {files} data files are named as those of Amoro's Mixed format, such as {first}",
             reason="format",
             hint="Such a store holds inserts and deletes as data. Optimize it with Amoro.",
         )

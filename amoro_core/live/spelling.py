@@ -44,7 +44,8 @@ class Shape:
 
     directories: tuple[str, ...]  # distinct, with the slash at their end; a path without one stands for itself
     odd: tuple[str, ...]  # paths without a directory, with the name "", "." or "..", or with a NUL
-    mixed: tuple[str, ...]  # paths of files that are named as those of Amoro's Mixed format
+    mixed: int  # how many files are named as those of Amoro's Mixed format
+    first_mixed: str | None  # the path of the first of them
     way: str | None  # what all paths begin with if they are spelled in one of the usual ways
 
 
@@ -159,18 +160,17 @@ def shape_of(paths: pa.Array) -> Shape:
     cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
     if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
         rows = paths.to_pylist()
-        found = dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows)
-        return Shape(tuple(found), tuple(filter(_is_odd, rows)), tuple(filter(is_mixed, rows)), None)
+        return _shape(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows), rows, None)
     directories = pc.unique(pc.list_element(cut, 0))
     told = paths if _has_nul(paths) else paths.filter(pc.match_substring_regex(pc.list_element(cut, 1), _TOLD))
-    rows = told.to_pylist()
-    odd = tuple(filter(_is_odd, rows))
-    return Shape(
-        tuple(f"{one}/" for one in directories.to_pylist()),
-        odd,
-        tuple(filter(is_mixed, rows)),
-        None if odd else _way_of(directories),
-    )
+    return _shape((f"{one}/" for one in directories.to_pylist()), told.to_pylist(), _way_of(directories))
+
+
+def _shape(directories: Iterable[str], told: Sequence[str], way: str | None) -> Shape:
+    """The shape of paths in these directories, told by those that need a look; their way if none of them is odd."""
+    odd, mixed = tuple(filter(_is_odd, told)), tuple(filter(is_mixed, told))
+    # The paths of a whole table of the Mixed format would be too many to keep.
+    return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None), None if odd else way)
 
 
 def _is_odd(path: str) -> bool:
