@@ -38,7 +38,7 @@ from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit for rows collected into a row group: a whole command of two threads that rewrite texts
 #: stays below 400 MB. Larger ones take more CPU.
-_ROW_GROUP_SHARE = 10
+_ROW_GROUP_SHARE = 12
 
 #: To ask the system for the memory in use takes longer than many a step.
 _MEMORY_LOOK_S = 0.01
