@@ -14,7 +14,7 @@ from amoro_core.files.schema import FIELD_ID
 from amoro_core.model.lineage import ROW_ID_FIELD_ID
 
 #: Rows sampled to count distinct values, in pieces from all over: of files that are joined, each may have a value once.
-_SAMPLE_ROWS = 1 << 14
+SAMPLE_ROWS = 1 << 14
 _SAMPLES = 16
 _BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
@@ -23,12 +23,12 @@ def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str]
     """The paths of leaf columns worth a dictionary of at most `most_bytes`; True for all, False for none.
 
     Where nearly all values of a sample are distinct the dictionary would overflow, or be as large as what it spares:
-    building it is wasted work and memory, and pages get no smaller. Nested columns are not sampled. `encoded` names
-    columns that have an encoding of their own.
+    building it is wasted work and memory, and pages get no smaller. Nested columns are not sampled, nor are fewer rows
+    than `SAMPLE_ROWS`. `encoded` names columns that have an encoding of their own.
     """
     unfit = set(encoded)
-    if rows.num_rows >= _SAMPLE_ROWS:
-        length = _SAMPLE_ROWS // _SAMPLES
+    if rows.num_rows >= SAMPLE_ROWS:
+        length = SAMPLE_ROWS // _SAMPLES
         steps = (rows.num_rows - length) // (_SAMPLES - 1)
         sample = pa.concat_tables(rows.slice(number * steps, length) for number in range(_SAMPLES))
         unfit |= {
@@ -58,7 +58,7 @@ def _is_wasted(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
     if isinstance(kind, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
     values = len(column) - column.null_count
-    if values < _SAMPLE_ROWS // 4:
+    if values < SAMPLE_ROWS // 4:
         return False
     repeated = values - int(pc.count_distinct(column).as_py())
     present = rows * values // len(column)

@@ -31,18 +31,35 @@ class FileField:
         return _index_of(self.children, field_id)
 
 
+class _Fields:
+    """The fields of batches, which mostly have the schema of the one before."""
+
+    def __init__(self, mapping: NameMapping | None) -> None:
+        self._mapping = mapping
+        self._last: tuple[pa.Schema, FileField] | None = None
+
+    def of(self, columns: pa.Schema) -> FileField:
+        """The columns as children of one field."""
+        last = self._last
+        if last is None or not last[0].equals(columns, check_metadata=True):
+            last = self._last = columns, FileField(None, _identified(columns, self._mapping))
+        return last[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The projection of one file's batches onto a table's schema."""
+    """The projection of batches of files with one schema onto a table's schema."""
 
     schema: Schema
-    columns: tuple[str, ...]  # the file's columns to read
-    mapping: NameMapping | None  # None: the file has field ids
+    columns: tuple[str, ...]  # the files' columns to read
+    mapping: NameMapping | None  # None: the files have field ids
     constants: Constants = field(default_factory=dict)
     arrow: pa.Schema = field(init=False)
+    _fields: _Fields = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrow", arrow_schema(self.schema))
+        object.__setattr__(self, "_fields", _Fields(self.mapping))
 
     def kind_of(self, field_id: int) -> pa.DataType | None:
         """The type in which a column of the top level is wanted; None where the schema has no such column."""
@@ -56,7 +73,7 @@ class Projection:
 
         Raises UnreadableFile when a value cannot be read as the schema's type, or a required one is missing.
         """
-        identified = FileField(None, _identified(batch.schema, self.mapping))
+        identified = self._fields.of(batch.schema)
         arrays = []
         for wanted, target in zip(self.schema.fields, self.arrow, strict=True):
             index = identified.child(wanted.field_id)

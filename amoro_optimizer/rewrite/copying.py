@@ -31,17 +31,19 @@ class Sources:
         """
         if data.file_format is not FileFormat.PARQUET:
             raise NotCopied(f"its format is {data.file_format}")
+        rule, limit = self._rule, self._options.row_group_rows
+        least = f"{rule.min_row_group_bytes / _MIB:.1f} MiB"
+        if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
+            raise NotCopied(f"its row groups are small: {data.size_bytes / _MIB:.1f} of {least} at most")
         source = open_source(*self._reader(data, content, closing), content, self._schema)
         self._schema = source.schema
         rows = source.rows
         if sum(rows) != data.record_count:
             raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
-        groups, rule = sum(count > 0 for count in rows), self._rule
-        if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, self._options.row_group_rows):
+        groups = sum(count > 0 for count in rows)
+        if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
             mean = data.size_bytes / groups / _MIB
-            raise NotCopied(
-                f"its row groups are small: {mean:.1f} of {rule.min_row_group_bytes / _MIB:.1f} MiB on average"
-            )
+            raise NotCopied(f"its row groups are small: {mean:.1f} of {least} on average")
         return source
 
     def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:

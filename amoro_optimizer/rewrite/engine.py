@@ -167,6 +167,7 @@ class Run:
     bytes_read: int = 0
     peak_memory: int = 0
     _next_look_s: float = 0.0
+    _bound: tuple[Schema, pa.Schema, Projection] | None = None  # of the file that was opened last
 
     def checkpoint(self) -> None:
         """Note the memory in use now and then. Raises AttemptAbandoned when the attempt was cancelled."""
@@ -184,8 +185,13 @@ class Run:
         self.checkpoint()
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
-        """The projection of the file's rows onto the outputs' schema, or another one."""
-        return bind(schema or self.schema, source.schema, self._mapping, self._constants, source.path)
+        """The projection of the file's rows onto the outputs' schema, or another one; mostly as for the file before."""
+        wanted, found, last = schema or self.schema, source.schema, self._bound
+        if last is not None and last[0] is wanted and last[1].equals(found, check_metadata=True):
+            return last[2]
+        projection = bind(wanted, found, self._mapping, self._constants, source.path)
+        self._bound = wanted, found, projection
+        return projection
 
     @cached_property
     def _rows_in_all(self) -> int:

@@ -136,7 +136,7 @@ print(pyarrow.default_memory_pool().backend_name)
     )
     assert done.stdout.splitlines()[-1] == expected
     # Freed pages are soon given back, whoever takes them.
-    assert {"opt.dirty_decay_ms: 200", "opt.muzzy_decay_ms: 0"} <= {
+    assert {"opt.dirty_decay_ms: 1000", "opt.muzzy_decay_ms: 0"} <= {
         line.partition("(")[0].strip() for line in done.stderr.splitlines()
     }
 

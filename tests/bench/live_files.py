@@ -29,7 +29,7 @@ COLUMNS = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HERE = Path(__file__).resolve()
 #: What the command `amoro` names for Arrow before it is loaded; here for every version.
-OF_AMORO = {"ARROW_DEFAULT_MEMORY_POOL": "jemalloc", "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:200,muzzy_decay_ms:0"}
+OF_AMORO = {"ARROW_DEFAULT_MEMORY_POOL": "jemalloc", "JE_ARROW_MALLOC_CONF": "dirty_decay_ms:1000,muzzy_decay_ms:0"}
 
 
 def main() -> None:

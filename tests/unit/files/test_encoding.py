@@ -14,6 +14,7 @@ from amoro_core.files.encoding import bloom_filter_options, dictionary_columns
 from amoro_core.files.io import open_access
 from amoro_core.files.options import WriterOptions, writer_options
 from amoro_core.files.schema import arrow_schema
+from amoro_core.files.splicing import SplicedOutput
 from amoro_core.files.writing import ParquetOutput
 
 ROWS = 70_000
@@ -86,6 +87,30 @@ def test_values_that_come_back_in_another_file_only_count_as_repeated() -> None:
     files = [pa.table({"n": np.random.default_rng(seed).permutation(17_000)}) for seed in range(5)]
 
     assert dictionary_columns(pa.concat_tables(files), 2 << 20) is True
+
+
+@pytest.mark.parametrize(("later", "has_dictionary"), [(20_000, False), (40_000, False), (40_001, True)])
+def test_row_groups_of_an_output_get_what_the_first_got_unless_they_are_far_larger(
+    tmp_path: Path, later: int, has_dictionary: bool
+) -> None:
+    """Row groups between copied ones are encoded by a writer each."""
+    access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
+    schema, path = Schema(NestedField(1, "id", LongType())), f"{tmp_path}/out.parquet"
+    output = SplicedOutput(access, path, schema, WriterOptions(), memory_bytes=8 * 20_000, checkpoint=lambda: None)
+    column = pa.concat_arrays([pa.array(np.arange(20_000)), pa.array(np.full(later, 7))])
+    output._row_group_bytes = 8 * 20_000
+    output.write(pa.record_batch([column[:20_000]], schema=arrow_schema(schema)))
+    output._row_group_bytes = 8 * later
+    output.write(pa.record_batch([column[20_000:]], schema=arrow_schema(schema)))
+    output.close()
+
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    assert [(group.num_rows, group.column(0).has_dictionary_page) for group in groups] == [
+        (20_000, False),
+        (later, has_dictionary),
+    ]
+    assert pq.read_table(path).column(0).combine_chunks() == column
 
 
 def test_few_rows_are_not_evaluated() -> None:

@@ -93,7 +93,9 @@ def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
     limit = large.size_bytes - 1
     output = run(work(tmp_path, [large, small], rule=CopyRule(limit, 1024)))
     assert (ids(output), groups(output), output.files_copied) == (list(range(2100)), [2000, 100], 1)
-    assert output.encoded_because.startswith("its row groups are small: 0.0 of ")
+    assert output.encoded_because == "its row groups are small: 0.0 of 0.1 MiB at most"
+    output = run(work(tmp_path, [small], rule=CopyRule(small.size_bytes, 1024)))
+    assert (output.files_copied, output.encoded_because) == (0, "its row groups are small: 0.0 of 0.0 MiB on average")
 
 
 def test_row_groups_with_half_the_rows_that_are_written_are_not_small(tmp_path: Path) -> None:
