@@ -26,7 +26,7 @@ from amoro_core.live.storing import packed_part, unpacked_part
 log = get_logger("amoro.cache")
 
 #: The version of what a file holds; the columns are part of its key, too.
-_LAYOUT = 2
+_LAYOUT = 3
 _COLUMNS = str(SCHEMA)
 _SUFFIX = ".arrow"
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from amoro_core.live.packing import PackedMetrics, pack_metrics, pack_numbers, unpack_numbers
-from amoro_core.live.spelling import Names, Paths
+from amoro_core.live.spelling import Names, Paths, Shape
 from amoro_core.model.copied_files import ENDING
 from amoro_core.model.files import DataFile, FileFormat, Partition
 
@@ -130,6 +130,7 @@ class ColumnPart:
 
     places: tuple[Place, ...]
     batch: pa.RecordBatch
+    shape: Shape | None = None  # of the paths, if it is known
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
@@ -139,7 +140,7 @@ class ColumnPart:
     @cached_property
     def paths(self) -> Paths:
         """The files' paths."""
-        return Paths(self.columns["paths"])
+        return Paths(self.columns["paths"], self.shape)
 
     @cached_property
     def size_bytes(self) -> int:
@@ -216,6 +217,7 @@ class Gathering:
         paths, self._paths = tuple(self._paths), []
         packed = {one.name: pa.chunked_array([part[one.name] for part in parts], one.type) for one in SCHEMA}
         numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
+        formats = packed.pop("formats").to_numpy()
         places = tuple(self._codes)
 
         def row(at: int) -> DataFile:
@@ -223,7 +225,7 @@ class Gathering:
             order, row_id, *offsets = unpack_numbers(packed["layouts"][at].as_py())
             return DataFile(
                 path=packed["paths"][at].as_py(),
-                file_format=_FORMATS[packed["formats"][at].as_py()],
+                file_format=_FORMATS[formats[at]],
                 spec_id=spec_id,
                 partition=partition,
                 record_count=int(numbers["records"][at]),

@@ -52,9 +52,10 @@ class Shape:
 class Paths:
     """Paths that never change, with answers about them that are looked for once. For several threads."""
 
-    def __init__(self, array: pa.Array) -> None:
+    def __init__(self, array: pa.Array, shape: Shape | None = None) -> None:
+        """`shape`: how they are spelled, if that is known."""
         self.array = array
-        self._answers: dict[Callable[[Any], Any], Any] = {}
+        self._answers: dict[Callable[[Any], Any], Any] = {} if shape is None else {shape_of: shape}
 
     def once(self, ask: Callable[[pa.Array], T]) -> T:
         """The function's answer about the paths."""

@@ -11,7 +11,7 @@ from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
-from amoro_core.planning.costs import inputs_of, weigh
+from amoro_core.planning.costs import weigh
 from amoro_core.planning.digest import ScoredPartition, digest_of
 from amoro_core.planning.files import FileClass, assess, classify
 from amoro_core.planning.limits import settled, within_file_count
@@ -126,7 +126,7 @@ def _kept_or_anew(case: _Case, known: Remembered | None) -> Decided:
     if known is not None and known.decided is not None and known.decided.holds(case.last, dangling, case.now):
         return known.decided
     verdict = _verdict(case, _held(case, _decide(case)), frozenset())
-    files = sum(len(inputs_of(task)) for task in verdict.work)
+    files = sum(len(task.rewritten) + len(task.converted) for task in verdict.work)
     return Decided(verdict, files, case.last, dangling, case.now, min(case.ends, default=None))
 
 

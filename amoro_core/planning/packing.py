@@ -12,7 +12,7 @@ def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
     """
     bins: list[list[int]] = []
     room: list[tuple[int, int]] = []  # (what is left, bin), ascending
-    for index in sorted(range(len(weights)), key=lambda i: (-weights[i], i)):
+    for index in sorted(range(len(weights)), key=weights.__getitem__, reverse=True):
         weight = weights[index]
         at = bisect_left(room, (weight, -1))
         if at < len(room):
@@ -44,6 +44,8 @@ def pack_evenly(weights: Sequence[int], capacity: int) -> list[list[int]]:
     """Like `pack`, but with bins of nearly equal weight, if the same number of them keeps the promises of `pack`."""
     packed = pack(weights, capacity)
     alone = [bin_ for bin_ in packed if len(bin_) == 1]
+    if len(alone) == len(packed):
+        return packed
     shared = sorted(index for bin_ in packed if len(bin_) > 1 for index in bin_)
     runs = spread([weights[index] for index in shared], len(packed) - len(alone))
     even = sorted([*alone, *([shared[at] for at in run] for run in runs)], key=lambda bin_: bin_[0])

@@ -13,7 +13,7 @@ from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.assessing import AssessedColumns
-from amoro_core.planning.costs import read_cost
+from amoro_core.planning.costs import costs_alone, read_cost
 from amoro_core.planning.files import AssessedFile
 from amoro_core.planning.packing import pack_evenly
 from amoro_core.planning.partitions import PartitionFiles
@@ -44,7 +44,7 @@ def tasks_of(partition: PartitionFiles, selection: Selection, config: Optimizing
     in_order = partition.files.pick(chosen & partition.files.in_order)
     converted: list[AssessedFile] = []
     if selection.type is not OptimizingType.FULL:
-        converted += partition.files.pick(partition.files.convertible & ~chosen)
+        converted += partition.files.part(partition.files.convertible & ~chosen).rows()
     bins = []
     passed_over = []
     # What is in order keeps it by itself: among others it would lose it.
@@ -196,11 +196,11 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
 def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
     # Least recently converted first, so that a limit can't leave out the same files each time.
     ordered = [file.scanned for file in sorted(files, key=_conversion_order)]
-    costs = [read_cost((file,), config) for file in ordered]
+    costs = costs_alone(ordered, config)
     tasks = []
     for indexes in pack_evenly(costs, _capacity(config)):
-        some = tuple(ordered[index] for index in indexes)
-        tasks.append(TaskPlan(key, (), some, 0, read_cost(some, config)))
+        some = tuple([ordered[index] for index in indexes])
+        tasks.append(TaskPlan(key, (), some, 0, costs[indexes[0]] if len(some) == 1 else read_cost(some, config)))
     return tasks
 
 

@@ -5,12 +5,14 @@ import random
 import pyarrow as pa
 import pytest
 
+from amoro_core.live.columns import SCHEMA, ColumnPart
 from amoro_core.live.spelling import FEW, Paths, Shape, numbered, shape_of
+from amoro_core.live.storing import packed_part, unpacked_part
 from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
 
-SCHEMES = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
-BEGINS = ("", "/", "/t/", "/\n/", "a/../", "//", *SCHEMES)
+SPELLINGS = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
+BEGINS = ("", "/", "/t/", "/\n/", "a/../", "//", *SPELLINGS)
 MIXED = "3-B-0-1-2-x"
 ENDS = ("", "a", ".", "..", "...", "\n", "a\n", ".\n", "..\n", "a\0", "\0", "ä", MIXED, f"{MIXED}\n", f"x{MIXED}")
 
@@ -29,7 +31,15 @@ def check(paths: list[str]) -> Shape:
     assert len(set(found.directories)) == len(found.directories)
     assert found.first_mixed == next(filter(is_mixed, paths), None)
     assert numbered(Paths(array)).tolist() == [hash(normalise(path)) for path in paths]
+    assert stored(paths).paths.shape == found
     return found
+
+
+def stored(paths: list[str]) -> ColumnPart:
+    """A part with these paths as it comes out of the cache, or from another process."""
+    others = [pa.array([b"" if pa.types.is_binary(one.type) else 0] * len(paths), one.type) for one in list(SCHEMA)[1:]]
+    batch = pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), *others], schema=SCHEMA)
+    return unpacked_part(packed_part(ColumnPart(((0, ()),), batch), "lz4"))
 
 
 def test_every_spelling_beside_every_other() -> None:
@@ -40,6 +50,14 @@ def test_every_spelling_beside_every_other() -> None:
 def test_every_name_in_directories_spelled_alike(begin: str) -> None:
     for end in ENDS:
         check([*(f"{begin}d{at % 7}/{at}.parquet" for at in range(FEW)), f"{begin}{end}"])
+
+
+@pytest.mark.parametrize(("directories", "is_stored"), [(1, True), (10, True), (11, False), (80, False)])
+def test_how_paths_are_spelled_is_stored_with_them_where_many_share_a_directory(
+    directories: int, is_stored: bool
+) -> None:
+    shape = stored([f"/t/{at % directories}/{at}.parquet" for at in range(80)]).shape
+    assert (shape is not None) is is_stored
 
 
 def test_random_paths() -> None:
