@@ -9,6 +9,26 @@ from amoro_core.files.storage import PAGE
 from amoro_core.model.stored import ABSENT, DELETED, EVERYWHERE, MOVED, Ended, KeyRange, Removal, StoredFile
 
 
+def is_cached(path: str) -> bool:
+    """Whether the page cache has the first and the last byte of a regular file, so that nearly always it has the rest.
+
+    False where the system does not tell: it is asked for a read that does not wait, `RWF_NOWAIT` of Linux's preadv(2).
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is opened at once, too
+        try:
+            found = os.fstat(handle)
+            return stat.S_ISREG(found.st_mode) and all(
+                os.preadv(handle, [bytearray(1)], at, os.RWF_NOWAIT) == 1 for at in (0, max(0, found.st_size - 1))
+            )
+        finally:
+            os.close(handle)
+    except OSError:
+        return False
+
+
 class LocalStorage:
     """A `Storage` over the local file system."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
@@ -111,7 +112,11 @@ class WatchedStream:
 
 
 class ReadAhead:
-    """Fetches small data files ahead in the expected order, some at once; an unexpected one is read on demand."""
+    """Fetches small data files ahead in the expected order, some at once; an unexpected one is read on demand.
+
+    Once files were found in memory, each is read by itself when it is wanted, as long as it is there, too: nothing is
+    to be waited for, and what one core has just read it writes sooner than what another has read.
+    """
 
     def __init__(
         self, access: FileAccess, files: Sequence[DataFile], checkpoint: Callable[[], None], memory_bytes: int
@@ -123,21 +128,26 @@ class ReadAhead:
         self._files = files
         self._places = {file.path: place for place, file in enumerate(files)}
         self._read: dict[str, bytes] = {}
-        self._ahead: tuple[Sequence[DataFile], Future[dict[str, bytes]]] | None = None
+        self._ahead: tuple[Sequence[DataFile], Future[_Fetched]] | None = None
+        self._are_at_hand = False
 
     def take(self, file: DataFile) -> bytes | None:
         """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
         if file.size_bytes > self._most_bytes:
             return None
-        if file.path not in self._read:
-            expected, future = self._expected(file)
-            self._read = waited(future, self._checkpoint)
-            after = self._places.get(expected[-1].path)
-            following = [] if after is None else self._together(after + 1)
-            self._ahead = (following, self._begin(following)) if following else None
+        if file.path in self._read:
+            return self._read.pop(file.path)
+        if self._are_at_hand and self._access.is_at_hand(file.path):
+            return self._access.read_bytes(file.path)
+        expected, future = self._expected(file)
+        fetched = waited(future, self._checkpoint)
+        self._read, self._are_at_hand = fetched.contents, fetched.are_at_hand
+        after = self._places.get(expected[-1].path)
+        following = [] if after is None or self._are_at_hand else self._together(after + 1)
+        self._ahead = (following, self._begin(following)) if following else None
         return self._read.pop(file.path)
 
-    def _expected(self, file: DataFile) -> tuple[Sequence[DataFile], "Future[dict[str, bytes]]"]:
+    def _expected(self, file: DataFile) -> tuple[Sequence[DataFile], "Future[_Fetched]"]:
         """The files that are read with this one: what was begun, if it is the first of these."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and file.path == ahead[0][0].path:
@@ -155,5 +165,18 @@ class ReadAhead:
             found.append(file)
         return found
 
-    def _begin(self, files: Sequence[DataFile]) -> "Future[dict[str, bytes]]":
-        return begun(lambda: {file.path: self._access.read_bytes(file.path) for file in files})
+    def _begin(self, files: Sequence[DataFile]) -> "Future[_Fetched]":
+        return begun(lambda: self._fetched(files))
+
+    def _fetched(self, files: Sequence[DataFile]) -> "_Fetched":
+        # Asked here: a file system that hangs keeps this thread alone.
+        are_at_hand = all(self._access.is_at_hand(file.path) for file in files)
+        return _Fetched({file.path: self._access.read_bytes(file.path) for file in files}, are_at_hand)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """Files that were read together."""
+
+    contents: dict[str, bytes]  # by path
+    are_at_hand: bool  # they were in memory before

@@ -1,7 +1,9 @@
 """An attempt that is cancelled ends at once, whatever it does just then; files are fetched one ahead."""
 
 import itertools
+import os
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -185,10 +187,11 @@ def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path)
 
 
 class Recording(FileAccess):
-    """Tells which files were read, in their order."""
+    """Tells which files were read, in their order; those `at_hand` are in memory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, at_hand: Collection[str] = ()) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
+        self.at_hand = at_hand
         self.read: list[str] = []
         self.readers: list[threading.Thread] = []
         self.has_read = threading.Condition()
@@ -199,6 +202,9 @@ class Recording(FileAccess):
             self.readers.append(threading.current_thread())
             self.has_read.notify_all()
         return super().read_bytes(path)
+
+    def is_at_hand(self, path: str) -> bool:
+        return path in self.at_hand
 
     def wait_for(self, *files: DataFile) -> bool:
         """Whether these are read first; small ones after them may have been fetched together with the last."""
@@ -240,6 +246,65 @@ def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memo
     assert [reads.take(file) for file in files] == [content(file) for file in files]
     assert access.read == [file.path for file in files]
     assert [reader is access.readers[1] for reader in access.readers[1:]] == [number < together for number in range(4)]
+
+
+def test_files_in_memory_are_read_when_they_are_wanted_by_whoever_wants_them(tmp_path: Path) -> None:
+    files = files_of(tmp_path, 4)
+    access = Recording(tmp_path, {file.path for file in files})
+    reads = ahead(access, files)
+
+    for number, file in enumerate(files, start=1):
+        assert reads.take(file) == content(file)
+        assert access.read == [one.path for one in files[:number]]
+    # The first one is asked for in a thread of its own, in which a file system may hang.
+    assert [reader is threading.current_thread() for reader in access.readers] == [False, True, True, True]
+
+
+def test_files_are_fetched_ahead_again_after_one_that_is_not_in_memory(tmp_path: Path) -> None:
+    files = files_of(tmp_path, 5)
+    access = Recording(tmp_path, {file.path for file in files} - {files[2].path})
+    reads = ahead(access, files)
+
+    assert [reads.take(file) == content(file) for file in files[:3]] == [True] * 3
+    assert access.wait_for(*files)  # the last two were begun before they are wanted
+    assert [reads.take(file) == content(file) for file in files[3:]] == [True] * 2
+    here = threading.current_thread()
+    assert [reader is here for reader in access.readers] == [False, True, False, False, False]
+
+
+def answered(path: Path, at: int) -> bool:
+    """Whether this system's file system gives a byte that it has in memory without waiting."""
+    with path.open("rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(1)], at, os.RWF_NOWAIT) == 1
+        except OSError:
+            return False
+
+
+def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    access, path, pipe = access_to(tmp_path), tmp_path / "file", tmp_path / "pipe"
+    path.write_bytes(b"x" * 100_000)
+    os.mkfifo(pipe)
+    assert access.is_at_hand(str(path)) is answered(path, 99_999)
+    assert not any(access.is_at_hand(str(one)) for one in (tmp_path, tmp_path / "none", pipe))
+
+    read: list[int] = []
+
+    def preadv(handle: int, buffers: list[bytearray], at: int, flags: int) -> int:
+        read.append(at)
+        if at in absent:
+            raise BlockingIOError
+        return len(buffers[0])
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    for absent in ({0}, {99_999}, set[int]()):
+        assert access.is_at_hand(str(path)) is (not absent)
+    assert set(read) == {0, 99_999}
+
+
+def test_no_file_of_an_object_store_is_in_memory() -> None:
+    access = FileAccess(PyArrowFileIO(), read_locations=["s3://b"], write_locations=[])
+    assert access.is_at_hand("s3://b/file") is False
 
 
 def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
