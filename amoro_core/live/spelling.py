@@ -148,12 +148,14 @@ class Names:
 def numbered(paths: Paths) -> Ids:
     """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
     ever otherwise."""
-    names, way = paths.array, paths.shape.way
+    names: Iterable[str] = paths.array.to_pylist()
+    way = paths.shape.way
     if way is None:
-        return np.fromiter(map(hash, map(normalise, names.to_pylist())), np.int64, len(names))
-    if (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
-        names = pc.binary_join_element_wise(begin, pc.utf8_slice_codeunits(names, len(way)), "")
-    return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
+        names = map(normalise, names)
+    elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
+        cut = len(way)  # in a third of the time that Arrow's functions take
+        names = [begin + name[cut:] for name in names]
+    return np.fromiter(map(hash, names), np.int64, len(paths.array))
 
 
 def shape_of(paths: pa.Array) -> Shape:
