@@ -413,6 +413,7 @@ def test_every_stage_is_among_the_builders() -> None:
         (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
+        (lambda db: open_tasks.list_ended_since(db, "default", NOW), "task_runtime_ended"),
         (processes.list_active, "table_process_active_by_time"),
         (lambda db: processes.find_active(db, 1), "table_process_active"),
     ],
