@@ -54,7 +54,7 @@ class FileAccess:
         with translated(path), self._io.new_input(normalise(path)).open() as stream:
             return bytes(stream.read())
 
-    def is_at_hand(self, path: str) -> bool:
+    def is_cached(self, path: str) -> bool:
         """Whether it is a local file that the system has in memory: to read it takes no wait."""
         place = self._io.require(path, "read")
         return is_local(place) and is_cached(place)

@@ -129,7 +129,7 @@ class ReadAhead:
         self._places = {file.path: place for place, file in enumerate(files)}
         self._read: dict[str, bytes] = {}
         self._ahead: tuple[Sequence[DataFile], Future[_Fetched]] | None = None
-        self._are_at_hand = False
+        self._are_cached = False
 
     def take(self, file: DataFile) -> bytes | None:
         """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
@@ -137,13 +137,13 @@ class ReadAhead:
             return None
         if file.path in self._read:
             return self._read.pop(file.path)
-        if self._are_at_hand and self._access.is_at_hand(file.path):
+        if self._are_cached and self._access.is_cached(file.path):
             return self._access.read_bytes(file.path)
         expected, future = self._expected(file)
         fetched = waited(future, self._checkpoint)
-        self._read, self._are_at_hand = fetched.contents, fetched.are_at_hand
+        self._read, self._are_cached = fetched.contents, fetched.are_cached
         after = self._places.get(expected[-1].path)
-        following = [] if after is None or self._are_at_hand else self._together(after + 1)
+        following = [] if after is None or self._are_cached else self._together(after + 1)
         self._ahead = (following, self._begin(following)) if following else None
         return self._read.pop(file.path)
 
@@ -170,8 +170,8 @@ class ReadAhead:
 
     def _fetched(self, files: Sequence[DataFile]) -> "_Fetched":
         # Asked here: a file system that hangs keeps this thread alone.
-        are_at_hand = all(self._access.is_at_hand(file.path) for file in files)
-        return _Fetched({file.path: self._access.read_bytes(file.path) for file in files}, are_at_hand)
+        are_cached = all(self._access.is_cached(file.path) for file in files)
+        return _Fetched({file.path: self._access.read_bytes(file.path) for file in files}, are_cached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +179,4 @@ class _Fetched:
     """Files that were read together."""
 
     contents: dict[str, bytes]  # by path
-    are_at_hand: bool  # they were in memory before
+    are_cached: bool  # they were in memory before

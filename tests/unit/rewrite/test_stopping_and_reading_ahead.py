@@ -187,11 +187,11 @@ def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path)
 
 
 class Recording(FileAccess):
-    """Tells which files were read, in their order; those `at_hand` are in memory."""
+    """Tells which files were read, in their order; those `cached` are in memory."""
 
-    def __init__(self, root: Path, at_hand: Collection[str] = ()) -> None:
+    def __init__(self, root: Path, cached: Collection[str] = ()) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
-        self.at_hand = at_hand
+        self.cached = cached
         self.read: list[str] = []
         self.readers: list[threading.Thread] = []
         self.has_read = threading.Condition()
@@ -203,8 +203,8 @@ class Recording(FileAccess):
             self.has_read.notify_all()
         return super().read_bytes(path)
 
-    def is_at_hand(self, path: str) -> bool:
-        return path in self.at_hand
+    def is_cached(self, path: str) -> bool:
+        return path in self.cached
 
     def wait_for(self, *files: DataFile) -> bool:
         """Whether these are read first; small ones after them may have been fetched together with the last."""
@@ -285,8 +285,8 @@ def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch:
     access, path, pipe = access_to(tmp_path), tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(b"x" * 100_000)
     os.mkfifo(pipe)
-    assert access.is_at_hand(str(path)) is answered(path, 99_999)
-    assert not any(access.is_at_hand(str(one)) for one in (tmp_path, tmp_path / "none", pipe))
+    assert access.is_cached(str(path)) is answered(path, 99_999)
+    assert not any(access.is_cached(str(one)) for one in (tmp_path, tmp_path / "none", pipe))
 
     read: list[int] = []
 
@@ -298,13 +298,13 @@ def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "preadv", preadv)
     for absent in ({0}, {99_999}, set[int]()):
-        assert access.is_at_hand(str(path)) is (not absent)
+        assert access.is_cached(str(path)) is (not absent)
     assert set(read) == {0, 99_999}
 
 
 def test_no_file_of_an_object_store_is_in_memory() -> None:
     access = FileAccess(PyArrowFileIO(), read_locations=["s3://b"], write_locations=[])
-    assert access.is_at_hand("s3://b/file") is False
+    assert access.is_cached("s3://b/file") is False
 
 
 def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
