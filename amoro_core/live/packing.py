@@ -98,14 +98,10 @@ def unpack_numbers(packed: bytes) -> tuple[int, ...]:
     """What `pack_numbers` packed."""
     if packed.isascii():  # each in one byte
         return tuple([(one >> 1) ^ -(one & 1) for one in packed])
-    found = []
-    value = shift = 0
-    for byte in packed:  # faster than `read_number` for each
-        value |= (byte & ~_MORE) << shift
-        shift += 7
-        if byte < _MORE:
-            found.append((value >> 1) ^ -(value & 1))
-            value = shift = 0
+    found, at = [], 0
+    while at < len(packed):
+        number, at = read_number(packed, at)
+        found.append(number)
     return tuple(found)
 
 

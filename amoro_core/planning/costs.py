@@ -24,16 +24,6 @@ def read_cost(files: Sequence[ScannedFile], config: OptimizingConfig) -> int:
     return read + (len(files) + len(deletes)) * config.open_file_cost
 
 
-def costs_alone(files: Iterable[ScannedFile], config: OptimizingConfig) -> list[int]:
-    """The `read_cost` of each file by itself, in less time."""
-    costs = []
-    for file in files:
-        deletes = {delete.identity for delete in file.deletes}
-        read = sum([file.data.size_bytes, *[identity.size for identity in deletes]])
-        costs.append(read + (1 + len(deletes)) * config.open_file_cost)
-    return costs
-
-
 def file_count(tasks: Iterable[TaskPlan]) -> int:
     """The number of data and delete files that the tasks read, each once."""
     inputs = [file for task in tasks for file in inputs_of(task)]

@@ -13,7 +13,7 @@ from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.assessing import AssessedColumns
-from amoro_core.planning.costs import costs_alone, read_cost
+from amoro_core.planning.costs import read_cost
 from amoro_core.planning.files import AssessedFile
 from amoro_core.planning.packing import pack_evenly
 from amoro_core.planning.partitions import PartitionFiles
@@ -196,7 +196,7 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
 def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
     # Least recently converted first, so that a limit can't leave out the same files each time.
     ordered = [file.scanned for file in sorted(files, key=_conversion_order)]
-    costs = costs_alone(ordered, config)
+    costs = [read_cost((file,), config) for file in ordered]
     tasks = []
     for indexes in pack_evenly(costs, _capacity(config)):
         some = tuple([ordered[index] for index in indexes])

@@ -89,28 +89,36 @@ def test_values_that_come_back_in_another_file_only_count_as_repeated() -> None:
     assert dictionary_columns(pa.concat_tables(files), 2 << 20) is True
 
 
-@pytest.mark.parametrize(("later", "has_dictionary"), [(20_000, False), (40_000, False), (40_001, True)])
-def test_row_groups_of_an_output_get_what_the_first_got_unless_they_are_far_larger(
-    tmp_path: Path, later: int, has_dictionary: bool
+NEW, ALIKE = False, True
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "expected"),
+    [
+        ((20_000, NEW), (20_000, ALIKE), [False, False]),
+        ((20_000, NEW), (40_000, ALIKE), [False, False]),
+        ((20_000, NEW), (40_001, ALIKE), [False, True]),
+        ((10_000, NEW), (20_000, NEW), [True, False]),  # the first one was too small to tell anything
+    ],
+)
+def test_row_groups_of_an_output_get_what_one_before_got_unless_they_are_far_larger(
+    tmp_path: Path, first: tuple[int, bool], later: tuple[int, bool], expected: list[bool]
 ) -> None:
     """Row groups between copied ones are encoded by a writer each."""
     access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
     schema, path = Schema(NestedField(1, "id", LongType())), f"{tmp_path}/out.parquet"
-    output = SplicedOutput(access, path, schema, WriterOptions(), memory_bytes=8 * 20_000, checkpoint=lambda: None)
-    column = pa.concat_arrays([pa.array(np.arange(20_000)), pa.array(np.full(later, 7))])
-    output._row_group_bytes = 8 * 20_000
-    output.write(pa.record_batch([column[:20_000]], schema=arrow_schema(schema)))
-    output._row_group_bytes = 8 * later
-    output.write(pa.record_batch([column[20_000:]], schema=arrow_schema(schema)))
+    output = SplicedOutput(access, path, schema, WriterOptions(), memory_bytes=1 << 20, checkpoint=lambda: None)
+    columns = [pa.array(np.full(count, 7) if alike else np.arange(count)) for count, alike in (first, later)]
+    for column in columns:
+        output._row_group_bytes = column.nbytes
+        output.write(pa.record_batch([column], schema=arrow_schema(schema)))
     output.close()
 
     footer = pq.read_metadata(path)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    assert [(group.num_rows, group.column(0).has_dictionary_page) for group in groups] == [
-        (20_000, False),
-        (later, has_dictionary),
-    ]
-    assert pq.read_table(path).column(0).combine_chunks() == column
+    assert [group.num_rows for group in groups] == [first[0], later[0]]
+    assert [group.column(0).has_dictionary_page for group in groups] == expected
+    assert pq.read_table(path).column(0).combine_chunks() == pa.concat_arrays(columns)
 
 
 def test_few_rows_are_not_evaluated() -> None:

@@ -27,7 +27,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.assessing import assess_all
-from amoro_core.planning.costs import costs_alone, read_cost
+from amoro_core.planning.costs import read_cost
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.files import assess
 from amoro_core.planning.limits import marked
@@ -110,7 +110,6 @@ def test_a_vector_costs_the_bytes_of_its_part_of_the_file() -> None:
     scan = scan_of(files, [vector(one, records=500, offset=4 + 40 * at) for at, one in enumerate(files)])
     assert verdict(scan).input_bytes == 2 * (BIG + 40)
     assert read_cost(tuple(scan.files), CONFIG) == 2 * (BIG + 40) + 4 * CONFIG.open_file_cost
-    assert costs_alone(scan.files, CONFIG) == [read_cost((one,), CONFIG) for one in scan.files]
     summary = evaluated(scan).summary
     assert (summary.delete_bytes, summary.position_delete_files) == (80, 2)
 
