@@ -66,7 +66,7 @@ def test_columns_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path
 
 
 def test_files_whose_columns_differ_in_their_ids_alone_are_read_by_these(tmp_path: Path) -> None:
-    """As where columns were dropped and added anew, or renamed into each other: no file is bound like the one before."""
+    """As where columns were dropped and added anew, or renamed into each other: each file is bound by itself."""
     schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()))
     names = [[col("a", pa.int64(), one), col("b", pa.int64(), other)] for one, other in ((1, 9), (1, 2), (2, 1))]
     files = [data_file(tmp_path, columns, {"a": [at], "b": [at + 10]}) for at, columns in enumerate(names)]
