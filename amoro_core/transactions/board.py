@@ -93,13 +93,16 @@ class Board:
     def __init__(self) -> None:
         self._changed = Changed()
         self._is_known = self._is_reading = False
+        self.reading = 0  # how often everything was read
         self._kept: set[tuple[str, int]] = set()  # tasks that the present transaction has told, instead of being read
         self._clear()
 
     def _clear(self) -> None:
         self._whole: dict[TaskId, OptimizingTask] = {}  # held ones that were told, instead of being read
         self._processes: dict[str, _Tasks] = {}
-        self._waiting: dict[str, dict[str, None]] = {}  # processes that have planned tasks, by group
+        #: Processes that have planned tasks, by group and table.
+        self._waiting: dict[str, dict[int, dict[str, None]]] = {}
+        self._moved: dict[str, set[int]] = {}  # tables, by group, until they are taken
         self._held: dict[str, dict[TaskId, OpenTask]] = {}  # by optimizer
         self._held_in: dict[str, dict[TaskId, OpenTask]] = {}  # by group
         self._running: dict[str, Counter[int]] = {}  # how many tasks of each table are held, by group
@@ -208,13 +211,18 @@ class Board:
         """How many of the group's tasks of that table are held."""
         return self._running.get(group, _NONE)[table_id]
 
-    def waiting(self, group: str) -> dict[int, list[OpenProcess]]:
-        """The processes that have planned tasks, oldest first, by table."""
-        found = (self._processes[process_id].process for process_id in self._waiting.get(group, ()))
-        by_table: dict[int, list[OpenProcess]] = {}
-        for process in sorted((one for one in found if one is not None), key=_age):
-            by_table.setdefault(process.table_id, []).append(process)
-        return by_table
+    def waiting_tables(self, group: str) -> list[int]:
+        """The tables that have planned tasks."""
+        return list(self._waiting.get(group, ()))
+
+    def waiting(self, group: str, table_id: int) -> list[OpenProcess]:
+        """The table's processes that have planned tasks, oldest first."""
+        found = (self._processes[one].process for one in self._waiting.get(group, {}).get(table_id, ()))
+        return sorted((one for one in found if one is not None), key=_age)
+
+    def take_moved(self, group: str) -> set[int]:
+        """The tables whose planned or held tasks, processes or quotas have changed since this was last asked."""
+        return self._moved.pop(group, set())
 
     def first(self, group: str, processes: Iterable[OpenProcess], able: Able) -> OpenTask | None:
         """The first task of these processes, in their order, for somebody who is able to do it."""
@@ -240,6 +248,7 @@ class Board:
     def _read_all(self, db: Connection) -> None:
         self._clear()
         self._changed.clear()
+        self.reading += 1
         for process in open_tasks.list_processes(db):
             self._of(process.process_id).process = process
         for task in open_tasks.list_open(db):
@@ -250,13 +259,17 @@ class Board:
         changed = self._changed.take()
         for table_id in changed.tables:
             self._quotas.pop(table_id, None)
+            for group in self._waiting:
+                self._moved.setdefault(group, set()).add(table_id)
         for group in changed.groups:
             self._threads.pop(group, None)
         if changed.processes:
             known = {one.process_id: one for one in open_tasks.list_processes(db, changed.processes)}
             for process_id in changed.processes:
-                self._of(process_id).process = known.get(process_id)
-                self._tell_waiting(process_id, tuple(self._of(process_id).planned))
+                of_process = self._of(process_id)
+                before, of_process.process = of_process.process, known.get(process_id)
+                if (present := of_process.process or before) is not None:
+                    self._tell_waiting(process_id, present.table_id, tuple(of_process.planned))
         if changed.tasks:
             found = {task.task_id: task for task in open_tasks.list_of(db, changed.tasks)}
             for task_id in itertools.starmap(TaskId, changed.tasks):
@@ -288,15 +301,22 @@ class Board:
             if task.group not in self._running:
                 self._running[task.group] = Counter()
             self._running[task.group][task.table_id] += 1
-        self._tell_waiting(task_id.process_id, {one.group for one in (before, task) if one is not None})
+        if (present := task or before) is not None:
+            # Its stage may have ended for tasks that wait in other groups, too.
+            groups = {one.group for one in (before, task) if one is not None}
+            groups |= self._of(task_id.process_id).planned.keys()
+            self._tell_waiting(task_id.process_id, present.table_id, groups)
 
-    def _tell_waiting(self, process_id: str, groups: Iterable[str]) -> None:
+    def _tell_waiting(self, process_id: str, table_id: int, groups: Iterable[str]) -> None:
         of_process = self._of(process_id)
         for group in groups:
+            self._moved.setdefault(group, set()).add(table_id)
             if of_process.process is not None and of_process.planned[group]:
-                self._waiting.setdefault(group, {})[process_id] = None
-            else:
-                self._waiting.get(group, {}).pop(process_id, None)
+                self._waiting.setdefault(group, {}).setdefault(table_id, {})[process_id] = None
+            elif process_id in (of_table := self._waiting.get(group, {}).get(table_id, {})):
+                del of_table[process_id]
+                if not of_table:
+                    del self._waiting[group][table_id]
 
 
 _NOTHING: dict[TaskId, OpenTask] = {}

@@ -2,26 +2,24 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import heapify, heappop, heapreplace
 from itertools import accumulate, chain
 
 from amoro_core.errors import UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId
-from amoro_core.scheduling.policy import Use, standing
-from amoro_core.scheduling.quota import TaskRun, quota_limit
+from amoro_core.scheduling.quota import TaskRun
 from amoro_core.scheduling.shares import Accounts, settled, share_of
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import open_tasks, optimizers, tasks
 from amoro_core.store.database import Connection
-from amoro_core.store.open_tasks import OpenProcess, OpenTask
+from amoro_core.store.open_tasks import OpenTask
 from amoro_core.store.rows import as_stored
 from amoro_core.transactions.board import Able, Board
 from amoro_core.transactions.reports import Asked
 from amoro_core.transactions.settling import Effects, take_back
 from amoro_core.transactions.telling import keep_tasks
+from amoro_core.transactions.turns import Turns
 
 log = get_logger("amoro.optimizing")
 
@@ -35,49 +33,6 @@ ANSWER_BYTES = 8 * 1024 * 1024
 Assigned = list[OptimizingTask] | UnknownToken
 
 
-@dataclass(slots=True)
-class _Round:
-    """The tables of a group that wait, for all who ask at one moment."""
-
-    group: str
-    uses: dict[int, Use]
-    processes: Mapping[int, Sequence[OpenProcess]]  # by table
-    typical_s: float
-    #: By what somebody is able to do: the tables that may have a task for him, the next one first.
-    turns: dict[Able, list[tuple[bool, float, int, str, int]]]
-
-    def key(self, table_id: int) -> tuple[bool, float, int, str, int]:
-        """Sorts tables as `choose_tasks` takes turns."""
-        oldest = self.processes[table_id][0]
-        over, ahead_s = standing(self.uses[table_id], self.typical_s)
-        return over, ahead_s, oldest.created_at_ms, oldest.process_id, table_id
-
-    def next(self, board: Board, able: Able) -> OpenTask | None:
-        """The task of the table whose turn it is, for somebody able to do it; None: nothing waits for him."""
-        turn = self.turns.get(able)
-        if turn is None:
-            turn = self.turns[able] = [self.key(table_id) for table_id in self.processes]
-            heapify(turn)
-        while turn:
-            table_id = turn[0][-1]
-            if (now := self.key(table_id)) != turn[0]:  # another one was given a task of it
-                heapreplace(turn, now)
-            elif (found := board.first(self.group, self.processes[table_id], able)) is None:
-                heappop(turn)
-            else:
-                return found
-        return None
-
-    def count(self, table_id: int) -> None:
-        """One more of the table's tasks runs."""
-        self.uses[table_id] = self.uses[table_id]._replace(running=self.uses[table_id].running + 1)
-
-    def put_back(self, table_id: int) -> None:
-        """One that was counted waits again, for whoever is able to do it."""
-        self.uses[table_id] = self.uses[table_id]._replace(running=self.uses[table_id].running - 1)
-        self.turns.clear()
-
-
 class TaskScheduler:
     """Keeps in memory what waits, and the thread accounts of each group's tables; only the store's writer schedules."""
 
@@ -85,6 +40,7 @@ class TaskScheduler:
         """`core_ms` tells the CPU time that running attempts have taken so far."""
         self._told = core_ms
         self._accounts: dict[str, Accounts] = {}
+        self._turns: dict[str, Turns] = {}  # by group
         self._core_ms: dict[Attempt, int] = {}  # of attempts that tell it, until their tables are charged
         self.board = Board()
 
@@ -109,8 +65,7 @@ class TaskScheduler:
             for one in asked:
                 self._take_back(db, one, effects, now)
             self.board.refresh(db)
-            rounds: dict[str, _Round] = {}
-            chosen = [self._choose(db, one, rounds, now) for one in asked]
+            chosen = [self._choose(db, one, now) for one in asked]
             return self._assign(db, chosen, now)
         except BaseException:
             self.board.forget()  # what it has read of this write is taken back with it
@@ -123,29 +78,24 @@ class TaskScheduler:
                 task = tasks.get(db, held.task_id)
                 take_back(db, task, f"thread {held.thread_id} asked for work again", effects, now, lost=False)
 
-    def _choose(
-        self, db: Connection, asked: Asked, rounds: dict[str, _Round], now: datetime
-    ) -> dict[TaskId, OptimizerThread] | UnknownToken:
+    def _choose(self, db: Connection, asked: Asked, now: datetime) -> dict[TaskId, OptimizerThread] | UnknownToken:
         """What each of the threads is to get; from then on nobody else is given that."""
         try:
             optimizer = optimizers.get(db, asked.optimizer_id)
         except UnknownToken as error:
             return error
-        if asked.group not in rounds:
-            rounds[asked.group] = self._round(db, asked.group, now)
+        turns = self._turns_of(db, asked.group, now)
         able = Able(optimizer.kinds, optimizer.max_cluster_bytes)
         chosen: list[tuple[OpenTask, OptimizerThread]] = []
         for thread_id in asked.thread_ids:
-            found = rounds[asked.group].next(self.board, able)
+            found = turns.next(db, able)
             if found is None:
                 break
             chosen.append((found, OptimizerThread(asked.optimizer_id, thread_id)))
             self.board.assign(*chosen[-1], now)
-            rounds[asked.group].count(found.table_id)
         fitting = _fitting(db, [task.task_id for task, _ in chosen])
         for task, _ in chosen[fitting:]:
             self.board.put_back(task)
-            rounds[asked.group].put_back(task.table_id)
         return {task.task_id: thread for task, thread in chosen[:fitting]}
 
     def _assign(
@@ -166,23 +116,17 @@ class TaskScheduler:
             log.info("task.scheduled", task=str(task_id), attempt=task.attempt, optimizer=optimizer_id)
         return [one if isinstance(one, UnknownToken) else [after[task_id] for task_id in one] for one in chosen]
 
-    def _round(self, db: Connection, group: str, now: datetime) -> _Round:
-        """The tables of the group that wait, with their standing; its accounts are settled where they are old."""
-        processes = self.board.waiting(group)
+    def _turns_of(self, db: Connection, group: str, now: datetime) -> Turns:
+        """The turns of the group's tables at this moment; its accounts are settled where they are old."""
         threads = self.board.threads(db, group)
         accounts = self._accounts.get(group, Accounts(now))
         if group not in self._accounts or not timedelta() <= now - accounts.at < SETTLED_EVERY:
-            accounts = self._accounts[group] = self._settled(db, group, accounts, threads, processes.keys(), now)
-        uses = {
-            table_id: Use(
-                self.board.running(group, table_id),
-                quota_limit(quota, max(1, threads)),
-                share_of(quota, threads),
-                accounts.ahead_s.get(table_id, 0.0),
-            )
-            for table_id, quota in self.board.quotas(db, processes).items()
-        }
-        return _Round(group, uses, processes, accounts.typical_s, {})
+            waiting = self.board.waiting_tables(group)
+            accounts = self._accounts[group] = self._settled(db, group, accounts, threads, waiting, now)
+        turns = self._turns.get(group)
+        if turns is None or not turns.are_of(threads, accounts):
+            turns = self._turns[group] = Turns(db, self.board, group, threads, accounts)
+        return turns
 
     def _settled(
         self, db: Connection, group: str, accounts: Accounts, threads: int, waiting: Collection[int], now: datetime

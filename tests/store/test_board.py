@@ -62,14 +62,13 @@ class Site:
         groups.add(db, ResourceGroup("spark"))
         for name, (group, kinds, largest) in OPTIMIZERS.items():
             optimizers.add(db, optimizer(name, group=group, kinds=kinds, max_cluster_bytes=largest))
-        for number in range(4):
+        for number in range(8):
             tables.add(db, runtime(f"t{number}", quota=self.chance.choice((0.1, 0.5, 2.0))))
 
     def change(self, db: Connection) -> None:
         """One change of any kind."""
-        self.chance.choice((self._plan, self._move, self._close, self._end, self._report, self._report, self._reset))(
-            db
-        )
+        rare = self.chance.choice((self._move, self._close, self._reset, self._weigh, self._resize))
+        self.chance.choice((self._plan, self._plan, self._end, self._report, self._report, rare))(db)
 
     def _plan(self, db: Connection) -> None:
         free = [one for one in tables.list_tables(db) if processes.find_active(db, one.table_id) is None]
@@ -131,6 +130,14 @@ class Site:
             free = {"thread": None, "scheduled_at": None, "acked_at": None, "finished_at": None}
             tasks.change_many(db, [(one, one._replace(status=TaskStatus.PLANNED, **free))])
 
+    def _weigh(self, db: Connection) -> None:
+        one = self.chance.choice(tables.list_tables(db))
+        tables.save(db, replace(one, quota=self.chance.choice((0.1, 0.5, 2.0))))
+
+    def _resize(self, db: Connection) -> None:
+        one = self.chance.choice(optimizers.list_optimizers(db))
+        optimizers.save(db, replace(one, threads=self.chance.choice((1, 4, 30))))
+
     def expected(self, db: Connection, asked: Asked, threads: Sequence[int]) -> list[CandidateTask]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""
         able = optimizers.get(db, asked.optimizer_id)
@@ -188,7 +195,7 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
         return len(expected)
 
     for _ in range(150):
-        site.now += timedelta(seconds=chance.choice((0.01, 1, 30)))
+        site.now += timedelta(seconds=chance.choice((*[0.001] * 8, 1, 30)))  # mostly accounts stay as they are
         writes = [chance.choice((site.change, site.change, change_in_vain, compare)) for _ in range(3)]
         for future in store.submit_all(writes):
             error = future.exception()
