@@ -39,8 +39,6 @@ MAX_POLL_WAIT_S = 20.0
 #: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
 MAX_ACK_WAIT_S = 10.0
 _ASKED_AGAIN_S = 0.2
-#: Acks and results that arrive within that time of each other share a transaction.
-REPORTS_GATHER_S = 0.01
 
 T = TypeVar("T")
 
@@ -69,7 +67,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._work = work
         self._pool = pool
         self._polls = Rounds(pool, optimizing.schedule)
-        self._reports = Rounds(pool, optimizing.take, REPORTS_GATHER_S)
+        self._reports = Rounds(pool, optimizing.take)
 
     async def Register(
         self,

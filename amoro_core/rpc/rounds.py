@@ -12,20 +12,13 @@ R = TypeVar("R")
 
 
 class Rounds(Generic[A, R]):
-    """Carries out in one go all that is asked while the round before goes on, or soon after it began.
+    """Carries out in one go all that is asked while the round before goes on. Used within one event loop."""
 
-    A round that follows one of several begins no sooner than `gather_s` seconds after that one: who was answered
-    together is likely to ask again together. Who asks alone never waits. Used within one event loop.
-    """
-
-    def __init__(
-        self, pool: Executor, carry_out: Callable[[Sequence[A]], Sequence[R | BaseException]], gather_s: float = 0.0
-    ) -> None:
+    def __init__(self, pool: Executor, carry_out: Callable[[Sequence[A]], Sequence[R | BaseException]]) -> None:
         """`carry_out` runs in the pool; it gives for each of what is asked an answer or an error."""
-        self._pool, self._carry_out, self._gather_s = pool, carry_out, gather_s
+        self._pool, self._carry_out = pool, carry_out
         self._waiting: list[tuple[A, asyncio.Future[R]]] = []
         self._running: asyncio.Task[None] | None = None
-        self._begun_s, self._size = 0.0, 0  # of the round before
 
     async def ask(self, one: A) -> R:
         """The answer. Raises the error that stands in its place, or that which ended the round."""
@@ -36,14 +29,9 @@ class Rounds(Generic[A, R]):
         return await answer
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                early_s = self._begun_s + self._gather_s - loop.time()
-                if self._size > 1 and early_s > 0:
-                    await asyncio.sleep(early_s)
                 asked, self._waiting = self._waiting, []
-                self._begun_s, self._size = loop.time(), len(asked)
                 await self._one(asked)
         finally:
             self._running = None

@@ -310,7 +310,7 @@ def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_aske
         return [UnknownToken("gone") if one == 3 else one * 10 for one in asked]
 
     async def ask() -> list[int | BaseException]:
-        rounds: Rounds[int, int] = Rounds(pool, carry_out, 0.005)
+        rounds: Rounds[int, int] = Rounds(pool, carry_out)
         asked = [asyncio.create_task(rounds.ask(1))]
         while not begun.is_set():
             await asyncio.sleep(0.001)
@@ -324,29 +324,3 @@ def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_aske
         first, cancelled, failed, last = asyncio.run(ask())
     assert (first, type(cancelled), type(failed), last) == (10, asyncio.CancelledError, UnknownToken, 40)
     assert rounds_made == [[1], [2, 3, 4]]
-
-
-def test_a_round_waits_for_others_only_where_the_one_before_was_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-    sleep = asyncio.sleep
-
-    async def wait(seconds: float) -> None:
-        waited.append(seconds)
-        await sleep(0)
-
-    async def ask() -> list[list[int]]:
-        rounds_made: list[list[int]] = []
-
-        def carry_out(asked: Sequence[int]) -> list[int | BaseException]:
-            rounds_made.append(list(asked))
-            return list(asked)
-
-        rounds: Rounds[int, int] = Rounds(pool, carry_out, 60)
-        for together in ((1,), (2, 3), (4,), (5,)):
-            await asyncio.gather(*(rounds.ask(number) for number in together))
-        return rounds_made
-
-    monkeypatch.setattr("amoro_core.rpc.rounds.asyncio.sleep", wait)
-    with ThreadPoolExecutor(1) as pool:
-        assert asyncio.run(ask()) == [[1], [2, 3], [4], [5]]
-    assert [59 < seconds <= 60 for seconds in waited] == [True], "before the third round"
