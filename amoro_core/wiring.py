@@ -18,6 +18,7 @@ from amoro_core.containers.contract import Container
 from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables
+from amoro_core.formats.vending import Vending
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.column_reading import read_here
@@ -201,12 +202,14 @@ class Services:
             settings.table_series,
             LateDeleteService(store, clock, meters).look,
         )
+        vending = Vending(tables_of, clock)
         self.planning = PlanningService(
             store,
             tables_of,
             self.actions.optimizing,
             find_action,
             clock,
+            vending,
             work_planned=self.work.fire,
             changed=self.changes.fire,
         )
@@ -226,7 +229,7 @@ class Services:
         )
         self.optimizing = OptimizingService(
             store,
-            tables_of,
+            vending,
             clock,
             signals,
             self.actions.of,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from threading import Lock
 
 from amoro_core.errors import AmoroError
 from amoro_core.events import get_logger
@@ -20,16 +21,18 @@ class Vending:
 
     def __init__(self, tables_of: Tables, clock: Callable[[], datetime]) -> None:
         self._tables, self._clock = tables_of, clock
-        #: By table: since when they are known, for how long they count, and the properties.
+        #: By table: since when they are known, for how long they count, and the properties; the oldest first.
         self._vended: dict[TableIdentifier, tuple[datetime, timedelta, Mapping[str, str]]] = {}
+        self._lock = Lock()  # whoever adds to them
 
     def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
         """The properties for the table's files; none where the table can't be loaded."""
         known = self._fresh(identifier)
         if known is not None:
             return known
+        asked_at = self._clock()
         found, fresh = self._load(identifier)
-        self._vended[identifier] = self._clock(), fresh, found
+        self.keep(identifier, found, self._clock() if fresh is FAILED_FRESH else asked_at, fresh)
         return found
 
     def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
@@ -37,6 +40,17 @@ class Vending:
         found = {one: self._fresh(one) for one in identifiers}
         known = {one: properties for one, properties in found.items() if properties is not None}
         return known if len(known) == len(found) else None
+
+    def keep(
+        self, identifier: TableIdentifier, properties: Mapping[str, str], since: datetime, fresh: timedelta = FRESH
+    ) -> None:
+        """Take over the properties of a table that was loaded at that time."""
+        now = self._clock()
+        with self._lock:
+            self._vended.pop(identifier, None)
+            self._vended[identifier] = since, fresh, properties
+            while self._vended and now - next(iter(self._vended.values()))[0] >= FRESH:
+                del self._vended[next(iter(self._vended))]
 
     def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
         known = self._vended.get(identifier)

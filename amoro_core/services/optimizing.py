@@ -8,7 +8,6 @@ from typing import Protocol
 from amoro_core.actions.contract import Action
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.tables import Tables
 from amoro_core.formats.vending import Vending
 from amoro_core.meters import Meters
 from amoro_core.model.journal import About, EventKind
@@ -98,7 +97,7 @@ class OptimizingService:
     def __init__(
         self,
         store: Store,
-        tables_of: Tables,
+        vending: Vending,
         clock: Callable[[], datetime],
         signals: Signals,
         find_action: Callable[[str], Action],
@@ -110,7 +109,7 @@ class OptimizingService:
         self._guarding, self._store = guarding, store
         self._meters = meters or Meters()
         self._clock, self._signals = clock, signals
-        self._vending = Vending(tables_of, clock)
+        self._vending = vending
         self.scheduling = Scheduling(store, clock, core_ms, self._send)
         self._reporting = Reporting(self.scheduling.scheduler, guarding, find_action, clock)
         self._taking = Taking(store, self._reporting, self.scheduling, self._send)

@@ -10,6 +10,7 @@ from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import with_roles
 from amoro_core.formats.tables import Tables
+from amoro_core.formats.vending import Vending
 from amoro_core.model.config import effective_properties, parse_config
 from amoro_core.model.maintenance import Taken
 from amoro_core.model.plans import Evaluation
@@ -46,6 +47,7 @@ class PlanningService:
         action: Optimizing,
         find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
+        vending: Vending,
         *,
         work_planned: Callable[[], None],
         changed: Callable[[], None],
@@ -55,6 +57,7 @@ class PlanningService:
         self._action = action
         self._find_action = find_action
         self._clock = clock
+        self._vending = vending
         self._work_planned = work_planned
         self._changed = changed
 
@@ -123,6 +126,7 @@ class PlanningService:
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
             return Begun(None, evaluation)
         process, works = planned(runtime, table, self._action, made, asked, config, now)
+        self._vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
         self._store.write(lambda db: self._store_plan(db, process, works, made.data_files, others))
         failpoint("plan.after_store")

@@ -11,6 +11,7 @@ from amoro_core.actions.known import Actions
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats, Tables
+from amoro_core.formats.vending import Vending
 from amoro_core.model.processes import (
     CatalogConfig,
     CommitAttempt,
@@ -50,6 +51,7 @@ class System:
         self.store = open_store(home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         tables_of, nothing = Tables(Formats([IcebergFormat()]), self._find), lambda: None
+        vending = Vending(tables_of, now)
         self.commits_due: list[str] = []
         self.tables = TableService(self.store, tables_of, now)
         self.planning = PlanningService(
@@ -58,6 +60,7 @@ class System:
             Actions().optimizing,
             Actions().by_own_name.__getitem__,
             now,
+            vending,
             work_planned=nothing,
             changed=nothing,
         )
@@ -68,7 +71,7 @@ class System:
             changed=nothing,
         )
         guarding = AckGuardService(self.store, tables_of, Actions().of, now, lambda effects: None)
-        self.optimizing = OptimizingService(self.store, tables_of, now, signals, Actions().of, guarding)
+        self.optimizing = OptimizingService(self.store, vending, now, signals, Actions().of, guarding)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
         self.clearing = ClearingService(
             self.store, tables_of, Actions().of, now, nothing, SweepingService(self.store, tables_of, Actions().of, now)

@@ -1,15 +1,16 @@
 """Scheduling, reports, losses: what optimizers may and may not do to a process."""
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from amoro_core.errors import CatalogUnavailable, GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
 from amoro_core.formats.vending import Vending
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.work import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
 from amoro_core.services.optimizing import Asked, Failure, Report, Reported, Taken
@@ -234,6 +235,45 @@ def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: 
     assert vending.known_of([identifier]) is None
     assert vending.properties_of(identifier) == {}
     assert len(asked) == 2
+
+
+class Loaded:
+    """Each table's properties tell how often one was loaded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def open(self, _: object) -> Self:
+        self.count += 1
+        return self
+
+    def io_properties(self) -> Mapping[str, str]:
+        return {"loaded": str(self.count)}
+
+
+def test_properties_of_storage_count_for_a_minute_and_are_not_kept_longer() -> None:
+    now, loaded = [datetime(2026, 1, 1, tzinfo=UTC)], Loaded()
+    vending = Vending(loaded, lambda: now[0])  # type: ignore[arg-type]
+    first, second, third = (TableIdentifier("cat", ("db",), name) for name in ("a", "b", "c"))
+    vending.keep(first, {"planned": "yes"}, now[0])
+    assert vending.properties_of(first) == {"planned": "yes"}
+    assert vending.properties_of(second) == {"loaded": "1"}
+    now[0] += timedelta(seconds=30)
+    vending.keep(third, {"planned": "yes"}, now[0] - timedelta(seconds=29))
+    now[0] += timedelta(seconds=30)
+    assert vending.known_of([first]) is vending.known_of([second]) is None
+    assert vending.known_of([third]) == {third: {"planned": "yes"}}
+    now[0] += timedelta(seconds=1)
+    assert vending.properties_of(third) == {"loaded": "2"}, "what was loaded a minute ago is not fresh when it is told"
+    assert vending._vended.keys() == {third}
+
+
+def test_who_plans_a_table_saves_its_optimizers_another_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_partitions(world)
+    optimizer = world.optimizer(threads=2)
+    (task,) = world.optimizing.poll(optimizer, "default", [1])
+    monkeypatch.setattr(Vending, "_load", None)  # what would be called
+    assert world.optimizing.ack(optimizer, [task.attempt]) == [{}]
 
 
 def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> None:
