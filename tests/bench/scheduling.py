@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import structlog
 
 if TYPE_CHECKING:
+    from amoro_core.model.processes import CatalogConfig
     from amoro_core.store.database import Connection
 
 OURS = Path(__file__).parents[2]
@@ -195,7 +196,7 @@ def _coordinate(home: str, planned: int, each: int) -> None:
     from amoro_core.app import Coordinator
     from amoro_core.model.processes import OptimizingTask
     from amoro_core.settings import Settings
-    from amoro_core.store import processes, tables, tasks
+    from amoro_core.store import catalogs, processes, tables, tasks
     from tests.store import builders
 
     gc.freeze()  # as `amoro up` does
@@ -213,7 +214,9 @@ def _coordinate(home: str, planned: int, each: int) -> None:
         tasks.add_many(db, [(task, payload) for task in (*made, open_end)])
 
     _log_nothing()
+    catalog = _create_tables(Path(home, "warehouse"), planned)
     coordinator = Coordinator(Path(home), replace(Settings(), port=0), watch=False)
+    coordinator._store.write(lambda db: catalogs.add(db, catalog))
     for number in range(planned):
         coordinator._store.write(lambda db, number=number: plan(db, number))
     coordinator.start()
@@ -226,6 +229,24 @@ def _coordinate(home: str, planned: int, each: int) -> None:
                 _say({"done": done, "cpu": time.process_time(), "at": time.monotonic()})
     finally:
         coordinator.stop()
+
+
+def _create_tables(warehouse: Path, count: int) -> CatalogConfig:
+    """A catalog with so many empty tables: an optimizer that accepts a task is told their storage's properties."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    from amoro_core.model.processes import CatalogConfig
+
+    warehouse.mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db", "warehouse": warehouse.as_uri()}
+    catalog = SqlCatalog("cat", **properties)
+    catalog.create_namespace("db")
+    for number in range(count):
+        catalog.create_table(f"db.t{number:06}", Schema(NestedField(1, "id", LongType(), required=True)))
+    catalog.close()
+    return CatalogConfig("cat", tuple(properties.items()))
 
 
 def _log_nothing() -> None:
