@@ -202,7 +202,7 @@ class Services:
             settings.table_series,
             LateDeleteService(store, clock, meters).look,
         )
-        vending = Vending(tables_of, clock)
+        vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
         self.planning = PlanningService(
             store,
             tables_of,

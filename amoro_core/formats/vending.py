@@ -6,7 +6,6 @@ from threading import Lock
 
 from amoro_core.errors import AmoroError
 from amoro_core.events import get_logger
-from amoro_core.formats.tables import Tables
 from amoro_core.model.tables import TableIdentifier
 
 log = get_logger("amoro.optimizing")
@@ -19,21 +18,17 @@ FAILED_FRESH = timedelta(seconds=1)
 class Vending:
     """The properties of each table's storage, loaded anew when older than a minute."""
 
-    def __init__(self, tables_of: Tables, clock: Callable[[], datetime]) -> None:
-        self._tables, self._clock = tables_of, clock
-        #: By table: since when they are known, for how long they count, and the properties; the oldest first.
+    def __init__(self, load: Callable[[TableIdentifier], Mapping[str, str]], clock: Callable[[], datetime]) -> None:
+        """`load` asks the table's catalog for its properties, and raises an AmoroError where that can't be."""
+        self._asked, self._clock = load, clock
+        #: By table: since when they are known, for how long they count, and the properties; first told, first here.
         self._vended: dict[TableIdentifier, tuple[datetime, timedelta, Mapping[str, str]]] = {}
         self._lock = Lock()  # whoever adds to them
 
     def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
         """The properties for the table's files; none where the table can't be loaded."""
         known = self._fresh(identifier)
-        if known is not None:
-            return known
-        asked_at = self._clock()
-        found, fresh = self._load(identifier)
-        self.keep(identifier, found, self._clock() if fresh is FAILED_FRESH else asked_at, fresh)
-        return found
+        return self._load(identifier) if known is None else known
 
     def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
         """As `properties_of` for all of these, if nothing is to be loaded for it; else None."""
@@ -58,10 +53,14 @@ class Vending:
             return None
         return known[2]
 
-    def _load(self, identifier: TableIdentifier) -> tuple[Mapping[str, str], timedelta]:
+    def _load(self, identifier: TableIdentifier) -> Mapping[str, str]:
+        asked_at = self._clock()
         try:
-            return self._tables.open(identifier).io_properties(), FRESH
+            found = self._asked(identifier)
         except AmoroError as error:
             # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
             log.warning("credentials.unavailable", table=str(identifier), error=error.message)
-            return {}, FAILED_FRESH
+            self.keep(identifier, {}, self._clock(), FAILED_FRESH)
+            return {}
+        self.keep(identifier, found, asked_at)
+        return found

@@ -54,7 +54,7 @@ class Turns:
         self._stand(db, board.waiting_tables(group))
 
     def are_of(self, threads: int, accounts: Accounts) -> bool:
-        """Whether they are by these accounts and threads, and by what the board holds or has changed since."""
+        """Whether they count still: by these threads and accounts, and by what the board last read as a whole."""
         return self._accounts is accounts and self._threads == threads and self._reading == self._board.reading
 
     def next(self, db: Connection, able: Able) -> OpenTask | None:

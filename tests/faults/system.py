@@ -51,7 +51,7 @@ class System:
         self.store = open_store(home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         tables_of, nothing = Tables(Formats([IcebergFormat()]), self._find), lambda: None
-        vending = Vending(tables_of, now)
+        vending = Vending(lambda one: tables_of.open(one).io_properties(), now)
         self.commits_due: list[str] = []
         self.tables = TableService(self.store, tables_of, now)
         self.planning = PlanningService(

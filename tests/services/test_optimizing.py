@@ -1,9 +1,11 @@
 """Scheduling, reports, losses: what optimizers may and may not do to a process."""
 
+import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -218,13 +220,13 @@ def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: 
     two_partitions(world)
     identifier, asked = world.table().identifier, list[int]()
 
-    class Unavailable:
-        def open(self, _: object) -> None:
-            asked.append(1)
-            raise CatalogUnavailable("down")
+    def load(_: TableIdentifier) -> Mapping[str, str]:
+        asked.append(1)
+        now[0] += timedelta(seconds=30)
+        raise CatalogUnavailable("down")
 
     now = [world.now]
-    vending = Vending(Unavailable(), lambda: now[0])  # type: ignore[arg-type]
+    vending = Vending(load, lambda: now[0])
     assert vending.known_of([identifier]) is None
     assert vending.properties_of(identifier) == {}
     now[0] += timedelta(seconds=0.999)
@@ -237,35 +239,69 @@ def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: 
     assert len(asked) == 2
 
 
-class Loaded:
-    """Each table's properties tell how often one was loaded."""
+class Storage:
+    """Properties that tell how often they were loaded, which takes ten seconds, by a clock of its own."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.now, self.loaded = datetime(2026, 1, 1, tzinfo=UTC), 0
+        self.vending = Vending(self._load, lambda: self.now)
 
-    def open(self, _: object) -> Self:
-        self.count += 1
-        return self
+    def _load(self, _: TableIdentifier) -> Mapping[str, str]:
+        self.loaded += 1
+        self.now += timedelta(seconds=10)
+        return {"loaded": str(self.loaded)}
 
-    def io_properties(self) -> Mapping[str, str]:
-        return {"loaded": str(self.count)}
+    def wait(self, seconds: int) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
 
 
-def test_properties_of_storage_count_for_a_minute_and_are_not_kept_longer() -> None:
-    now, loaded = [datetime(2026, 1, 1, tzinfo=UTC)], Loaded()
-    vending = Vending(loaded, lambda: now[0])  # type: ignore[arg-type]
-    first, second, third = (TableIdentifier("cat", ("db",), name) for name in ("a", "b", "c"))
-    vending.keep(first, {"planned": "yes"}, now[0])
-    assert vending.properties_of(first) == {"planned": "yes"}
-    assert vending.properties_of(second) == {"loaded": "1"}
-    now[0] += timedelta(seconds=30)
-    vending.keep(third, {"planned": "yes"}, now[0] - timedelta(seconds=29))
-    now[0] += timedelta(seconds=30)
-    assert vending.known_of([first]) is vending.known_of([second]) is None
-    assert vending.known_of([third]) == {third: {"planned": "yes"}}
-    now[0] += timedelta(seconds=1)
-    assert vending.properties_of(third) == {"loaded": "2"}, "what was loaded a minute ago is not fresh when it is told"
-    assert vending._vended.keys() == {third}
+A, B, C = (TableIdentifier("cat", ("db",), name) for name in ("a", "b", "c"))
+
+
+def test_properties_of_storage_count_for_a_minute_from_when_they_were_asked_for() -> None:
+    storage = Storage()
+    assert storage.vending.properties_of(A) == {"loaded": "1"}
+    storage.wait(49)
+    assert storage.vending.properties_of(A) == {"loaded": "1"}
+    storage.wait(1)
+    assert storage.vending.known_of([A]) is None
+    assert storage.vending.properties_of(A) == {"loaded": "2"}
+
+
+def test_properties_that_came_with_a_table_count_from_its_loading_and_are_not_kept_longer() -> None:
+    storage = Storage()
+    storage.vending.keep(A, {"planned": "yes"}, storage.now)
+    storage.vending.keep(B, {"planned": "yes"}, storage.now - timedelta(seconds=31))
+    assert storage.vending.known_of([A, B]) == {A: {"planned": "yes"}, B: {"planned": "yes"}}
+    storage.wait(29)
+    assert storage.vending.known_of([B]) is None
+    assert storage.vending.known_of([A]) == {A: {"planned": "yes"}}
+    storage.vending.keep(C, {}, storage.wait(31))
+    assert storage.vending._vended.keys() == {C}
+
+
+def test_properties_from_before_a_plan_of_more_than_a_minute_are_not_taken_over() -> None:
+    storage = Storage()
+    storage.vending.keep(A, {"planned": "yes"}, storage.now - timedelta(seconds=61))
+    assert storage.vending.properties_of(A) == {"loaded": "1"}
+
+
+def test_properties_may_be_told_from_many_threads() -> None:
+    storage = Storage()
+
+    def tell(thread: int) -> None:
+        for number in range(3000):
+            storage.vending.keep(TableIdentifier("cat", ("db",), f"{thread}-{number}"), {}, storage.wait(61))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(tell, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(storage.vending._vended) < 100
 
 
 def test_who_plans_a_table_saves_its_optimizers_another_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Turns that are kept from one call to the next: each change that moves a table is taken in."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,11 @@ from tests.store.builders import NOW, minutes, optimizer, process, runtime, task
 
 
 class Group:
-    """A group of two optimizers with eight threads, and tables whose processes wait with four tasks each."""
+    """A group of two optimizers with four threads each, and tables whose processes wait with four tasks each."""
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, **quotas: float) -> None:
         self.store, self.scheduler, self.made = store, TaskScheduler(), 0
         store.follow(self.scheduler.board)
-
         monkeypatch.setattr("amoro_core.transactions.scheduling.Turns", self._make)
 
         def fill(db: Connection) -> None:
@@ -51,9 +49,6 @@ class Group:
 
         return self.store.write(schedule)
 
-    def change(self, run: Callable[[Connection], object]) -> None:
-        self.store.write(run)
-
     def close(self, db: Connection, name: str) -> None:
         """Nobody waits for the process any more."""
         for one in tasks.list_for_process(db, name):
@@ -71,7 +66,7 @@ def test_turns_are_kept_while_nothing_but_tasks_changes(store: Store, monkeypatc
 def test_a_quota_that_changes_counts_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(store, monkeypatch, a=0.5, b=0.5)
     assert group.give(1, 2) + group.give(3) + group.give(4) == "abab"
-    group.change(lambda db: tables.save(db, replace(tables.get(db, 1), quota=0.1)))
+    store.write(lambda db: tables.save(db, replace(tables.get(db, 1), quota=0.1)))
     assert group.give(5) == "b"
     assert group.made == 1
 
@@ -79,7 +74,7 @@ def test_a_quota_that_changes_counts_at_once(store: Store, monkeypatch: pytest.M
 def test_threads_that_join_count_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(store, monkeypatch, a=2.0, b=0.25)
     assert group.give(1, 2) == "ab"
-    group.change(lambda db: optimizers.add(db, optimizer("optimizer-3", threads=8)))
+    store.write(lambda db: optimizers.add(db, optimizer("optimizer-3", threads=8)))
     assert group.give(3) == "b", "two of sixteen threads are less than a quarter"
     assert group.made == 2
 
@@ -87,7 +82,7 @@ def test_threads_that_join_count_at_once(store: Store, monkeypatch: pytest.Monke
 def test_a_process_that_ends_has_no_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(store, monkeypatch, a=0.5, b=0.5, c=0.5)
     assert group.give(1) == "a"
-    group.change(lambda db: group.close(db, "b"))
+    store.write(lambda db: group.close(db, "b"))
     assert group.give(2, 3, 4) == "cac"
     assert group.give(1, 2, 3, name="optimizer-2") == "aca", "for somebody else neither"
     assert group.made == 1
@@ -99,7 +94,7 @@ def test_a_process_that_ended_before_everything_was_read_anew_has_no_turn(
     group = Group(store, monkeypatch, a=0.5, b=0.5)
     assert group.give(1) == "a"
     group.scheduler.board.forget()
-    group.change(lambda db: group.close(db, "b"))
+    store.write(lambda db: group.close(db, "b"))
     assert group.give(2, 3) == "aa"
     assert group.made == 2
 
@@ -119,6 +114,6 @@ def test_a_later_stage_has_its_turn_once_the_one_before_has_ended_in_another_gro
 
     first = store.write(plan)
     assert group.give(1) == ""
-    group.change(lambda db: tasks.change_many(db, [(first, first._replace(status=TaskStatus.SUCCESS))]))
+    store.write(lambda db: tasks.change_many(db, [(first, first._replace(status=TaskStatus.SUCCESS))]))
     assert group.give(1) == "a"
     assert group.made == 1
