@@ -1,10 +1,12 @@
-"""Encoding of columns: which get a dictionary, which a bloom filter."""
+"""Encoding of columns: which get a dictionary, which a bloom filter, and how hard each is compressed."""
 
 import math
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import BooleanType
@@ -39,6 +41,28 @@ def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str]
     if not unfit:
         return True
     return [path for column in rows.schema for path in _leaf_paths(column) if path.split(".")[0] not in unfit]
+
+
+def compression_levels(rows: pa.Table, lower: int, higher: int, writing: Mapping[str, Any]) -> int | dict[str, int]:
+    """The codec's level of each leaf column by path: the lower one where it makes pages no larger.
+
+    Level 3 of zstd finds no more repeats than level 1 in texts of random digits, is 5 % larger there, and takes twice
+    the time. Rows from the middle are written by both, as `writing` tells the writer; all columns get the higher level
+    where there are fewer than `SAMPLE_ROWS`.
+    """
+    if rows.num_rows < SAMPLE_ROWS:
+        return higher
+    sample = rows.slice((rows.num_rows - SAMPLE_ROWS) // 2, SAMPLE_ROWS)
+    lower_bytes, higher_bytes = (_written_bytes(sample, level, writing) for level in (lower, higher))
+    return {path: lower if lower_bytes[path] <= size else higher for path, size in higher_bytes.items()}
+
+
+def _written_bytes(rows: pa.Table, level: int, writing: Mapping[str, Any]) -> dict[str, int]:
+    with pq.ParquetWriter(pa.BufferOutputStream(), rows.schema, **{**writing, "compression_level": level}) as writer:
+        writer.write_table(rows)
+    group = writer.writer.metadata.row_group(0)
+    columns = (group.column(number) for number in range(group.num_columns))
+    return {column.path_in_schema: column.total_compressed_size for column in columns}
 
 
 def column_encodings(columns: pa.Schema) -> dict[str, str]:

@@ -38,6 +38,7 @@ _CODECS = {
     "none": "none",
 }
 _LEVELS = {"zstd": 3}  # the default of Iceberg's Java writers
+_LOWER_LEVELS = {"zstd": 1}
 _WITHOUT_LEVEL = ("snappy", "lz4", "none")
 
 
@@ -85,6 +86,8 @@ class WriterOptions:
     bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
     #: The maximum for each row group of a column.
     bloom_filter_bytes: int = declared(f"{_PREFIX}bloom-filter-max-bytes", "1048576", whole(1))
+    #: The level of columns that get no larger by it, if no level is configured; None: all columns have one level.
+    lower_level: int | None = 1
 
 
 def require_parquet(properties: Mapping[str, str]) -> None:
@@ -117,7 +120,10 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
         metrics_modes=MappingProxyType(parse_columns(properties, METRICS_MODE)),
         bloom_filters=MappingProxyType(filters),
     )
-    return replace(found, level=_level_of(found.codec, properties))
+    level = _level_of(found.codec, properties)
+    if level is not None:
+        return replace(found, level=level, lower_level=None)
+    return replace(found, level=_LEVELS.get(found.codec), lower_level=_LOWER_LEVELS.get(found.codec))
 
 
 def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions:
@@ -130,7 +136,7 @@ def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions
 
 
 def _level_of(codec: str, properties: Mapping[str, str]) -> int | None:
-    """The codec's configured level. Raises for one outside the codec's range."""
+    """The codec's configured level, or None. Raises for one outside the codec's range."""
     key = f"{_PREFIX}compression-level"
     if codec in _WITHOUT_LEVEL:
         return None
@@ -142,5 +148,4 @@ def _level_of(codec: str, properties: Mapping[str, str]) -> int | None:
             raise ValueError(f"expected a level of {codec}, {lowest} to {highest}")
         return level
 
-    level = parse_value(key, properties.get(key, ""), of_codec)
-    return _LEVELS.get(codec) if level is None else level
+    return parse_value(key, properties.get(key, ""), of_codec)

@@ -1,6 +1,6 @@
 """Writing Parquet files that are correct for Iceberg."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import AmoroError
-from amoro_core.files.encoding import SAMPLE_ROWS, bloom_filter_options, column_encodings, dictionary_columns
+from amoro_core.files.encoding import (
+    SAMPLE_ROWS,
+    bloom_filter_options,
+    column_encodings,
+    compression_levels,
+    dictionary_columns,
+)
 from amoro_core.files.io import FileAccess, translated
 from amoro_core.files.metrics import column_metrics, nan_counts
 from amoro_core.files.options import WriterOptions
@@ -66,8 +72,8 @@ class ParquetOutput:
         self._metadata = metadata
         self._stream = CheckedStream(access.create_output(path), checkpoint)
         self._writer: pq.ParquetWriter | None = None  # created for the first rows, whose values decide the encoding
-        self._sampled_rows = 0  # of the row group that decided which columns get a dictionary
-        self._dictionary_columns: list[str] | bool = True
+        self._sampled_rows = 0  # of the row group that decided how columns are encoded
+        self._encoding: Mapping[str, Any] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; their columns are the schema's. Raises StorageFull."""
@@ -118,40 +124,44 @@ class ParquetOutput:
             self._access.delete(self.path)
 
     def _open_writer(self, first: pa.Table, sink: Any) -> pq.ParquetWriter:
-        options = self._options
         more: dict[str, Any] = {}
-        if encodings := column_encodings(self._arrow):
-            more["column_encoding"] = encodings
-        if filters := bloom_filter_options(self._schema, options, first.num_rows):
+        if filters := bloom_filter_options(self._schema, self._options, first.num_rows):
             more["bloom_filter_options"] = filters
         with translated(self.path):
-            return pq.ParquetWriter(
-                sink,
-                self._arrow,
-                compression=options.codec,
-                compression_level=options.level,
-                data_page_size=max(options.page_bytes, _LEAST_PAGE_BYTES),
-                max_rows_per_page=options.page_rows,
-                use_dictionary=self._dictionaries(first, encodings),
-                dictionary_pagesize_limit=options.dictionary_bytes,
-                store_schema=False,
-                store_decimal_as_integer=True,
-                write_page_index=True,
-                write_page_checksum=True,
-                **more,
-            )
+            return pq.ParquetWriter(sink, self._arrow, **self._encoding_of(first), **more)
 
-    def _dictionaries(self, rows: pa.Table, encoded: Collection[str]) -> list[str] | bool:
-        """The columns that get a dictionary: as in a row group before, unless that had far fewer rows.
+    def _encoding_of(self, rows: pa.Table) -> Mapping[str, Any]:
+        """How columns are encoded: as in a row group before, unless that had far fewer rows.
 
         To sample every row group took 3 % of a rewrite's CPU where rows are texts.
         """
         if not SAMPLE_ROWS <= rows.num_rows <= 2 * self._sampled_rows:
-            found = dictionary_columns(rows, self._options.dictionary_bytes, encoded)
+            found = self._sampled_encoding(rows)
             if rows.num_rows < SAMPLE_ROWS:
                 return found
-            self._sampled_rows, self._dictionary_columns = rows.num_rows, found
-        return self._dictionary_columns
+            self._sampled_rows, self._encoding = rows.num_rows, found
+        return self._encoding
+
+    def _sampled_encoding(self, rows: pa.Table) -> Mapping[str, Any]:
+        options = self._options
+        encodings = column_encodings(self._arrow)
+        found: dict[str, Any] = {
+            "compression": options.codec,
+            "data_page_size": max(options.page_bytes, _LEAST_PAGE_BYTES),
+            "max_rows_per_page": options.page_rows,
+            "use_dictionary": dictionary_columns(rows, options.dictionary_bytes, encodings),
+            "dictionary_pagesize_limit": options.dictionary_bytes,
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+            "write_page_index": True,
+            "write_page_checksum": True,
+        }
+        if encodings:
+            found["column_encoding"] = encodings
+        found["compression_level"] = options.level
+        if options.level is not None and options.lower_level is not None:
+            found["compression_level"] = compression_levels(rows, options.lower_level, options.level, found)
+        return found
 
     def _group_rows(self) -> int:
         by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from amoro_core.files.options import WriterOptions
+from amoro_core.files.options import WriterOptions, writer_options
 from amoro_core.formats.carrying import write_carried
 from amoro_core.positions import PositionSet
 from amoro_core.validating.rebasing import CarriedRows
@@ -34,3 +34,22 @@ def test_carried_deletes_lie_beside_the_outputs_and_name_their_process(
     for path, output in zip(paths, outputs, strict=False):
         assert Path(path).parent == Path(output.path).parent
         assert re.fullmatch(rf"process-7-[0-9a-f-]{{36}}-carried\.{ending}", Path(path).name)
+
+
+@pytest.mark.parametrize(("properties", "level"), [({}, 1), ({"write.parquet.compression-level": "3"}, 3)])
+def test_position_deletes_are_compressed_as_hard_as_data(
+    tmp_path: Path, properties: dict[str, str], level: int
+) -> None:
+    columns = [col("n", pa.int64(), 1)]
+    output = replace(data_file(tmp_path, columns, {"n": range(100_000)}), path=f"{tmp_path}/data/out.parquet")
+    rows = CarriedRows(7, output, PositionSet.of(range(0, 100_000, 2)))
+    [written] = write_carried(access_to(tmp_path), [rows], "process", writer_options(properties))
+
+    sizes = {
+        tried: write_carried(
+            access_to(tmp_path), [rows], f"level-{tried}", replace(WriterOptions(), level=tried, lower_level=None)
+        )[0].size_bytes
+        for tried in (1, 3)
+    }
+    assert sizes[1] != sizes[3]
+    assert written.size_bytes == sizes[level]

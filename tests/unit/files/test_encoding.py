@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, ListType, LongType, NestedField, StringType, StructType, UUIDType
 
-from amoro_core.files.encoding import bloom_filter_options, dictionary_columns
+from amoro_core.files.encoding import SAMPLE_ROWS, bloom_filter_options, compression_levels, dictionary_columns
 from amoro_core.files.io import open_access
 from amoro_core.files.options import WriterOptions, writer_options
 from amoro_core.files.schema import arrow_schema
@@ -123,6 +123,70 @@ def test_row_groups_of_an_output_get_what_one_before_got_unless_they_are_far_lar
 
 def test_few_rows_are_not_evaluated() -> None:
     assert dictionary_columns(rows(1000), 1) is True
+
+
+def texts(count: int) -> pa.Table:
+    """Random digits, in which no level finds repeats, and words, of which level 3 makes less than level 1."""
+    chance = np.random.default_rng(2)
+    digits = [chance.bytes(16).hex() for _ in range(count)]
+    words = [" ".join(f"word{number}" for number in chance.integers(0, 300, 6)) for _ in range(count)]
+    inner = pa.StructArray.from_arrays([pa.array(digits), pa.array(words)], ["a.b", "words"])
+    return pa.table({"digits": digits, "words": words, "in": inner, "tags": [[text] for text in digits]})
+
+
+def test_a_column_gets_the_lower_level_where_it_is_no_larger_by_it() -> None:
+    levels = compression_levels(texts(SAMPLE_ROWS), 1, 3, {"compression": "zstd", "use_dictionary": False})
+
+    assert levels == {"digits": 1, "words": 3, "in.a.b": 1, "in.words": 3, "tags.list.element": 1}
+
+
+def test_a_column_that_no_level_changes_gets_the_lower_one() -> None:
+    equal = pa.table({"n": np.zeros(SAMPLE_ROWS, np.int64)})
+
+    assert compression_levels(equal, 1, 3, {"compression": "zstd"}) == {"n": 1}
+
+
+def test_rows_from_the_middle_decide() -> None:
+    table = texts(SAMPLE_ROWS)
+    others = pa.nulls(3 * SAMPLE_ROWS, pa.string())
+    column = pa.chunked_array([others, *table["words"].chunks, others])
+
+    assert compression_levels(pa.table({"words": column}), 1, 3, {"compression": "zstd"}) == {"words": 3}
+
+
+def test_few_rows_get_the_higher_level() -> None:
+    assert compression_levels(texts(SAMPLE_ROWS - 1), 1, 3, {"compression": "zstd"}) == 3
+
+
+@pytest.mark.parametrize(("properties", "digits_level"), [({}, 1), ({"write.parquet.compression-level": "3"}, 3)])
+def test_levels_of_columns_are_those_of_the_file(tmp_path: Path, properties: dict[str, str], digits_level: int) -> None:
+    table = texts(SAMPLE_ROWS).select(["digits", "words"])
+    schema = Schema(NestedField(1, "digits", StringType()), NestedField(2, "words", StringType()))
+    access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
+    output = ParquetOutput(access, f"{tmp_path}/out.parquet", schema, writer_options(properties))
+    output.write(table.cast(arrow_schema(schema)).combine_chunks().to_batches()[0])
+    output.close()
+
+    group = pq.read_metadata(f"{tmp_path}/out.parquet").row_group(0)
+    sizes = [group.column(number).total_compressed_size for number in range(2)]
+    assert sizes == [column_bytes(table, "digits", digits_level), column_bytes(table, "words", 3)]
+    assert column_bytes(table, "digits", 1) < column_bytes(table, "digits", 3)
+    assert pq.read_table(f"{tmp_path}/out.parquet").to_pylist() == table.to_pylist()
+
+
+def column_bytes(table: pa.Table, name: str, level: int) -> int:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.select([name]),
+        sink,
+        compression="zstd",
+        compression_level=level,
+        use_dictionary=False,
+        max_rows_per_page=20_000,
+        write_page_index=True,
+        write_page_checksum=True,
+    )
+    return int(pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0).column(0).total_compressed_size)
 
 
 def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -> None:

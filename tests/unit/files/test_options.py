@@ -11,6 +11,25 @@ def test_a_table_without_properties_is_written_as_java_writes_it() -> None:
     assert (WriterOptions().codec, WriterOptions().level) == ("zstd", 3)
 
 
+@pytest.mark.parametrize(
+    ("properties", "levels"),
+    [
+        ({}, (3, 1)),
+        ({"compression-codec": "ZSTD"}, (3, 1)),
+        ({"compression-level": ""}, (3, 1)),
+        ({"compression-level": "3"}, (3, None)),
+        ({"compression-codec": "gzip"}, (None, None)),
+        ({"compression-codec": "gzip", "compression-level": "3"}, (3, None)),
+    ],
+)
+def test_a_lower_level_is_tried_if_none_is_configured(
+    properties: dict[str, str], levels: tuple[int | None, int | None]
+) -> None:
+    options = writer_options({f"write.parquet.{key}": value for key, value in properties.items()})
+
+    assert (options.level, options.lower_level) == levels
+
+
 def test_all_properties_are_read() -> None:
     options = writer_options(
         {
@@ -34,7 +53,9 @@ def test_all_properties_are_read() -> None:
     )
 
     filters = {"a.b": 0.01, "c": 0.1}
-    assert options == WriterOptions("gzip", 5, 10, 20, 30, 40, 50, {"a.b": "truncate(4)"}, "counts", 7, filters, 60)
+    assert options == WriterOptions(
+        "gzip", 5, 10, 20, 30, 40, 50, {"a.b": "truncate(4)"}, "counts", 7, filters, 60, None
+    )
 
 
 @pytest.mark.parametrize(("codec", "arrow"), [("snappy", "snappy"), ("uncompressed", "none"), ("lz4", "lz4")])
