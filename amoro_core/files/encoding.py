@@ -18,6 +18,9 @@ from amoro_core.model.lineage import ROW_ID_FIELD_ID
 #: Rows sampled to count distinct values, in pieces from all over: of files that are joined, each may have a value once.
 SAMPLE_ROWS = 1 << 14
 _SAMPLES = 16
+#: Levels are compared by a sixteenth of the rows at most, whatever rows cost, and not by so few that pages are short.
+_LEVEL_SHARE = 16
+_LEAST_LEVEL_ROWS = 1 << 12
 _BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
 
@@ -48,11 +51,12 @@ def compression_levels(rows: pa.Table, lower: int, higher: int, writing: Mapping
 
     Level 3 of zstd finds no more repeats than level 1 in texts of random digits, is 5 % larger there, and takes twice
     the time. Rows from the middle are written by both, as `writing` tells the writer; all columns get the higher level
-    where there are fewer than `SAMPLE_ROWS`.
+    where there are too few rows for that.
     """
-    if rows.num_rows < SAMPLE_ROWS:
+    length = min(SAMPLE_ROWS, rows.num_rows // _LEVEL_SHARE)
+    if length < _LEAST_LEVEL_ROWS:
         return higher
-    sample = rows.slice((rows.num_rows - SAMPLE_ROWS) // 2, SAMPLE_ROWS)
+    sample = rows.slice((rows.num_rows - length) // 2, length)
     lower_bytes, higher_bytes = (_written_bytes(sample, level, writing) for level in (lower, higher))
     return {path: lower if lower_bytes[path] <= size else higher for path, size in higher_bytes.items()}
 

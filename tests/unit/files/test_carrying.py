@@ -41,8 +41,8 @@ def test_position_deletes_are_compressed_as_hard_as_data(
     tmp_path: Path, properties: dict[str, str], level: int
 ) -> None:
     columns = [col("n", pa.int64(), 1)]
-    output = replace(data_file(tmp_path, columns, {"n": range(100_000)}), path=f"{tmp_path}/data/out.parquet")
-    rows = CarriedRows(7, output, PositionSet.of(range(0, 100_000, 2)))
+    output = replace(data_file(tmp_path, columns, {"n": range(400_000)}), path=f"{tmp_path}/data/out.parquet")
+    rows = CarriedRows(7, output, PositionSet.of(range(0, 400_000, 2)))
     [written] = write_carried(access_to(tmp_path), [rows], "process", writer_options(properties))
 
     sizes = {

@@ -1,5 +1,6 @@
 """Dictionaries, bloom filters and pages of written files: which columns get them."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,11 @@ def test_few_rows_are_not_evaluated() -> None:
     assert dictionary_columns(rows(1000), 1) is True
 
 
+#: As few as levels are compared for.
+LEVEL_ROWS = 16 << 12
+
+
+@cache
 def texts(count: int) -> pa.Table:
     """Random digits, in which no level finds repeats, and words, of which level 3 makes less than level 1."""
     chance = np.random.default_rng(2)
@@ -135,32 +141,47 @@ def texts(count: int) -> pa.Table:
 
 
 def test_a_column_gets_the_lower_level_where_it_is_no_larger_by_it() -> None:
-    levels = compression_levels(texts(SAMPLE_ROWS), 1, 3, {"compression": "zstd", "use_dictionary": False})
+    levels = compression_levels(texts(LEVEL_ROWS), 1, 3, {"compression": "zstd", "use_dictionary": False})
 
     assert levels == {"digits": 1, "words": 3, "in.a.b": 1, "in.words": 3, "tags.list.element": 1}
 
 
 def test_a_column_that_no_level_changes_gets_the_lower_one() -> None:
-    equal = pa.table({"n": np.zeros(SAMPLE_ROWS, np.int64)})
+    equal = pa.table({"n": np.zeros(LEVEL_ROWS, np.int64)})
 
     assert compression_levels(equal, 1, 3, {"compression": "zstd"}) == {"n": 1}
 
 
 def test_rows_from_the_middle_decide() -> None:
-    table = texts(SAMPLE_ROWS)
-    others = pa.nulls(3 * SAMPLE_ROWS, pa.string())
-    column = pa.chunked_array([others, *table["words"].chunks, others])
+    words = texts(LEVEL_ROWS)["words"].slice(0, SAMPLE_ROWS)
+    others = pa.nulls(8 * SAMPLE_ROWS, pa.string())
+    column = pa.chunked_array([others, *words.chunks, others])
 
     assert compression_levels(pa.table({"words": column}), 1, 3, {"compression": "zstd"}) == {"words": 3}
 
 
+@pytest.mark.parametrize(("rows", "expected"), [(LEVEL_ROWS, 1 << 12), (3 * LEVEL_ROWS, 3 << 12), (1 << 19, 1 << 14)])
+def test_levels_are_compared_by_few_of_the_rows(rows: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[int]()
+
+    def write(writer: pq.ParquetWriter, table: pa.Table) -> None:
+        written.append(table.num_rows)
+        write_table(writer, table)
+
+    write_table = pq.ParquetWriter.write_table
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", write)
+    compression_levels(pa.table({"n": np.arange(rows)}), 1, 3, {"compression": "zstd"})
+
+    assert written == [expected, expected]
+
+
 def test_few_rows_get_the_higher_level() -> None:
-    assert compression_levels(texts(SAMPLE_ROWS - 1), 1, 3, {"compression": "zstd"}) == 3
+    assert compression_levels(texts(LEVEL_ROWS).slice(1), 1, 3, {"compression": "zstd"}) == 3
 
 
 @pytest.mark.parametrize(("properties", "digits_level"), [({}, 1), ({"write.parquet.compression-level": "3"}, 3)])
 def test_levels_of_columns_are_those_of_the_file(tmp_path: Path, properties: dict[str, str], digits_level: int) -> None:
-    table = texts(SAMPLE_ROWS).select(["digits", "words"])
+    table = texts(LEVEL_ROWS).select(["digits", "words"])
     schema = Schema(NestedField(1, "digits", StringType()), NestedField(2, "words", StringType()))
     access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
     output = ParquetOutput(access, f"{tmp_path}/out.parquet", schema, writer_options(properties))
