@@ -18,6 +18,7 @@ from amoro_core.model.secrets import Secret
 from amoro_core.model.texts import is_text
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 from amoro_core.protocol.tokens import parse_token, read_token, told
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -29,7 +30,7 @@ _PROBE = timedelta(seconds=2)
 _LOOK = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Which coordinator to use, from options and environment."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import Protocol
 
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, Trust
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpOptions:
     """What `amoro up` starts."""
 
@@ -25,7 +26,7 @@ class UpOptions:
     without_optimizer: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SparkOptions:
     """The Spark application that an optimizer runs as."""
 
@@ -33,7 +34,7 @@ class SparkOptions:
     settings: tuple[tuple[str, str], ...] = ()  # take precedence over Spark's own configuration
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OptimizerOptions:
     """What `amoro optimizer` starts."""
 
@@ -49,7 +50,7 @@ class OptimizerOptions:
     trust: Trust = PLAIN
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DemoOptions:
     """What `amoro demo` shows."""
 
@@ -58,7 +59,7 @@ class DemoOptions:
     plain: bool  # lines instead of a live display
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """The result of one check of doctor."""
 
@@ -68,7 +69,7 @@ class Finding:
     fix: str = ""  # what to do when it is not ok
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PackageOptions:
     """What is packed for Spark's executors."""
 
@@ -77,7 +78,7 @@ class PackageOptions:
     with_interpreter: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Package:
     """An archive for Spark's executors."""
 
@@ -88,7 +89,7 @@ class Package:
     distributions: tuple[tuple[str, str], ...]  # names and versions
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Endpoint:
     """Where a coordinator answers, and the admin token it takes."""
 

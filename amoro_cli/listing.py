@@ -1,17 +1,17 @@
 """Lists: their columns, which of them are shown, and what they are sorted by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
 from amoro_cli.output import Grid
 from amoro_core.errors import InvalidArgument
+from amoro_core.records import record
 
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Column(Generic[Item]):
     """One column, sorted by `key` if given, else by the text of its cells. Numbers are right-aligned."""
 
@@ -26,7 +26,7 @@ class Column(Generic[Item]):
         return self.title.lower().replace(" ", "-")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Arrangement:
     """The requested sort keys and columns of a list: names of columns, separated by commas."""
 
@@ -37,7 +37,7 @@ class Arrangement:
 AS_EVER = Arrangement()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing(Generic[Item]):
     """The columns of a list of items.
 

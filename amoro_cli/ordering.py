@@ -1,13 +1,14 @@
 """How the rows of a table are to be ordered, as requested on the command line."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ordering:
     """What `--type cluster` takes beside what the table's properties say."""
 

@@ -1,7 +1,6 @@
 """The outcome of a command for each of several tables, and the one exit status for all."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from amoro_cli.remote import remote_error
@@ -16,6 +15,7 @@ from amoro_core.errors import (
     WaitTimeout,
 )
 from amoro_core.model.patterns import is_pattern
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -35,7 +35,7 @@ _WORDS: tuple[tuple[type[AmoroError], str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome(Generic[Answer]):
     """The outcome for one table, or for a catalog that could not be listed: an answer, an error, or both."""
 

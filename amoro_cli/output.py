@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from shutil import get_terminal_size
 from typing import Any, TextIO
 from unicodedata import east_asian_width
 
 from amoro_core.model.texts import printable
+from amoro_core.records import record
 
 _STYLES = {
     "success": "green",
@@ -38,7 +39,7 @@ class OutputFormat(StrEnum):
     WIDE = "wide"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grid:
     """Rows under a header; columns whose title is in `right` are right-aligned.
 
@@ -55,7 +56,7 @@ class Grid:
     has_header: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pairs:
     """Names and values, one pair on a line."""
 
@@ -66,7 +67,7 @@ class Pairs:
 Block = str | Grid | Pairs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Document:
     """A command's output: `body` for programs, of the JSON schema `schema`; `names`, its ids; `blocks` for people.
 

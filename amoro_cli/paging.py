@@ -1,13 +1,14 @@
 """Paged lists: their options, and fetching one page after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import typer
 
 from amoro_core.documents.quantities import format_count
 from amoro_core.model.paging import Window
+from amoro_core.records import record
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer", bound="Paged")
@@ -42,7 +43,7 @@ class Paged(Protocol):
         """How many items there are on all pages."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part(Generic[Item]):
     """The requested part of a list, or one page of it."""
 

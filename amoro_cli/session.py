@@ -4,7 +4,6 @@ import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -23,6 +22,7 @@ from amoro_core.model.quantities import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
 from amoro_core.model.texts import printable
 from amoro_core.model.trust import Trust
+from amoro_core.records import record
 
 Value = TypeVar("Value")
 
@@ -200,7 +200,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Globals:
     """Options that may stand before or after the command."""
 
@@ -214,7 +214,7 @@ class Globals:
     debug: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Session:
     """One run of one command."""
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +13,7 @@ from amoro_cli.views.processes import is_active, planned_line
 from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, Held, TableBusy, WaitTimeout
 from amoro_core.model.processes import IN_NO_LANE, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -29,7 +30,7 @@ _LONGEST_POLL = timedelta(seconds=20)
 _ANSWER = timedelta(seconds=5)  # for the answer to arrive, on top of the time for the work itself
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deadline:
     """A moment on the monotonic clock."""
 

@@ -1,14 +1,15 @@
 """An action as requested on the command line."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wanted:
     """An action requested on a table, with the options that override the table's properties."""
 

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,6 +12,7 @@ from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
 from amoro_cli.paging import Part, whole
 from amoro_cli.progress import Bars
 from amoro_cli.session import Session, default, duration_option
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -28,7 +28,7 @@ _FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)
 _CLEAR = "\x1b[H\x1b[2J"  # the screen, not the scrollback
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Look:
     """A document to show, and whether it may still change."""
 
@@ -65,7 +65,7 @@ def show_watched(
             return
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Showing:
     """How a list is shown."""
 

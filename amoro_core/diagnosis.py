@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests, limits
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.plugins import table_formats
+from amoro_core.records import record
 from amoro_core.rpc.tls import valid_until
 from amoro_core.settings import Settings
 from amoro_core.settings_sources import load_settings
@@ -40,7 +40,7 @@ RENEWED_BEFORE = timedelta(days=14)
 SQLITE_SAFE = (3, 51, 3)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Diagnosis:
     """The result of one check."""
 

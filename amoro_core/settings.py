@@ -3,7 +3,7 @@
 import ipaddress
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from amoro_core.model.processes import CatalogRules
 from amoro_core.model.provider import ProviderTerms, is_safe_url, parse_rule
 from amoro_core.model.quantities import parse_memory
 from amoro_core.model.trust import Certificates, is_loopback
+from amoro_core.records import record
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
@@ -48,7 +49,7 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settings:
     """The keys of `amoro.yaml`; durations are written 30s, 10m, 1h."""
 

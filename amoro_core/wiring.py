@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -34,6 +34,7 @@ from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
 from amoro_core.passwords import Passwords
 from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
+from amoro_core.records import record
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
@@ -95,7 +96,7 @@ def utc_now() -> datetime:
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Around:
     """What the services know about the program around them."""
 
@@ -113,7 +114,7 @@ def _nothing() -> None:
     """Nothing was begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parts:
     """The parts from which services are built; tests replace some of them."""
 

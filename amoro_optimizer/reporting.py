@@ -1,13 +1,13 @@
 """Acks and results of all threads, many in one call."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, UnknownToken
 from amoro_core.model.processes import Attempt
 from amoro_core.model.secrets import Secret
 from amoro_core.model.work import DELETE, WorkResult
 from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.records import record
 from amoro_optimizer.batching import Batches
 from amoro_optimizer.client import Client, PolledTask, report_of
 
@@ -17,7 +17,7 @@ CALL_BYTES = 4 * 1024 * 1024
 Vended = Mapping[str, str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Report:
     """A result, and the thread for which the call polls; 0: none."""
 
@@ -26,7 +26,7 @@ class _Report:
     thread_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reported:
     """Whether a result was accepted, and what its thread does next, if there is something."""
 

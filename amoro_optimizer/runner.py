@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.errors import (
     AmoroError,
@@ -21,6 +21,7 @@ from amoro_core.model.secrets import Secret
 from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, Trust
 from amoro_core.model.work import WorkResult
+from amoro_core.records import record
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
 from amoro_optimizer.reporting import Reports
@@ -36,7 +37,7 @@ RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 DELIVERY_WINDOW_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OptimizerConfig:
     """The configuration of an optimizer; `memory_bytes` is per thread."""
 

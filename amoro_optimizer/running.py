@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 from amoro_core.errors import OptimizerError
@@ -10,9 +10,10 @@ from amoro_core.files.io import FileAccess, open_access
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.work import Work, WorkResult
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlobName:
     """The name of a blob that the coordinator keeps for a task: its SHA-256 in hexadecimal digits, and its size."""
 
@@ -25,7 +26,7 @@ def no_blob(name: BlobName) -> bytes:
     raise OptimizerError(f"the blob {name.sha256} can't be fetched here")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """One execution of an attempt."""
 

@@ -1,13 +1,14 @@
 """The state of an optimizer: pure values, and the decisions that follow from them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from amoro_core.model.processes import Attempt
 from amoro_core.model.secrets import Secret
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Registration:
     """The coordinator's answer to a registration."""
 
@@ -18,7 +19,7 @@ class Registration:
     polls_keep_alive: bool = False  # an open poll counts as a heartbeat
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Running:
     """An attempt that is running in a thread."""
 
@@ -31,7 +32,7 @@ class Running:
     core_ms: int = 0  # CPU time of all cores so far; 0: not told
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Session:
     """The optimizer as a whole. `generation` grows with each registration, so that many threads that meet an invalid
     token cause only one new registration."""

@@ -1,6 +1,5 @@
 """amoro plan, amoro optimize."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +29,7 @@ from amoro_cli.views.processes import optimize_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import Strategy
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -94,7 +94,7 @@ FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: g
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """What to rewrite."""
 

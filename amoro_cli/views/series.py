@@ -1,11 +1,11 @@
 """Values over time."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amoro_cli.output import Block, Document, Grid
 from amoro_core.documents.encoding import encode
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration, format_time
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import journal_pb2 as pb
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TITLES = ("FROM", "SERIES", "VALUE", "MIN", "MAX")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Named:
     """A point with its series."""
 

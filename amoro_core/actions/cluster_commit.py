@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from statistics import fmean
 
@@ -29,6 +29,7 @@ from amoro_core.model.processes import CommitOutcome, Figure, OptimizingProcess,
 from amoro_core.model.sorting import Sorting
 from amoro_core.planning.clustering.depth import depth, ranges_of
 from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_cluster_output
+from amoro_core.records import record
 from amoro_core.validating.rules import carried_over, validate
 
 #: Keys of the summary of a snapshot that clustering has committed.
@@ -39,7 +40,7 @@ AFTER_KEY = "amoro.cluster-depths-after"
 _AGAIN = "The next round plans it anew."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kept:
     """What the process keeps of its plan beside its tasks."""
 
@@ -74,7 +75,7 @@ class Kept:
         return cls(tuple(said["columns"]), said["registers"], said["rejects"], said.get("carries"), before, predicted)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Done:
     """A group that is ready, with its work and what it made."""
 
@@ -201,7 +202,7 @@ def _summary(
     }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Depths:
     """How many files a point query on a column meets, by field id: the mean over the groups of a commit.
 

@@ -5,7 +5,7 @@ again: after a conflict, and after a crash of the coordinator.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -31,12 +31,13 @@ from amoro_core.model.stored import Removal
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.times import DataCommit
 from amoro_core.model.work import Work
+from amoro_core.records import record
 
 #: The roles of a table's format that optimizing needs.
 OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Situation:
     """What the coordinator knows about a table when a plan is made."""
 
@@ -58,7 +59,7 @@ class Situation:
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """A request; without a name the triggers decide."""
 
@@ -86,7 +87,7 @@ class Verdict(Protocol):
         """When there may be something to do without further writes to the table; None: not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriggerVerdict:
     """Whether an action is due."""
 
@@ -95,7 +96,7 @@ class TriggerVerdict:
     due_at: datetime | None = None  # when it is evaluated again at the latest; not before the next refresh
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedTask:
     """One task for an optimizer."""
 
@@ -108,7 +109,7 @@ class PlannedTask:
     stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """A process to be stored: pinned to a snapshot, with its tasks."""
 

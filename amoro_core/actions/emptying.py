@@ -1,7 +1,6 @@
 """Emptying the trash: condemned files are deleted after their waiting time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation
@@ -13,11 +12,12 @@ from amoro_core.maintaining.scale import is_large
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.maintenance import Condemned
 from amoro_core.model.stored import Removal
+from amoro_core.records import record
 
 NAME = "empty-trash"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrashVerdict:
     """Whether any condemned file is due."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
@@ -32,6 +32,7 @@ from amoro_core.model.paths import is_within
 from amoro_core.model.processes import Figure, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.stored import StoredFile
+from amoro_core.records import record
 
 NAME = "clean-orphan-files"
 #: Maximum of files listed in the preview.
@@ -102,7 +103,7 @@ class CleanOrphanFiles(Untasked):
         return sum(table.remove_empty_folders(place, before) for place in places)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Looked:
     """The inputs of a search."""
 

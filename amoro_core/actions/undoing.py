@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import (
@@ -27,6 +27,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.undoing import UNDOES
+from amoro_core.records import record
 from amoro_core.validating.undoing import Undone, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process it undoes.
@@ -61,7 +62,7 @@ def _all_landed(case: Case) -> list[CommitAttempt]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Detail:
     """What an undo of files stores of its plan."""
 
@@ -117,7 +118,7 @@ class UndoFiles(Untasked):
             before.snapshot_id,
             before.sequence_number,
             (),
-            json.dumps({name: getattr(detail, name) for name in _Detail.__slots__}),
+            json.dumps(asdict(detail)),
             document=_document(detail, content),
         )
         return TriggerVerdict(True, reason), plan

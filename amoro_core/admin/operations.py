@@ -1,7 +1,6 @@
 """The table of operations: for each method of the AdminService its function, role and deadline."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -32,9 +31,10 @@ from amoro_core.admin.rights import Acted, by_blocker, by_lease, by_process, by_
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.tokens import Role
 from amoro_core.protocol.deadlines import CHECKING, LASTING, QUICK, READING, TOUCHING
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operation:
     """A function of the services, the request and the call, and its rules."""
 

@@ -1,7 +1,7 @@
 """The arguments of operations: the services, the program around them, and the call."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from amoro_core.meters import Meters
 from amoro_core.model.principals import Principal
+from amoro_core.records import record
 from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalog_looks import CatalogLookService
@@ -47,7 +48,7 @@ Kept = TypeVar("Kept")
 LEADER = "leader"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """The coordinator as a program."""
 
@@ -61,7 +62,7 @@ class Program:
     role: str = LEADER  # reading: it answers one command from the state directory
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """Who calls, and whether the caller still waits for the answer."""
 

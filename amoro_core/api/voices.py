@@ -7,13 +7,13 @@ a command without a call is kept, to be run in a shell.
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from inspect import isfunction
 from typing import Any, ParamSpec, TypeVar
 
 from amoro_cli.output import Block
 from amoro_core.errors import AmoroError
+from amoro_core.records import record
 
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
@@ -56,7 +56,7 @@ _WORD = re.compile(r" ((?:'[^']*'|`[^`]*`|[^\s'`])+)")
 _STOPS = ".,;:)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Voice:
     """The Python calls of commands.
 

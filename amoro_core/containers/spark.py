@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from amoro_core.containers.local import optimizer_arguments
@@ -15,6 +14,7 @@ from amoro_core.containers.spark_cluster import CLUSTERS, Cluster
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.model.containers import ADDRESS, TOKEN_FILE, Launch, Liveness, Observation, Resource
 from amoro_core.model.secrets import is_secret, without_secrets
+from amoro_core.records import record
 
 MASTER = "spark-master"
 DEPLOY_MODE = "spark-deploy-mode"
@@ -30,7 +30,7 @@ SUBMIT_S = 300.0
 ASK_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SparkConfig:
     """The properties of a group that configure its Spark applications."""
 

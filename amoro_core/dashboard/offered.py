@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from starlette.requests import Request
 
@@ -11,11 +11,12 @@ from amoro_core.dashboard.doors import Doors
 from amoro_core.dashboard.people import PeopleDoor
 from amoro_core.meters import Meters
 from amoro_core.model.metrics import Sample
+from amoro_core.records import record
 from amoro_core.revisions import Revisions
 from amoro_core.services.repeating import RepeatingService
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Offered:
     """The operations, and the parts around them. Blocking work runs in `pool`, never in the event loop."""
 

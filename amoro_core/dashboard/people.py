@@ -6,7 +6,7 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from amoro_core.dashboard.guards import LOOPBACK_NAMES, host_of
 from amoro_core.errors import NotAllowed, WorkFailed
 from amoro_core.model.principals import Principal
 from amoro_core.model.provider import ProviderTerms
+from amoro_core.records import record
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ _MOST_ATTEMPTS = 1000
 AT_ONCE, LONGEST_S = 4, 30
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attempt:
     """A login that has begun; all of it but the provider's own words is random, and used once."""
 

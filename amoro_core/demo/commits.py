@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -22,13 +22,14 @@ from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 
 #: More often than a concurrent optimizer can ever conflict.
 _ATTEMPTS = 50
 _COUNTED = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowDelta:
     """New files of one snapshot; they get its sequence number."""
 

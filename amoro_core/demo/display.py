@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group
@@ -16,12 +15,13 @@ from amoro_core.demo.feed import Written
 from amoro_core.demo.ledger import Proof
 from amoro_core.demo.table import FileCounts
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.records import record
 from amoro_core.services.optimizing import ProcessView
 
 _BETWEEN_LINES_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scene:
     """The state to show at one moment."""
 

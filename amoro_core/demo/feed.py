@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from pyiceberg.catalog import Catalog
@@ -17,6 +17,7 @@ from amoro_core.demo.writing import TableFiles, month_of
 from amoro_core.errors import CheckFailed
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile
+from amoro_core.records import record
 
 HISTORY_MONTHS = 4  # written before the feed begins
 HISTORY_COMMITS = 12
@@ -28,7 +29,7 @@ _DELETED = 25
 _SEED = 2013
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """What the feed has written so far."""
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from amoro_core.files.schema import arrow_schema
+from amoro_core.records import record
 
 Ids = npt.NDArray[np.int64]
 
@@ -40,7 +40,7 @@ _GENERATED = 150_000
 _SEED = 2013
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Flights:
     """All completed flights in the order of their schedule; a flight's id is its position."""
 

@@ -1,17 +1,17 @@
 """The ledger of rows that the table must hold: a checksum of every row, kept by the writer."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import pyarrow as pa
 
 from amoro_core.demo.flights import SCHEMA
+from amoro_core.records import record
 
 _MODULUS = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Proof:
     """Two counts of the same rows: from the ledger and as read."""
 

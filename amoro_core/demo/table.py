@@ -1,6 +1,5 @@
 """The demo's catalog and table, and counts of its files."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -13,6 +12,7 @@ from pyiceberg.transforms import MonthTransform
 from amoro_core.demo.flights import SCHEDULED, SCHEMA
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 
 IDENTIFIER = TableIdentifier("demo", ("nyc",), "flights")
 
@@ -29,7 +29,7 @@ PROPERTIES = {
 _SPEC = PartitionSpec(PartitionField(source_id=SCHEDULED, field_id=1000, transform=MonthTransform(), name="month"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileCounts:
     """Numbers of files, and their total size."""
 

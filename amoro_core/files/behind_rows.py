@@ -1,7 +1,6 @@
 """What a Parquet output has behind the rows that were copied into it: bloom filters, page indexes, and the footer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from amoro_core.files.parquet_format import (
     filled,
 )
 from amoro_core.files.writing import CheckedStream
+from amoro_core.records import record
 
 #: Memory of a column chunk's place in a footer, with its statistics and page index.
 _CHUNK_BYTES = 4096
@@ -122,7 +122,7 @@ class _Behind(NamedTuple):
     offset_index: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Group:
     """A row group of the output, with what is still to be written for its column chunks.
 

@@ -3,7 +3,7 @@
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -26,11 +26,12 @@ from amoro_core.files.metrics import metrics_mode
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.projection import leaf_ids
 from amoro_core.model.files import ColumnMetrics
+from amoro_core.records import record
 
 _BYTES = (StringType, BinaryType, FixedType, UUIDType, BooleanType)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CopiedFile:
     """A file of which row groups were copied into an output."""
 

@@ -6,7 +6,7 @@ not as expected raises `NotCopied` with the reason, and is then decoded.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from amoro_core.files.parquet_format import (
     Struct,
     encoded,
 )
+from amoro_core.records import record
 
 S = TypeVar("S", bound=Struct)
 
@@ -54,7 +55,7 @@ class NotCopied(ValueError):
     """The reason why something can't be copied."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaf:
     """A leaf column of a file."""
 
@@ -64,7 +65,7 @@ class Leaf:
     repetition: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FooterSchema:
     """The begin of a footer, and what it says: files of a table mostly have the same."""
 
@@ -75,7 +76,7 @@ class FooterSchema:
     meanings: Agreement
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CopySource:
     """An open Parquet file, of whose footer everything needed was checked."""
 

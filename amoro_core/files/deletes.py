@@ -1,7 +1,6 @@
 """Delete files: reading positions and keys, and writing the position delete file of one data file."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from amoro_core.model.files import (
     FileFormat,
 )
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 
 Positions = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ _EXACT = {"file_path": "full", "pos": "full"}
 _WRITE_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyTable:
     """The keys of equality deletes with one set of ids: arrays of equal length, in the order of the ids."""
 

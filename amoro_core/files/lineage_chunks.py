@@ -1,7 +1,6 @@
 """The lineage of copied row groups: where a file stores it for every row it is copied, else it is made anew."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +14,13 @@ from amoro_core.files.parquet_format import Struct
 from amoro_core.files.progressions import MadeChunk, Progression, progression_chunk
 from amoro_core.model.files import DataFile
 from amoro_core.model.lineage import LINEAGE_IDS
+from amoro_core.records import record
 
 #: What the lineage of a row takes in memory while it is made.
 _ROW_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupLineage:
     """Where the lineage of a row group's rows comes from."""
 
@@ -30,7 +30,7 @@ class GroupLineage:
     stored: Callable[[], pa.Table]  # reads both columns of these rows: what the file stores, else null
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Columns:
     """The leaf columns of a file by their numbers: the table's, and the lineage that it stores."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,13 +12,14 @@ from amoro_core.files.io import FileAccess
 from amoro_core.files.parquet import BATCH_BYTES, MAX_BATCH_ROWS
 from amoro_core.files.schema import FIELD_ID
 from amoro_core.model.texts import briefly
+from amoro_core.records import record
 
 _ORC_ID = b"iceberg.id"
 #: The assumed ratio of decoded to stored size.
 _DECODED = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrcInput:
     """An open ORC file."""
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.records import record
 
 #: Target of decoded bytes in a batch; with the row limit it decides how many rows are decoded at once.
 BATCH_BYTES = 16 << 20
@@ -19,7 +19,7 @@ _UNTOLD_BYTES = 4096
 STREAM_BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ParquetInput:
     """An open Parquet file."""
 

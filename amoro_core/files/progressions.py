@@ -5,7 +5,6 @@ encodings): nothing is done for each row. Not compressed: a block of 128 rows ta
 """
 
 import struct
-from dataclasses import dataclass
 
 from amoro_core.files.checksums import crc32
 from amoro_core.files.parquet_format import (
@@ -22,6 +21,7 @@ from amoro_core.files.parquet_format import (
     encoded,
     varint,
 )
+from amoro_core.records import record
 
 _INT64, _UNCOMPRESSED, _DATA_PAGE = 2, 0, 0
 _RLE, _DELTA_BINARY_PACKED = 3, 5
@@ -32,7 +32,7 @@ _BLOCK_ROWS, _PARTS = 128, 4
 _LEAST_PAGE_ROWS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progression:
     """The numbers of an optional column of 64 bits: the first one, and by how much each is above the one before."""
 
@@ -40,7 +40,7 @@ class Progression:
     step: int  # 0 or 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MadeChunk:
     """A column chunk whose offsets count from the begin of its content."""
 

@@ -1,7 +1,7 @@
 """Projection of a file's columns onto a table's schema, by field id at each level."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,12 @@ from amoro_core.files.conversions import converted, without_validity
 from amoro_core.files.defaults import default_array
 from amoro_core.files.partitions import Constants
 from amoro_core.files.schema import FIELD_ID, arrow_schema
+from amoro_core.records import record
 
 _NO_CONSTANTS: Constants = {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileField:
     """A field of a file with its Iceberg id; children as Arrow orders them (list: element, map: key and value)."""
 
@@ -46,7 +47,7 @@ class _Fields:
         return last[1]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Projection:
     """The projection of batches of files with one schema onto a table's schema."""
 

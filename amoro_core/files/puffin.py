@@ -3,11 +3,12 @@
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from amoro_core.errors import UnreadableFile
+from amoro_core.records import record
 
 _MAGIC = b"PFA1"
 _NO_FLAGS = bytes(4)
@@ -19,7 +20,7 @@ THETA = "apache-datasketches-theta-v1"
 NDV = "ndv"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Blob:
     """A blob of a Puffin file, about some fields of a snapshot."""
 
@@ -32,7 +33,7 @@ class Blob:
     is_compressed: bool = True  # deletion vectors must not be
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PuffinFile:
     """The bytes of a Puffin file."""
 

@@ -5,7 +5,6 @@ that is equal in every column is as good as another, and of equal rows as many a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.lineage import FORMAT_WITH_LINEAGE
 from amoro_core.model.rewrite import InputFile, RewriteInput
 from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.records import record
 
 #: A row: the number of its file among the inputs or among the outputs, and its position in it.
 Place = tuple[int, int]
@@ -74,7 +74,7 @@ def _path(work: RewriteInput, at: int) -> str:
     return work.rewritten[at].data.path
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Wanted:
     """Rows that are looked for, at least one."""
 

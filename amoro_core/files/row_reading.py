@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -20,6 +19,7 @@ from amoro_core.files.projection import Projection, bind
 from amoro_core.files.schema import parse_name_mapping, parse_rows_schema, parse_spec
 from amoro_core.model.files import DataFile
 from amoro_core.model.rewrite import RewriteInput
+from amoro_core.records import record
 
 Positions = npt.NDArray[np.int64]
 
@@ -68,7 +68,7 @@ class RowReader:
             yield OpenedRows(source, bind(schema, source.schema, self.mapping, self._constants, file.path))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenedRows:
     """An open file with the columns in which its rows are wanted."""
 

@@ -2,13 +2,13 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.checksums import crc32
 from amoro_core.files.puffin import Blob, puffin_of
 from amoro_core.positions import PositionSet
+from amoro_core.records import record
 
 #: The blob type of a deletion vector.
 VECTOR = "deletion-vector-v1"
@@ -51,7 +51,7 @@ def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Posit
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """Where a blob lies in its file."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +21,13 @@ from amoro_core.files.metrics import column_metrics, nan_counts
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.files import ColumnMetrics
+from amoro_core.records import record
 
 #: Smaller pages are useless, and below five bytes Arrow loses the only list of a row group that has a dictionary.
 _LEAST_PAGE_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WrittenFile:
     """A Parquet file that was written and closed."""
 

@@ -1,7 +1,6 @@
 """Every table property that has a meaning here, for checks, docs and `amoro table properties`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
@@ -24,9 +23,10 @@ from amoro_core.model.config import (
 )
 from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
 from amoro_core.planning.clustering.properties import ClusteringConfig
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Configuration:
     """The properties of one subject."""
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -38,11 +37,12 @@ from amoro_core.maintaining.manifests import (
 )
 from amoro_core.model.commits import Operation
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
+from amoro_core.records import record
 
 _WORDS = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """A loaded table, and the reader of its manifests."""
 

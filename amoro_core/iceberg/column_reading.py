@@ -5,7 +5,6 @@ which tells what is wrong with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import NONE, ColumnPart, OpenPart, format_code
 from amoro_core.live.packing import pack_numbers
 from amoro_core.model.files import FileFormat
+from amoro_core.records import record
 
 _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
 _FORMATS = {one.value.upper().encode(): format_code(one) for one in FileFormat if one is not FileFormat.PUFFIN}
@@ -44,7 +44,7 @@ _METRICS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     """What a manifest list says about a data manifest, and the types of its partitions."""
 

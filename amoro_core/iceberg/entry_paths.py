@@ -4,7 +4,6 @@ Other fields are skipped in place. Lengths and numbers are checked here too: not
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.avro.reader import (
@@ -22,6 +21,7 @@ from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFil
 from amoro_core.iceberg.bounded import BoundedDecoder, number_at
 from amoro_core.iceberg.manifests import FILE_FIELDS, IN_ENTRY, open_manifest, reading_manifest, stored_fields
 from amoro_core.iceberg.packed import PackedReader
+from amoro_core.records import record
 
 _STATUSES = {one.value: one for one in ManifestEntryStatus}
 _CONTENTS: dict[int | None, DataFileContent] = {one.value: one for one in DataFileContent}
@@ -30,7 +30,7 @@ _MORE, _NULL, _VALUE = 0x80, 0, 2
 _NUMBER, _BYTES, _OTHER = range(3)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EntryPath:
     """The file of an entry."""
 

@@ -3,16 +3,16 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 
 #: The tables that were loaded longest ago are forgotten first.
 MOST = 200_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Loaded:
     config: CatalogConfig
     etag: str

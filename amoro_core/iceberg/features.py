@@ -1,7 +1,6 @@
 """The gate: tables with unsupported features are refused by name, before any work."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from pyiceberg.schema import Schema
@@ -27,6 +26,7 @@ from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.properties import declared, parse_into
+from amoro_core.records import record
 
 #: The versions of the format that are handled; the others are refused for every action.
 FORMATS: tuple[int, ...] = (1, 2, 3)
@@ -35,7 +35,7 @@ NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ReadInCommits:
     """Properties that pyiceberg parses in the middle of a commit, where a malformed value would raise."""
 

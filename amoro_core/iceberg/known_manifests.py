@@ -7,7 +7,7 @@ manifest with files of that place came or went.
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from operator import itemgetter
 from typing import TypeVar
@@ -20,6 +20,7 @@ from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import ColumnPart, Place
 from amoro_core.live.files import Homes, LiveFiles, Memory
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
+from amoro_core.records import record
 
 #: Tables with fewer live files are read as fast as they are looked up here.
 LEAST_FILES = 2_000
@@ -57,7 +58,7 @@ def path_of(key: Key) -> str:
     return str(key[0])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownPart:
     """The live files of a data manifest."""
 
@@ -74,7 +75,7 @@ class KnownPart:
 Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownTable:
     """The manifests of one state of a table, and what is known about its places."""
 

@@ -3,18 +3,18 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.records import record
 
 CONNECT_S = 10.0
 _AGAIN_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """Time limits in seconds: to connect, and to receive a complete answer."""
 

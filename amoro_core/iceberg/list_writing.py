@@ -1,7 +1,6 @@
 """Writing manifest lists (Iceberg specification, "Manifest Lists"): of all formats, as pyiceberg writes none of 3."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.avro.file import AvroOutputFile
@@ -11,9 +10,10 @@ from pyiceberg.typedef import TableVersion
 
 from amoro_core.iceberg.avro import CODEC, RECORD_VERSION
 from amoro_core.iceberg.row_ids import ROW_IDS_SINCE, assign_row_ids, with_first_row_id
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """What a manifest list says about its snapshot."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BytesIO
 
 from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
@@ -28,6 +27,7 @@ from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.row_ids import inherit_row_ids
 from amoro_core.iceberg.saying import said
+from amoro_core.records import record
 
 #: The indexes of fields in entries, and in their files.
 IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
@@ -40,7 +40,7 @@ _OF_ENTRIES = readers_of(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ManifestHeader:
     """What all entries of a manifest have in common, from its file header."""
 
@@ -53,7 +53,7 @@ class ManifestHeader:
     own_spec_id: str | None = None  # from the header itself
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Manifest:
     """A manifest that was read, with inherited sequence numbers and row ids filled in."""
 

@@ -1,13 +1,13 @@
 """Which small manifests a commit merges, like Iceberg's own merging appends."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
 from pyiceberg.manifest import ManifestFile
 
 from amoro_core.model.properties import boolean, declared, duration, parse_into, whole
+from amoro_core.records import record
 
 T = TypeVar("T")
 Bin = tuple[ManifestFile, ...]
@@ -22,7 +22,7 @@ BUDGET_KEY = "self-optimizing.commit.manifest-merge-budget"
 ENTRY_COST = timedelta(microseconds=300)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergeSettings:
     """The table's properties of merging; the defaults are Iceberg's, but for the budget, which it does not have."""
 

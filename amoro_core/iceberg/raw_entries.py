@@ -8,7 +8,6 @@ of a block.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -42,6 +41,7 @@ from amoro_core.iceberg.bounded import (
 from amoro_core.iceberg.manifests import FILE_FIELDS, IN_ENTRY, entry_reader, stored_fields
 from amoro_core.iceberg.packed import PackedReader
 from amoro_core.live.packing import pack_numbers
+from amoro_core.records import record
 
 #: What stands instead of the value of an optional field, and before it.
 NULL, VALUE = b"\x00", b"\x02"
@@ -63,7 +63,7 @@ class _Kind(Enum):
     NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Field:
     kind: _Kind
     is_optional: bool
@@ -75,7 +75,7 @@ class _Field:
 _Run = tuple[int, tuple[_Field, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How entries of one schema are stored."""
 

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.table import Table
@@ -15,6 +14,7 @@ from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.row_ids import first_new_row_id
 from amoro_core.iceberg.tracing import earlier_states, state_at
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
+from amoro_core.records import record
 
 #: The key in a summary that names the restored snapshot.
 RESTORED_FROM = "amoro.restored-snapshot-id"
@@ -22,7 +22,7 @@ RESTORED_FROM = "amoro.restored-snapshot-id"
 _TRIES = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LostRef:
     """A branch or tag that vanished with its snapshot, although its removal was not requested."""
 
@@ -111,7 +111,7 @@ def stage_restored(
     return payload, made
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Wanted:
     snapshot: Snapshot
     name: str

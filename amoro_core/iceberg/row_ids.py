@@ -6,7 +6,6 @@ A data file's rows have the ids from its `first_row_id` on. The order of inherit
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -20,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.avro import RECORD_VERSION
+from amoro_core.records import record
 
 #: The first format whose rows have ids.
 ROW_IDS_SINCE = 3
@@ -86,7 +86,7 @@ def first_new_row_id(metadata: TableMetadata) -> int | None:
     return row_id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assigned:
     """A manifest list's entries with their first row ids, and the number of ids assigned to them."""
 

@@ -1,7 +1,6 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -39,9 +38,10 @@ from amoro_core.live.matching import match, refuse_several_vectors
 from amoro_core.live.spelling import Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """What may spare a scan the reading of manifests."""
 

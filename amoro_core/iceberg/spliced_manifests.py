@@ -29,6 +29,7 @@ from amoro_core.iceberg.raw_entries import VALUE, Raw, RawEntries, Span, layout_
 from amoro_core.iceberg.row_ids import ROW_IDS_SINCE, first_row_id_of, set_row_id
 from amoro_core.live.columns import ColumnPart, Place
 from amoro_core.live.packing import pack_numbers
+from amoro_core.records import record
 
 log = get_logger("amoro.commit")
 
@@ -37,7 +38,7 @@ _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
 Removed = Callable[[Manifest], list[ManifestEntry]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spliced:
     """A manifest to be written."""
 
@@ -46,7 +47,7 @@ class Spliced:
     gone: tuple[ManifestEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """A manifest of the head, and the commit that removes files of it."""
 

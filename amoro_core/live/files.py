@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, overload
 
@@ -12,11 +12,12 @@ import numpy.typing as npt
 from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers, columns_of
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 
 _NONE, _ABOVE_ALL = -1, 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ordered:
     """Equality deletes sorted by sequence number: those that apply to a file are a suffix of the indexes."""
 
@@ -33,7 +34,7 @@ class Ordered:
         return self.numbers[-1] if self.numbers else _NONE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EqualityIndex:
     """Equality deletes by scope: global, or in one place, identified by its index."""
 
@@ -65,7 +66,7 @@ class EqualityIndex:
         return np.where(found > columns.numbers, found, _NONE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pairs:
     """Pairs of a file and a delete that applies to it, by their indexes, in the order of the files."""
 
@@ -89,7 +90,7 @@ class Memory:
         self.found: Mapping[Any, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Homes:
     """The manifests of files, by path: of each part of the columns, and of delete files."""
 

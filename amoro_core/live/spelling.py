@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from amoro_core.model import mixed_files
 from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ _WAYS = {
 _TOLD = rf"^(?:\.{{0,2}}|{mixed_files.NAME})$"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """What tells most about paths: their directories, which are few, and the few whose names need a look."""
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from amoro_core.model.lanes import STATISTICS
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.table_lists import Pending
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus
+from amoro_core.records import record
 from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
@@ -58,7 +58,7 @@ COMPARE_TICK_S = 2.0
 SCALE_THREADS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """Timeouts, intervals and sizes of the loops."""
 

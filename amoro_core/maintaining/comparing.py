@@ -1,15 +1,15 @@
 """Two snapshots of a table compared, by what their summaries say: no manifest is read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import SnapshotFacts
+from amoro_core.records import record
 
 _ABSURD_DIGITS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotTotals:
     """What a snapshot's summary says of all its files; None: it does not say."""
 
@@ -21,7 +21,7 @@ class SnapshotTotals:
     bytes: int | None  # of data and delete files
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Comparison:
     """Two snapshots, and how one led to the other."""
 

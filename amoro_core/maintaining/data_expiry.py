@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -17,6 +17,7 @@ from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import boolean, declared, name, one_of
 from amoro_core.model.times import TimeColumn, TimeKind, TimePart
+from amoro_core.records import record
 
 #: The property that switches it on and off.
 SWITCH = "data-expire.enabled"
@@ -71,7 +72,7 @@ def _column(text: str) -> str:
     return name(text) if text else ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DataExpiryConfig:
     """The properties of a table for data expiry."""
 
@@ -91,7 +92,7 @@ class DataExpiryConfig:
     expires_nulls: bool = declared("maintenance.expire-data.nulls", "keep", one_of({"keep": False, "expire": True}))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limit:
     """The limit: rows up to that moment are too old; and how the column is read."""
 
@@ -101,7 +102,7 @@ class Limit:
     until: int  # microseconds since 1970
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expired:
     """Data files that contain only rows that are too old, and counts of the others."""
 

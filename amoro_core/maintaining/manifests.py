@@ -1,13 +1,13 @@
 """Which manifests are worth rewriting, and the layout of their entries."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from amoro_core.model.properties import boolean, declared, whole
+from amoro_core.records import record
 
 #: The property that switches it on and off.
 SWITCH = "maintenance.rewrite-manifests.enabled"
@@ -21,7 +21,7 @@ _SMALL = 0.5
 _FILLED = 0.7
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ManifestConfig:
     """The properties of a table for rewriting manifests, beside those of merging."""
 
@@ -34,7 +34,7 @@ Key = tuple[Any, ...]
 Point = tuple[Key, ...]  # a partition
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Box:
     """The lower and upper bound of each partition field, by which readers prune manifests."""
 
@@ -42,7 +42,7 @@ class Box:
     high: Point
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     """One manifest, as in the manifest list."""
 

@@ -13,6 +13,7 @@ from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
 from amoro_core.model.paths import looser_spellings, normalise, split_place
 from amoro_core.model.properties import boolean, declared, minutes
 from amoro_core.model.stored import EVERYWHERE, KeyRange, StoredFile
+from amoro_core.records import record
 
 #: The property that switches the action on and off.
 SWITCH = "clean-orphan-file.enabled"
@@ -38,7 +39,7 @@ _METADATA = re.compile(r".*\.metadata\.json(\.gz)?", re.DOTALL)
 _HINT = "version-hint.text"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OrphanConfig:
     """The properties of a table for cleaning orphan files."""
 
@@ -52,7 +53,7 @@ class OrphanConfig:
         return max(self.min_existing_time, LEAST_AGE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """The conditions under which files are evaluated."""
 

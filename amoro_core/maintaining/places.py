@@ -1,14 +1,15 @@
 """Locations of a table's files, whether they are shared, and the files referenced there."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.paths import is_within, normalise
 from amoro_core.model.stored import StoredFile
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ground:
     """The locations of a table's files, according to its metadata."""
 
@@ -33,7 +34,7 @@ class Ground:
         return is_within(place, self.location) or f"/{self.context}/" in f"{normalise(place)}/"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Named:
     """The files that the table references, as the search needs them."""
 

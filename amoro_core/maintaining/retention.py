@@ -1,10 +1,10 @@
 """The properties of a table for the retention of snapshots: Iceberg's, Amoro's, and ours."""
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
+from amoro_core.records import record
 
 #: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
 DEFAULT_AGE = timedelta(days=5)
@@ -52,7 +52,7 @@ def _keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetentionConfig:
     """Which snapshots of a table are kept and for how long, and how long the files of expired ones are kept."""
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.writers import Writer, writers_of
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+from amoro_core.records import record
 
 
 class Ground(StrEnum):
@@ -28,7 +29,7 @@ class Ground(StrEnum):
 PROTECTIONS = (Ground.CHAIN, Ground.PIN, Ground.LEASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stay:
     """Why one snapshot is kept."""
 
@@ -36,7 +37,7 @@ class Stay:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What was requested beside the table's properties, and which snapshots the coordinator knows to be needed."""
 
@@ -47,7 +48,7 @@ class Target:
     since: Mapping[int, str] = field(default_factory=dict)  # each stays, with all that are newer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selection:
     """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
 

@@ -1,7 +1,6 @@
 """Amoro's automatic tags: which tag is due, and on which snapshot."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -9,6 +8,7 @@ from zoneinfo import ZoneInfo
 from amoro_core.maintaining.dates import DatePattern
 from amoro_core.model.properties import boolean, declared, interval, minutes, one_of
 from amoro_core.model.tables import SnapshotFacts
+from amoro_core.records import record
 
 UTC = ZoneInfo("UTC")
 
@@ -54,7 +54,7 @@ def _max_age(text: str) -> timedelta | None:
     return interval(text) or None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TagConfig:
     """The properties of a table for automatic tags, and the zone in which their periods begin."""
 
@@ -77,7 +77,7 @@ class TagConfig:
         return None if self.max_age is None else self.max_age // timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TagVerdict:
     """Whether to create a tag now, and why or why not; `due_at`: when the next one may be due."""
 

@@ -1,12 +1,12 @@
 """Users, and the HTTP sessions of users, tokens and people of an OpenID provider."""
 
 import hashlib
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tokens import Role
+from amoro_core.records import record
 
 SHORTEST_PASSWORD = 12  # characters
 LONGEST_PASSWORD = 1024
@@ -17,7 +17,7 @@ IDLE_SESSION, LONGEST_SESSION = timedelta(hours=12), timedelta(days=7)
 LINK_LASTS = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserAccount:
     """A person who logs in with a password, of which only a slow hash is kept."""
 
@@ -41,7 +41,7 @@ class Holder(StrEnum):
     PERSON = "person"  # of the OpenID provider
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HttpSession:
     """A login of a browser; only the hash of its id is kept."""
 

@@ -1,15 +1,16 @@
 """Input and output of an action: a process with everything stored about it, and the change to commit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.model.commits import Evidence
 from amoro_core.model.processes import CommitAttempt, OptimizingProcess, Receipt
 from amoro_core.model.tables import TableRuntime
 from amoro_core.model.work import Work
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskResult:
     """A task that has succeeded: its number, the kind of its work, and the kind's own messages."""
 
@@ -19,7 +20,7 @@ class TaskResult:
     output: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """A process with everything stored about it."""
 
@@ -32,14 +33,14 @@ class Case:
     undone_by: str = ""  # the process that took it back
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dropped:
     """Groups that can't be committed any more, with the reasons; nothing else of the process is ready."""
 
     groups: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """A staged change for one head: its files are written, but it is not visible to readers yet."""
 

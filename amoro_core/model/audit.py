@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.principals import Principal
+from amoro_core.records import record
 
 #: How long it is kept.
 KEEP_AUDIT = timedelta(days=400)
@@ -26,7 +27,7 @@ class AuditOutcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Audited:
     """A call before its end."""
 
@@ -37,7 +38,7 @@ class Audited:
     is_dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AuditEvent:
     """A call, when it began, and its outcome with the code of its error."""
 
@@ -48,7 +49,7 @@ class AuditEvent:
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AuditFilter:
     """Which calls are asked for; empty: all."""
 

@@ -1,8 +1,9 @@
 """Blockers: they keep some kinds of work off a table for a while."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from amoro_core.records import record
 
 LONGEST_HOLD = timedelta(days=1)  # from each renewal
 
@@ -15,7 +16,7 @@ class BlockedOperation(StrEnum):
     BATCH_WRITE = "batch-write"  # writers that ask before they write
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Blocker:
     """Keeps its operations off a table until it is released or expires; at `expires_at` it no longer holds."""
 

@@ -1,10 +1,11 @@
 """Clustering: the order in which the rows of a group are written, the work of a group, and its result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.records import record
 
 #: The kind of the work.
 CLUSTER = "cluster"
@@ -22,7 +23,7 @@ class Strategy(StrEnum):
     HILBERT = "hilbert"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayoutKey:
     """A column of a layout; `transform` is named as in Iceberg's sort orders, and is `identity` on a curve."""
 
@@ -32,7 +33,7 @@ class LayoutKey:
     nulls_last: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """An order of rows."""
 
@@ -45,7 +46,7 @@ class Layout:
 REJECTS = "rejects_writers"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownGroup:
     """A group of files whose rows are ordered, as it was made."""
 
@@ -54,7 +55,7 @@ class KnownGroup:
     depths: Mapping[int, float] = field(default_factory=dict)  # that clustering reached, by field id
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterOptions:
     """Options of a request to cluster, beside the table's properties."""
 
@@ -69,7 +70,7 @@ class ClusterOptions:
 AS_CONFIGURED = ClusterOptions()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterInput:
     """Everything that clustering a group needs. `rewrite` converts nothing; its outputs are of even size."""
 
@@ -80,7 +81,7 @@ class ClusterInput:
     sort_order_id: int = 0  # that the outputs carry; 0: none
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageFacts:
     """What one stage of the work took; parts that were repeated count once."""
 
@@ -89,7 +90,7 @@ class StageFacts:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterOutput:
     """What clustering a group made."""
 

@@ -2,12 +2,12 @@
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from amoro_core.model.expressions import Counted, Expression, Least, Vector
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ratio:
     """One expression divided by another with the same labels."""
 
@@ -31,7 +31,7 @@ class Ratio:
         return f"{self.part.promql()} / ({self.whole.promql()} > 0)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """How many seconds are left until the earliest moment that a metric names."""
 
@@ -59,7 +59,7 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Where:
     """The values of an expression that compare so with a number."""
 
@@ -82,7 +82,7 @@ class Where:
         return f"{self.of.promql()} {self.comparison} {self.number:g}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Both:
     """The values of the first where the others have values, too, under the same labels."""
 
@@ -108,7 +108,7 @@ class Both:
         return " and ".join(one.promql() for one in (self.first, *self.others))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outside:
     """What only somebody outside can see, such as that nobody answers: never true inside."""
 

@@ -1,17 +1,18 @@
 """Values of validation and commits: the plan's record, the head of the table, and the change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.records import record
 
 #: The key of a snapshot's summary that names the process which committed it.
 PROCESS_ID = "amoro.process-id"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LookUp:
     """How rows of the inputs are found in outputs that hold them in another order."""
 
@@ -19,7 +20,7 @@ class LookUp:
     most_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """One task as it was planned, with its result; groups are committed or dropped independently."""
 
@@ -30,7 +31,7 @@ class Group:
     look_up: LookUp | None = None  # None: rows are followed by the map of positions, or not at all
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanRecord:
     """The state of the table when the process was planned, as stored; never taken from a reloaded table."""
 
@@ -43,7 +44,7 @@ class PlanRecord:
     groups: tuple[Group, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Head:
     """The table's present state relative to a plan's snapshot."""
 
@@ -66,7 +67,7 @@ class Operation(StrEnum):
     OVERWRITE = "overwrite"  # files and rows are added and removed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitContent:
     """The change of a snapshot. Added files carry their data sequence number explicitly, but for carried deletes."""
 
@@ -79,7 +80,7 @@ class CommitContent:
     carried_deletes: tuple[DeleteFile, ...] = ()  # added with the snapshot's own sequence number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Validation:
     """Whether a rewrite may be committed on a head: not at all, or without some groups.
 
@@ -91,7 +92,7 @@ class Validation:
     content: CommitContent | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StagedCommit:
     """A commit whose manifests are written; its payload can be sent repeatedly, byte for byte."""
 
@@ -103,7 +104,7 @@ class StagedCommit:
     metadata_files: tuple[str, ...]  # every file written for it, the manifest list included
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotAdded:
     """A snapshot is in the table, or a file that it adds is reachable."""
 
@@ -113,7 +114,7 @@ class SnapshotAdded:
     files: tuple[str, ...] = ()  # data and delete files that it adds
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotsGone:
     """None of the snapshots is in the table any more; if there are none, none of the references is unchanged."""
 
@@ -125,7 +126,7 @@ class SnapshotsGone:
     metadata_location: str = ""  # the only state that it may be applied to; "": any that has the references
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RefAt:
     """A branch or tag points at a snapshot."""
 
@@ -133,7 +134,7 @@ class RefAt:
     snapshot_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatisticsNamed:
     """The metadata names files with statistics of a snapshot."""
 
@@ -141,7 +142,7 @@ class StatisticsNamed:
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatisticsGone:
     """The metadata names none of these files with statistics of a snapshot any more."""
 
@@ -149,7 +150,7 @@ class StatisticsGone:
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SortOrderAdded:
     """The metadata has a sort order with these keys."""
 
@@ -169,7 +170,7 @@ class Trace(StrEnum):
     OPEN = "open"  # it still may be
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VectorFacts:
     """What was found in a Puffin file about a deletion vector."""
 
@@ -179,7 +180,7 @@ class VectorFacts:
     last_position: int  # −1 of an empty one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileFacts:
     """Facts from the footer of a Parquet file; counts are of leaf columns by field id.
 

@@ -4,11 +4,11 @@ A condition holds where its expression has a value, and is raised once it has he
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.expressions import Counted, Expression
+from amoro_core.records import record
 
 
 class Severity(StrEnum):
@@ -26,7 +26,7 @@ class Unit(StrEnum):
     SECONDS = "seconds"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition:
     """Something that somebody has to look after."""
 
@@ -45,7 +45,7 @@ class Condition:
         return "Amoro" + "".join(part.capitalize() for part in self.name.split("-"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Held:
     """A condition that holds now, for the labels that its expression keeps."""
 

@@ -1,13 +1,13 @@
 """Containers of optimizers: launches, instances and their states."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
+from amoro_core.records import record
 
 #: The container of a group whose optimizers are started by hand.
 EXTERNAL = "external"
@@ -35,7 +35,7 @@ class ResourceState(StrEnum):
     STOPPING = "stopping"  # it is being killed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resource:
     """An instance that a container started, or is about to; it is forgotten once it has ended."""
 
@@ -48,7 +48,7 @@ class Resource:
     handle: str = ""  # the container's id for it; "": the coordinator died before it was recorded
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scaling:
     """The target number of instances of a group, and its failed starts."""
 
@@ -58,7 +58,7 @@ class Scaling:
     failure: str = ""  # of the last failed start
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalingConfig:
     """The properties of a group that configure its instances."""
 
@@ -69,7 +69,7 @@ class ScalingConfig:
     drain_timeout: timedelta = timedelta(minutes=15)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """An optimizer to start."""
 
@@ -91,7 +91,7 @@ class Liveness(StrEnum):
     UNKNOWN = "unknown"  # it can't be told now
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Observation:
     """The state of an instance as reported by its container."""
 
@@ -99,7 +99,7 @@ class Observation:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Instance:
     """A resource, and the optimizer that it is registered as ("": none)."""
 
@@ -107,7 +107,7 @@ class Instance:
     optimizer_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstanceStatus:
     """An instance, and its state as reported by its container."""
 
@@ -115,7 +115,7 @@ class InstanceStatus:
     observed: Observation
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstancesView:
     """The instances of a group."""
 

@@ -1,7 +1,8 @@
 """The files of a table in figures: how large they are, and which partitions need work most."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from amoro_core.records import record
 
 #: The least size in each bin, in bytes: below 1 kB, then by powers of two to 8 GB and more.
 BOUNDS: tuple[int, ...] = (0, *(2**power for power in range(10, 34)))
@@ -11,7 +12,7 @@ MOST_PARTITIONS = 200
 LONGEST_NAME = 200
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeHistogram:
     """Files and bytes by the bins of `BOUNDS`."""
 
@@ -19,7 +20,7 @@ class SizeHistogram:
     sizes: tuple[int, ...] = (0,) * len(BOUNDS)  # bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionDigest:
     """One partition in figures; each delete file counts once."""
 
@@ -35,7 +36,7 @@ class PartitionDigest:
     equality_delete_files: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileDigest:
     """The files of one snapshot in figures."""
 
@@ -48,7 +49,7 @@ class FileDigest:
     partitions_total: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptDigest:
     """A digest, and when its files were read."""
 

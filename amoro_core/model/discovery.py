@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 
 DATABASE_FILTER = "database-filter"
 TABLE_FILTER = "table-filter"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DiscoveryFilter:
     """Patterns that the whole name must match; None: any name matches."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from amoro_core.model.metrics import METRICS, Metric, MetricKind, Sample
+from amoro_core.records import record
 
 #: Values by the labels that an expression keeps.
 Vector = Mapping[tuple[str, ...], float]
@@ -17,7 +18,7 @@ Series = tuple[str, tuple[str, ...]]  # a metric's name, and the values of its l
 _COUNTERS = frozenset(metric.name for metric in METRICS if metric.kind is MetricKind.COUNTER)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counted:
     """The samples of a moment, and the counters as they stood an hour before (0 where they were not told)."""
 
@@ -45,7 +46,7 @@ class Expression(Protocol):
         """The same for Prometheus, with rates over an hour."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sum:
     """The sum of a metric's series by some labels; `where` admits series by the values of other labels."""
 
@@ -62,7 +63,7 @@ class Sum:
         return f"sum{_by(self.by)}({_selector(self)})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Most:
     """The greatest value of a metric's series by some labels."""
 
@@ -82,7 +83,7 @@ class Most:
         return f"max{_by(self.by)}({_selector(self)})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Least:
     """The smallest value of a metric's series by some labels."""
 
@@ -102,7 +103,7 @@ class Least:
         return f"min{_by(self.by)}({_selector(self)})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Grown:
     """By how much a counter has grown within the last hour."""
 

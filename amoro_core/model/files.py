@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
+
+from amoro_core.records import record
 
 #: One value for each partition field, in Iceberg's single-value binary form; None is null.
 #: Bytes compare and hash exactly, whatever the type (decimals, NaN, −0.0).
@@ -44,7 +46,7 @@ class DeleteKind(StrEnum):
     EQUALITY = "equality"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnMetrics:
     """Counts and bounds by field id, as in a manifest entry; a missing key means "not known"."""
 
@@ -59,7 +61,7 @@ class ColumnMetrics:
 NO_METRICS = ColumnMetrics()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DataFile:
     """A data file that is (or is to become) part of a table."""
 
@@ -84,7 +86,7 @@ class DeleteIdentity(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteFile:
     """A position or equality delete file."""
 
@@ -156,7 +158,7 @@ class DeleteFile:
         return lower.decode(errors="surrogateescape"), upper.decode(errors="surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScannedFile:
     """A live data file with every delete file that applies to it, sorted by sequence number and path."""
 
@@ -173,7 +175,7 @@ class ScannedFile:
         return max((delete.sequence_number for delete in self.deletes if delete.is_converted), default=-1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableScan:
     """All live files of one snapshot. `dangling` deletes apply to no live data file.
 

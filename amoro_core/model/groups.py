@@ -2,10 +2,10 @@
 
 import difflib
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_memory
+from amoro_core.records import record
 
 MEMORY = "memory"
 MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
@@ -16,7 +16,7 @@ _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupConfig:
     """The typed properties of a group, in bytes."""
 
@@ -25,7 +25,7 @@ class GroupConfig:
     has_table_metrics: bool = False  # Prometheus is told of each of its tables
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Capacity:
     """The capacity of a group."""
 

@@ -1,11 +1,12 @@
 """What is kept of what happened: attempts of tasks that have ended, and events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.processes import Attempt, OptimizerThread
+from amoro_core.records import record
 
 #: Attempts of one task that are kept; earlier ones are forgotten.
 MOST_ATTEMPTS = 100
@@ -26,7 +27,7 @@ class AttemptOutcome(StrEnum):
     CANCELED = "canceled"  # its process needed it no longer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskAttempt:
     """One attempt of a task, from when it was scheduled to its end."""
 
@@ -70,7 +71,7 @@ class EventKind(StrEnum):
     LEADER_CHANGED = "leader-changed"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class About:
     """What an event is about; "" and 0: of no such thing."""
 
@@ -81,7 +82,7 @@ class About:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """Something that happened, in words for people and in figures for programs."""
 
@@ -93,7 +94,7 @@ class Event:
     event_id: int = 0  # grows in the order in which events were stored; 0: not stored yet
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventFilter:
     """Which events are wanted; what is empty does not limit."""
 

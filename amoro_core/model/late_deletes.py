@@ -1,15 +1,16 @@
 """Deletes of rows by others that came after a commit of ours and name files that it had replaced."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+from amoro_core.records import record
 
 #: Entries of a snapshot's summary that tell which application wrote it, in the order of preference.
 _NAMES = ("engine-name", "app-name", "spark.app.name")
 _IDS = ("app-id", "spark.app.id", "flink.job-id", "trino_query_id")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LateDelete:
     """A snapshot that deletes rows of files which a commit of ours had replaced before: these rows are back."""
 

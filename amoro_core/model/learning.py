@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.scans import ColumnFilter, Operator
 from amoro_core.model.texts import briefly
+from amoro_core.records import record
 
 _STARTED = "SparkListenerSQLExecutionStart"
 _APPLICATION = '"SparkListenerApplicationStart"'
@@ -33,7 +34,7 @@ MOST_OF_SOURCE = 256
 Filters = frozenset[ColumnFilter]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Told:
     """Scans that filter by the same columns in the same way, as somebody told of them."""
 

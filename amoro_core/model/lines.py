@@ -5,12 +5,12 @@ change while one reads.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
 from amoro_core.model.cursors import Key
+from amoro_core.records import record
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
@@ -29,7 +29,7 @@ class Line(StrEnum):
     WAITING = "waiting"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mark:
     """Where in a list of lines a page has ended."""
 
@@ -42,7 +42,7 @@ class Mark:
 START = Mark()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part(Generic[Item]):
     """A page of a list of lines."""
 

@@ -1,13 +1,14 @@
 """Maintenance: condemned files, options of a command, and the surroundings of a table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.stored import StoredFile
+from amoro_core.records import record
 
 
 class FileKind(StrEnum):
@@ -22,7 +23,7 @@ class FileKind(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condemned:
     """A file that the table no longer needs; it is deleted later, unless the guard finds that it is needed."""
 
@@ -44,7 +45,7 @@ class Condemned:
         return abs(stored.modified_at - self.modified_at) < timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DueBatch:
     """Condemned files of one kind that are due to be deleted."""
 
@@ -53,7 +54,7 @@ class DueBatch:
     files: tuple[Condemned, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Released:
     """A file that the table no longer needs once some of its snapshots are gone."""
 
@@ -63,7 +64,7 @@ class Released:
     has_equality_deletes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Options:
     """Options of a request that override the table's properties; each action refuses those it does not have by name."""
 
@@ -126,7 +127,7 @@ def refuse_options(action: str, options: Options) -> None:
         raise InvalidArgument(f"{action} takes no {', '.join(refused)}", hint=f"Leave {', '.join(refused)} out.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Waiting:
     """Condemned files of a table that are due to be deleted."""
 
@@ -138,7 +139,7 @@ class Waiting:
 NOTHING_WAITS = Waiting()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Taken:
     """The files that plans of a table have which have not ended."""
 
@@ -149,7 +150,7 @@ class Taken:
 NOTHING_TAKEN = Taken()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Surroundings:
     """What the coordinator knows about the surroundings of a table, as of one moment."""
 

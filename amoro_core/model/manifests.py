@@ -1,11 +1,10 @@
 """Manifests of a table to be rewritten, and the result."""
 
-from dataclasses import dataclass
-
 from amoro_core.model.commits import StagedCommit
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ManifestCluster:
     """Manifests of one content and spec to be merged into fewer, sorted by partition."""
 
@@ -17,7 +16,7 @@ class ManifestCluster:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ManifestsStaged:
     """A staged snapshot with the same files in other manifests."""
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from amoro_core.records import record
+
 #: Upper bounds of the buckets of all histograms, in seconds: from a write of the store to an hour of a task.
 BUCKETS_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
@@ -25,7 +27,7 @@ class Metric:
     labels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """One value of a metric, with the values of its labels; of a histogram the sum in seconds."""
 

@@ -1,16 +1,16 @@
 """Paged lists: requests and answers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.records import record
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """The requested part of a list: at most `limit` items after the one named by `after`."""
 
@@ -30,7 +30,7 @@ def page_limit(limit: int, most: int = PAGE) -> int:
     return min(limit or most, most)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Page(Generic[Item]):
     """Some items of a list, and how many there are on all pages."""
 

@@ -1,12 +1,13 @@
 """Verdicts and plans of the planner, with reasons."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.digests import FileDigest
 from amoro_core.model.files import Partition, ScannedFile
 from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
+from amoro_core.records import record
 
 
 class PartitionKey(NamedTuple):
@@ -16,7 +17,7 @@ class PartitionKey(NamedTuple):
     partition: Partition
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskPlan:
     """One group of files of one partition: rewritten or converted together, committed or dropped together."""
 
@@ -28,7 +29,7 @@ class TaskPlan:
     marks: bool = False  # converted files get a position delete each even without positions: equality deletes stay
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionVerdict:
     """The verdict on one partition, with the reason; `type` None: nothing to do."""
 
@@ -51,7 +52,7 @@ class PartitionVerdict:
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evaluation:
     """The verdict on a table; `type` None: nothing to do now."""
 
@@ -66,7 +67,7 @@ class Evaluation:
     digest: FileDigest | None = field(default=None, compare=False, repr=False)  # None: files were not read
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OptimizingPlan:
     """Tasks of one process, all planned on one snapshot."""
 

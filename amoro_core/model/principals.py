@@ -1,6 +1,5 @@
 """Who calls: an account with its role, the tables on which it may act, and the way by which it came."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -8,6 +7,7 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.patterns import TablePattern, parse_pattern
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.tokens import Role
+from amoro_core.records import record
 
 
 class Way(StrEnum):
@@ -20,7 +20,7 @@ class Way(StrEnum):
     LOCAL = "local"  # of the coordinator's own process
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Principal:
     """An account that was authenticated, for one call or one HTTP session."""
 

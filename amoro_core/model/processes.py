@@ -1,7 +1,7 @@
 """Optimizing processes, their tasks, and commit attempts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from amoro_core.model.commits import (
 )
 from amoro_core.model.lanes import FILES
 from amoro_core.model.work import REWRITE
+from amoro_core.records import record
 
 
 class TaskStatus(StrEnum):
@@ -117,7 +118,7 @@ class OptimizingTask(NamedTuple):
     stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delay:
     """Why a commit could not proceed, and when it is retried."""
 
@@ -128,7 +129,7 @@ class Delay:
     refusals: int = 0  # how many of the latest tries, in a row, were refused permanently
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OptimizingProcess:
     """One round of an action on one table, pinned to the snapshot it was planned on."""
 
@@ -188,7 +189,7 @@ _AIMS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figure:
     """A number of a receipt."""
 
@@ -197,7 +198,7 @@ class Figure:
     unit: str  # "files", "rows", "bytes", ...; "" for a plain count
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Equation:
     """Two figures of a receipt, by name, that must be equal."""
 
@@ -219,7 +220,7 @@ _UNITS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Receipt:
     """What a process did to the table; files, bytes and rows are those of the process."""
 
@@ -266,7 +267,7 @@ class Receipt:
         return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0, words=words, more=more, equal=equal)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitAttempt:
     """One attempt to send a commit, stored before it is sent; only its outcome ever changes."""
 
@@ -330,7 +331,7 @@ class CommitOutcome(StrEnum):
     REFUTED = "refuted"  # was unknown; can no longer land
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Optimizer:
     """A registered optimizer; its token is kept only as a hash."""
 
@@ -346,7 +347,7 @@ class Optimizer:
     max_cluster_bytes: int = 0  # the largest group of files that it puts in order; 0: none
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SiteFile:
     """A configuration file uploaded for a catalog, and the properties derived from it."""
 
@@ -355,7 +356,7 @@ class SiteFile:
     properties: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogConfig:
     """A catalog that was added, or that pyiceberg's own configuration names."""
 
@@ -383,7 +384,7 @@ class CatalogConfig:
         return replace(self, properties=tuple(sorted({**merged, **dict(self.properties)}.items())))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogRules:
     """The rules of `amoro.yaml` for the locations of a catalog's tables, wherever the catalog is configured."""
 
@@ -392,7 +393,7 @@ class CatalogRules:
     strict_locations: bool = False  # tables' own locations in object stores are not granted
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResourceGroup:
     """A group of optimizers and the tables they work for; the group `default` always exists."""
 

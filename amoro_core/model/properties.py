@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import timedelta
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amoro_core.errors import TableRefused
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -24,7 +25,7 @@ C = TypeVar("C", bound="DataclassInstance")
 Parse = Callable[[str], T]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Property:
     """One property, or with a key that ends in `*` one for each column."""
 

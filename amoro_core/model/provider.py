@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from amoro_core.errors import InvalidArgument, NotAllowed
@@ -10,13 +9,14 @@ from amoro_core.model.principals import Principal, checked_pattern
 from amoro_core.model.texts import LONGEST_NAME, briefly, is_name
 from amoro_core.model.tokens import Role
 from amoro_core.model.trust import is_loopback
+from amoro_core.records import record
 
 #: People of the provider are named with it in front, and users of our own never are: nobody takes another's name.
 PREFIX = "oidc:"
 _ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoleRule:
     """The role, and for an operator the pattern, of people whose claim has the value."""
 
@@ -25,7 +25,7 @@ class RoleRule:
     pattern: str = ""  # of the tables on which an operator may act; "": all
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProviderTerms:
     """The provider, what we are to it, and what its claims mean here."""
 

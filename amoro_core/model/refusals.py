@@ -1,10 +1,11 @@
 """The words of REFUSED(word): what each means for a table, and its remedy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refusal:
     """The meaning of a word, and its remedy, each a sentence."""
 

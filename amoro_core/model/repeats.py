@@ -1,10 +1,11 @@
 """Requests that carry a key, so that repeating one does nothing twice."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from amoro_core.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class KeptAnswer:
     """What was answered over HTTP; `content` is empty where it held a secret, which is kept nowhere."""
 
@@ -14,7 +15,7 @@ class KeptAnswer:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyedRequest:
     """A request with a key that was begun; `answer` is None until it has ended."""
 

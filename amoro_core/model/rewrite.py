@@ -1,15 +1,15 @@
 """The work of one rewrite task and its result."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.records import record
 
 #: What the names of files end with that tell which rows a task left out: no commit ever has such a file.
 MAP_ENDING = "-applied.puffin"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableContext:
     """What an executor must know about the table, as of the plan; JSON as in the Iceberg specification, appendix C."""
 
@@ -29,7 +29,7 @@ class TableContext:
     once_unknown: tuple[int, ...] = ()  # ids of compared columns that had the type unknown: deletes may lack them
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InputFile:
     """A data file with the indexes (into the input's deletes) of the deletes that apply to it."""
 
@@ -37,7 +37,7 @@ class InputFile:
     deletes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CopyRule:
     """Which row groups are copied byte for byte instead of decoded and encoded."""
 
@@ -54,7 +54,7 @@ class CopyRule:
         return size_bytes < self.min_row_group_bytes * row_groups and 2 * rows < row_limit * row_groups
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RewriteInput:
     """Everything a rewrite needs. All files share one (spec, partition); each delete is listed once."""
 
@@ -71,7 +71,7 @@ class RewriteInput:
     max_hidden_ratio: float = 0.0  # of an output's rows, hidden where an input is gone when it is committed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeftOutRows:
     """The rows of one rewritten file that the outputs do not hold, as a deletion vector in the file of the map."""
 
@@ -81,7 +81,7 @@ class LeftOutRows:
     record_count: int  # at least one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PositionMap:
     """Where each row of the rewritten files went.
 
@@ -93,7 +93,7 @@ class PositionMap:
     left_out: tuple[LeftOutRows, ...]  # in the order of the inputs; inputs that lost no row are missing
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RewriteOutput:
     """The result of a rewrite. Rows are those of the rewritten files only: read − deleted = written."""
 

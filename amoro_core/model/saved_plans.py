@@ -1,13 +1,14 @@
 """Plans that are kept for those who have seen them."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from amoro_core.records import record
 
 #: Bytes of a plan's content, at most.
 LARGEST = 262_144
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SavedPlan:
     """A plan of a table, as `content`, which only whoever has made it reads."""
 

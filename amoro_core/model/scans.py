@@ -1,11 +1,12 @@
 """How a table is read: the columns that queries filter by, and what these reads took."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.clustering import Strategy
+from amoro_core.records import record
 
 #: How long reports of scans are kept.
 KEEP_SCANS = timedelta(days=30)
@@ -20,7 +21,7 @@ class Operator(StrEnum):
     PREFIX = "prefix"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnFilter:
     """A column that a scan filters by."""
 
@@ -28,7 +29,7 @@ class ColumnFilter:
     operator: Operator
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanUse:
     """Scans of one day that filter by the same columns in the same way."""
 
@@ -40,7 +41,7 @@ class ScanUse:
     bytes_read: int = 0  # 0: nobody told
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnChoice:
     """Columns that were chosen by how the table is read, with the figures for it."""
 

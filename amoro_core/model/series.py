@@ -1,10 +1,11 @@
 """Values over time: which are kept, in which steps, and for how long."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
+
+from amoro_core.records import record
 
 
 class SeriesKind(StrEnum):
@@ -15,7 +16,7 @@ class SeriesKind(StrEnum):
     STATE = "state"  # noted when it changed: it holds until the next value
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SeriesFacts:
     """What a series is."""
 
@@ -59,7 +60,7 @@ TABLE_SERIES: Mapping[str, SeriesFacts] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """How long a step lasts, and how long its values are kept."""
 
@@ -86,7 +87,7 @@ MOST_GROUPS = 32
 COMFORTABLE = 1500
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """A value to be added to its series."""
 
@@ -95,7 +96,7 @@ class Sample:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Point:
     """The values of one step. A step without any has no point: that is a gap."""
 
@@ -106,7 +107,7 @@ class Point:
     max: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Series:
     """The points of one series, by time."""
 
@@ -115,7 +116,7 @@ class Series:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableFigures:
     """The numbers of a table at a moment, in the order of `TABLE_SERIES`."""
 

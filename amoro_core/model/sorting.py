@@ -1,10 +1,10 @@
 """What a table says of the orders in which its rows may lie: columns, sort orders, and how bounds compare."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.plans import PartitionKey
+from amoro_core.records import record
 
 #: A value of a column or of a partition field in a form that compares as Iceberg compares the values themselves.
 SortKey = int | bytes
@@ -14,7 +14,7 @@ BoundKey = Callable[[bytes], SortKey | None]
 PartitionOrder = Callable[[PartitionKey], tuple[tuple[int, SortKey], ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Column:
     """A column of the current schema, nested ones too."""
 
@@ -24,7 +24,7 @@ class Column:
     problem: str = ""  # why rows can't be ordered by it; "" where they can
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SortOrder:
     """A sort order of the metadata; 0 is the one of no order."""
 
@@ -33,7 +33,7 @@ class SortOrder:
     problem: str = ""  # why rows can't be written in it; "" where they can
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sorting:
     """What layouts are resolved by, as of one state of the table."""
 

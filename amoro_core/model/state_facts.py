@@ -1,10 +1,11 @@
 """What is known of a state database itself."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from amoro_core.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class AppliedMigration:
     """A step of the schema that the file has."""
 
@@ -13,7 +14,7 @@ class AppliedMigration:
     applied_at: datetime | None  # None: by a version that did not note it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateFacts:
     """The file, its room, and its schema; sizes in bytes, 0 where there is no file yet."""
 
@@ -26,7 +27,7 @@ class StateFacts:
     engine: str  # the version of SQLite
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownBackup:
     """A backup that was made; whether the copy is still there is not known."""
 

@@ -1,9 +1,11 @@
 """Statistics of a table in files beside its data: of columns (Puffin), and of partitions (Parquet)."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnSketch:
     """The serialized sketch of a column's number of distinct values."""
 
@@ -12,7 +14,7 @@ class ColumnSketch:
     payload: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatisticsEntry:
     """An entry of the metadata that names a file with statistics of a snapshot."""
 
@@ -22,7 +24,7 @@ class StatisticsEntry:
     ndv_fields: frozenset[int] = frozenset()  # ids of the columns whose distinct values it counts; empty for partitions
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownStatistics:
     """All entries of a table's metadata."""
 
@@ -35,7 +37,7 @@ class KnownStatistics:
         return (*self.columns, *self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StagedStatistics:
     """Statistics whose files are written, but not referenced by the metadata yet."""
 

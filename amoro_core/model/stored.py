@@ -1,11 +1,12 @@
 """Files as seen by their storage, and outcomes of deletions."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from amoro_core.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class StoredFile:
     """A file in its storage."""
 
@@ -14,7 +15,7 @@ class StoredFile:
     modified_at: datetime | None  # by the storage's clock; None: it does not say
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyRange:
     """A range of paths without scheme and authority, as they sort: after the first, and not after the last."""
 
@@ -34,7 +35,7 @@ class KeyRange:
 EVERYWHERE = KeyRange()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reach:
     """Where a table lies, and what may be touched of its files."""
 
@@ -53,7 +54,7 @@ class Ended(StrEnum):
     MOVED = "moved"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Removal:
     """The outcome of deleting a file, with the reason of a failure."""
 

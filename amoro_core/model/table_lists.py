@@ -1,10 +1,11 @@
 """Lists of tables: what they are ordered by, and which tables they hold."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier
+from amoro_core.records import record
 
 
 class TableKey(StrEnum):
@@ -29,7 +30,7 @@ class Order(StrEnum):
     DESC = "desc"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WantedTables:
     """Which tables are listed; "" and None: any."""
 
@@ -58,7 +59,7 @@ class WantedTables:
         return bool(self.catalog) and self == WantedTables(self.catalog)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableOrder:
     """The order of a list of tables."""
 
@@ -66,7 +67,7 @@ class TableOrder:
     order: Order = Order.ASC
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Turn:
     """What the place of a table that waits for a plan goes by."""
 
@@ -76,7 +77,7 @@ class Turn:
     last_optimized_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pending:
     """A table that waits for a plan."""
 

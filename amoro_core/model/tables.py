@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.records import record
 
 #: A catalog's property with the formats of its tables, as in Amoro.
 TABLE_FORMATS = "table-formats"
@@ -109,7 +110,7 @@ OPTIMIZING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileSummary:
     """Counts over all live files of a table, including healthy ones."""
 
@@ -127,7 +128,7 @@ class FileSummary:
     coarse_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HealthParts:
     """The parts of the health score: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
 
@@ -145,7 +146,7 @@ class HealthParts:
 FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HealthBasis:
     """The parameters with which the health score was computed."""
 
@@ -155,7 +156,7 @@ class HealthBasis:
     full_weight_files: int  # if it also has at least this many data files
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableFacts:
     """Facts about a table from its metadata alone, before any manifest is read."""
 
@@ -173,7 +174,7 @@ class TableFacts:
     last_column_id: int = 0  # the highest field id ever assigned in the table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SchemaColumn:
     """A column of a table's current schema."""
 
@@ -185,7 +186,7 @@ class SchemaColumn:
     identifies: bool  # it is one of the identifier fields
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionColumn:
     """A field of a table's default partition spec."""
 
@@ -196,7 +197,7 @@ class PartitionColumn:
     source: str  # the column's name; "": the current schema lacks it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableSchema:
     """A table's current schema and default partition spec."""
 
@@ -206,7 +207,7 @@ class TableSchema:
     partition: tuple[PartitionColumn, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SnapshotFacts:
     """One snapshot that the table's metadata knows."""
 
@@ -219,7 +220,7 @@ class SnapshotFacts:
     refs: tuple[str, ...]  # branches and tags that point at it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """A branch or tag of a table, with its own retention."""
 
@@ -231,7 +232,7 @@ class Ref:
     max_ref_age: timedelta | None = None  # None: as the table says
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class History:
     """All snapshots and references of a table, in one state of it."""
 
@@ -241,7 +242,7 @@ class History:
     metadata_location: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LastOptimized:
     """When a partition was last optimized, by type; a commit of a heavier type does not count for lighter ones."""
 
@@ -250,7 +251,7 @@ class LastOptimized:
     full: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ActionRecord:
     """What the coordinator keeps about one action on one table. Times are UTC."""
 
@@ -267,7 +268,7 @@ class ActionRecord:
     properties: str = ""  # a digest of those that it goes by, as they were last seen; "": not seen yet
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableRuntime:
     """What the coordinator keeps about one table. Times are UTC."""
 

@@ -1,8 +1,10 @@
 """A column that tells the age of rows, and its values in data files and partitions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from amoro_core.records import record
 
 
 class TimeKind(StrEnum):
@@ -15,7 +17,7 @@ class TimeKind(StrEnum):
     STRING = "string"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimePart:
     """A partition field derived from the column."""
 
@@ -24,7 +26,7 @@ class TimePart:
     width: int = 0  # of a truncation
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeColumn:
     """A top-level column with the partition fields derived from it, by spec."""
 
@@ -34,7 +36,7 @@ class TimeColumn:
     parts: Mapping[int, tuple[TimePart, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DataCommit:
     """A commit that added data."""
 

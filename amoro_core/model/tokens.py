@@ -1,9 +1,10 @@
 """Access tokens of users and optimizers."""
 
 import hashlib
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from amoro_core.records import record
 
 
 class Role(StrEnum):
@@ -22,7 +23,7 @@ class Role(StrEnum):
 _RANKS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccessToken:
     """A created token; only its hash is kept."""
 

@@ -1,6 +1,8 @@
 """The work of a task and its result, as sent: a kind, and the kind's own message."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from amoro_core.records import record
 
 #: Files rewritten and converted; the one kind that is always known.
 REWRITE = "rewrite"
@@ -8,7 +10,7 @@ REWRITE = "rewrite"
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """The work of a task; `payload` is the protobuf message of its kind."""
 
@@ -16,7 +18,7 @@ class Work:
     payload: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkResult:
     """The result of work; `payload` is the result message of its kind."""
 

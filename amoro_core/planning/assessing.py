@@ -1,7 +1,7 @@
 """Amoro's per-file rules evaluated for all live files in columns; `planning.files` evaluates them file by file."""
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,13 @@ from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.planning.clustering.kept import group_ids
 from amoro_core.planning.files import AssessedFile, FileClass, assess
+from amoro_core.records import record
 
 _CLASSES = tuple(FileClass)
 _FRAGMENT, _UNDERSIZED, _TARGET_SIZE = range(len(_CLASSES))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssessedColumns:
     """The columns of `AssessedFile` for some of the live files, whose indexes are `ids`."""
 

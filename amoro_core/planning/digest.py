@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.plans import PartitionKey, PartitionVerdict
 from amoro_core.model.texts import briefly
 from amoro_core.planning.partitions import PartitionFiles
+from amoro_core.records import record
 
 _BOUNDS = np.array(BOUNDS, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScoredPartition:
     """A partition, and its health, 0 to 100."""
 

@@ -1,7 +1,7 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from amoro_core.live.files import LiveFiles
@@ -21,13 +21,14 @@ from amoro_core.planning.prechecks import held_until
 from amoro_core.planning.remembering import Decided, Remembered, Terms, remember, remembered
 from amoro_core.planning.summary import basis_of, mean_health, scores_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
+from amoro_core.records import record
 
 #: An interval has passed when it is exceeded; times count milliseconds.
 _TICK = timedelta(milliseconds=1)
 _NEVER = LastOptimized()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Case:
     """One partition under evaluation."""
 
@@ -43,7 +44,7 @@ class _Case:
         return self.partition.stats
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Decision:
     type: OptimizingType | None
     reason: str

@@ -1,12 +1,13 @@
 """Evaluation of one data file, by its size and its deletes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 
 
 class FileClass(StrEnum):
@@ -17,7 +18,7 @@ class FileClass(StrEnum):
     TARGET_SIZE = "target-size"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AssessedFile:
     """A scanned file with everything that planning needs to know about it."""
 

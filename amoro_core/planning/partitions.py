@@ -16,9 +16,10 @@ from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.planning.assessing import AssessedColumns, assess_all
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionStats:
     """Counts over all files of one partition; each delete file counts once."""
 

@@ -5,16 +5,17 @@ back is evaluated in full once that interval has passed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized
 from amoro_core.planning.partitions import PartitionFiles
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableTotals:
     """The totals of all live files in a snapshot's summary."""
 

@@ -1,7 +1,6 @@
 """What earlier evaluations found about partitions of the same table in which nothing has changed since."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.live.files import LiveFiles
@@ -9,6 +8,7 @@ from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats
+from amoro_core.records import record
 
 #: Evaluations by other terms of which something is kept, such as those of clustering.
 _TERMS = 2
@@ -16,7 +16,7 @@ _TERMS = 2
 MOST_FILES = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decided:
     """The verdict of the triggers on a partition, and what it was made of besides the partition's files."""
 
@@ -33,7 +33,7 @@ class Decided:
         return in_time and self.last == last and self.dangling == dangling
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remembered:
     """What was found about one partition; `stamp` is that of its files."""
 
@@ -43,7 +43,7 @@ class Remembered:
     decided: Decided | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """What verdicts follow from beside a table's files."""
 

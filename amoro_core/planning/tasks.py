@@ -5,7 +5,6 @@ joined into tasks by their read cost.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from amoro_core.live.columns import Mask
 from amoro_core.model.config import OptimizingConfig
@@ -17,9 +16,10 @@ from amoro_core.planning.costs import read_cost
 from amoro_core.planning.files import AssessedFile
 from amoro_core.planning.packing import pack_evenly
 from amoro_core.planning.partitions import PartitionFiles
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selection:
     """What to rewrite in a partition: by a trigger or on request."""
 
@@ -28,7 +28,7 @@ class Selection:
     force: bool = False  # also files without gain
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Bin:
     """Files that are rewritten together, and the number of output files."""
 

@@ -2,20 +2,20 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.records import record
 from amoro_core.scheduling.quota import TaskRun, occupation
 from amoro_core.scheduling.shares import LEAST_SHARE
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingTable:
     """A table that waits to be planned."""
 
@@ -29,7 +29,7 @@ class PendingTable:
 Policy = Callable[[PendingTable, datetime], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CandidateTask:
     """A planned task that may be scheduled."""
 

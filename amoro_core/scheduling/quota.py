@@ -1,15 +1,16 @@
 """A table's quota of its group's threads, and its recent use."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
+
+from amoro_core.records import record
 
 #: Only run time within this period before now counts (Amoro's constant).
 LOOK_BACK = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskRun:
     """The time for which a task held a thread; `ended_at` None: it still does."""
 

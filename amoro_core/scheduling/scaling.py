@@ -1,11 +1,11 @@
 """Scaling of a group: actions derived from the target, the started instances and the registered optimizers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from amoro_core.model.containers import Liveness, Observation, Resource, ResourceState, Scaling, ScalingConfig
+from amoro_core.records import record
 
 #: An instance that ends by itself before its optimizer was registered for this long is a failed start.
 SETTLED = timedelta(minutes=1)
@@ -15,7 +15,7 @@ FIRST_WAIT = timedelta(seconds=1)
 LAST_WAIT = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """The target of a group."""
 
@@ -34,7 +34,7 @@ class Target:
         return self.scaling.failed_starts >= self.config.max_failed_starts
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LiveOptimizer:
     """A registered optimizer with the id of the resource it was started as."""
 
@@ -44,12 +44,12 @@ class LiveOptimizer:
     is_draining: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """Start one more instance."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """Record the instance's new state; nothing else is done."""
 
@@ -57,7 +57,7 @@ class Note:
     state: ResourceState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drain:
     """Drain the optimizer: it finishes its tasks and leaves."""
 
@@ -65,7 +65,7 @@ class Drain:
     resource_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stop:
     """Stop the instance, gracefully or by force. With a failure it counts as a failed start."""
 
@@ -74,7 +74,7 @@ class Stop:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Forget:
     """Forget an instance that has ended; tasks that its optimizer still holds go to others."""
 
@@ -83,7 +83,7 @@ class Forget:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settle:
     """Reset the count of failed starts: instances of the group run."""
 

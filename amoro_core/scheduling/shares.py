@@ -6,9 +6,10 @@ at the same time: a table alone in its group borrows everything and owes nothing
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
+from amoro_core.records import record
 from amoro_core.scheduling.quota import TaskRun
 
 #: The minimum share of a table: one with a lower quota borrows what is left over, and never starves.
@@ -18,7 +19,7 @@ FIRST_GUESS_S = 60.0
 _SMOOTHING = 8  # exponential smoothing: the latest task's time counts one eighth
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accounts:
     """The accounts of the tables of one group at one moment."""
 

@@ -1,12 +1,12 @@
 """Whether any optimizer takes the tasks of a group, and what to do when none does."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from amoro_core.model.containers import EXTERNAL, InstancesView
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Member:
     """A registered optimizer of the group."""
 

@@ -1,13 +1,13 @@
 """Whether catalogs answered when they were last asked, and how many of their tables are known."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.errors import AccessDenied, AmoroError
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.table_lists import WantedTables
 from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.records import record
 from amoro_core.store import table_listing
 from amoro_core.store.database import Store
 
@@ -15,7 +15,7 @@ from amoro_core.store.database import Store
 MOST_COUNTED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogLook:
     """What is known of a catalog without asking it."""
 

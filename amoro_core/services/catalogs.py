@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from amoro_core.errors import (
     AlreadyExists,
@@ -25,6 +25,7 @@ from amoro_core.model.patterns import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
 from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.model.texts import NAMES, is_name
+from amoro_core.records import record
 from amoro_core.store import catalogs, tables
 from amoro_core.store.database import Connection, Store
 
@@ -33,7 +34,7 @@ log = get_logger("amoro.catalogs")
 _ADD_ONE = "Add one with `amoro catalog add NAME type=… uri=…`, or configure it in ~/.pyiceberg.yaml."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatalogChange:
     """A change of a catalog; whatever is not given stays."""
 
@@ -45,7 +46,7 @@ class CatalogChange:
     removed_site_files: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selected:
     """The result of selecting tables by names and patterns."""
 

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -14,6 +13,7 @@ from amoro_core.formats.tables import Tables
 from amoro_core.model.config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.records import record
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
 from amoro_core.store import metadata_locations, tables
 from amoro_core.store.database import Connection, Store
@@ -36,7 +36,7 @@ _RESTING = frozenset({OptimizingStatus.IDLE, OptimizingStatus.PENDING})
 _AT_ONCE = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compared:
     """What looking over a catalog has found."""
 

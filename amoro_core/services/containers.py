@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from amoro_core.model.ids import uuid7
 from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.secrets import without_secrets
+from amoro_core.records import record
 from amoro_core.scheduling.scaling import (
     Action,
     Drain,
@@ -62,7 +63,7 @@ DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_LOG_LINES = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Joining:
     """The arguments with which an instance finds the coordinator and registers."""
 
@@ -71,7 +72,7 @@ class Joining:
     heartbeat_interval: timedelta
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Registrations:
     """The registered optimizers that were started as a resource, and how to drain or dismiss one."""
 

@@ -1,7 +1,6 @@
 """Discovering the tables of catalogs, and disposing of those that are gone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -10,6 +9,7 @@ from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 from amoro_core.store import tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.table_listing import list_names
@@ -18,7 +18,7 @@ from amoro_core.transactions.listing import add_all, dispose
 log = get_logger("amoro.tables")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Exploration:
     """The changes after listing a catalog."""
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
 from typing import TypeVar
@@ -14,6 +14,7 @@ from amoro_core.model.paging import Page, cut
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.texts import NAMES, is_name
+from amoro_core.records import record
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
 from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
 from amoro_core.store import groups, optimizers, tables, tasks
@@ -26,7 +27,7 @@ DEFAULT_GROUP = "default"
 Table = TypeVar("Table", bound=Waits)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupChange:
     """A change of a group; whatever is not given stays."""
 
@@ -36,7 +37,7 @@ class GroupChange:
     container: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupUse:
     """A table's recent use of its group."""
 
@@ -48,7 +49,7 @@ class GroupUse:
     table_id: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupView:
     """The present state of a group."""
 

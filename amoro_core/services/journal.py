@@ -1,12 +1,13 @@
 """What is kept of the past: attempts of tasks, events, and what tables' files were like."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from amoro_core.errors import InvalidArgument, TableNotFound
 from amoro_core.model.digests import KeptDigest
 from amoro_core.model.journal import Event, EventFilter, TaskAttempt
 from amoro_core.model.paging import Page, Window, cut
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 from amoro_core.store import attempts, digests, events, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.rows import from_ms, to_ms
@@ -15,7 +16,7 @@ from amoro_core.store.rows import from_ms, to_ms
 COUNTED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventPage:
     """Some events; the total is counted up to 10,000."""
 

@@ -1,20 +1,20 @@
 """The state of the actions other than optimizing on a table, for display."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import decide_enabled
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import ActionRecord, TableRuntime
+from amoro_core.records import record
 from amoro_core.state.pausing import seen_with
 from amoro_core.store import actions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.clockwork import Clockwork, Consent, due_at
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownAction:
     """The state of an action on a table."""
 

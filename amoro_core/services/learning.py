@@ -1,7 +1,7 @@
 """How tables are read, as others tell it, and the columns that it speaks for."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 
 from amoro_core.errors import InvalidArgument
@@ -15,6 +15,7 @@ from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.facts import ClusterFacts
 from amoro_core.planning.clustering.suggesting import Suggested, suggest
 from amoro_core.planning.clustering.weighing import SCAN_DAYS
+from amoro_core.records import record
 from amoro_core.store import table_scans, tables
 from amoro_core.store.database import Store
 
@@ -26,7 +27,7 @@ MOST_TOLD = 50_000
 MOST_SCANS = 10**12
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Learned:
     """What was kept of a report."""
 

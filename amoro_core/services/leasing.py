@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.expiring import NAME as EXPIRY
@@ -28,6 +28,7 @@ from amoro_core.model.ids import uuid7
 from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.records import record
 from amoro_core.store import commits, processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.snapshot_leases import SnapshotLease
@@ -46,7 +47,7 @@ _TAGGING = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN, Role.EXPIRE})
 _LONGEST_HOLDER = 255  # characters
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeldLease:
     """A lease, with the table that it is about."""
 

@@ -1,7 +1,7 @@
 """Actions other than optimizing: when they are due on a table, and their processes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import (
@@ -15,13 +15,7 @@ from amoro_core.actions.contract import (
     Undoing,
     Verdict,
 )
-from amoro_core.errors import (
-    CommitConflict,
-    InvalidArgument,
-    TableBlocked,
-    TableBusy,
-    TableRefused,
-)
+from amoro_core.errors import CommitConflict, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
@@ -33,6 +27,7 @@ from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.records import record
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state import pausing
 from amoro_core.state import processes as process_machine
@@ -69,7 +64,7 @@ log = get_logger("amoro.maintaining")
 HELD_FOR = timedelta(days=7)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Maintained:
     """The result of requesting an action; `process_id` "": there is nothing to do, or it was a preview."""
 
@@ -81,7 +76,7 @@ class Maintained:
     verdict: Verdict | None = None  # of the action, where it was asked
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Looked:
     """A table that was loaded for an action."""
 
@@ -89,7 +84,7 @@ class _Looked:
     situation: Situation
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkLimits:
     """Limits of work done by optimizers."""
 

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.tokens import hash_token
 from amoro_core.model.work import REWRITE
+from amoro_core.records import record
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.telling import tell
@@ -31,7 +32,7 @@ log = get_logger("amoro.optimizers")
 Adopt = Callable[[Connection, str, str, Sequence[Attempt]], list[Attempt]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Registered:
     """The answer to a registration; the token is shown only here."""
 
@@ -40,7 +41,7 @@ class Registered:
     adopted: tuple[Attempt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Life:
     """State of a live optimizer that is kept in memory only."""
 

@@ -1,7 +1,6 @@
 """Processes from their first to their last task: scheduling, results, losses, cancelling."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from amoro_core.meters import Meters
 from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.records import record
 from amoro_core.state import tables as table_machine
 from amoro_core.state.leases import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, processes, tables, tasks
@@ -61,7 +61,7 @@ __all__ = [
 log = get_logger("amoro.optimizing")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Signals:
     """Callbacks, called after the change is committed to the store."""
 
@@ -71,7 +71,7 @@ class Signals:
     changed: Callable[[], None]  # any process or task changed
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessView:
     """A process with its table and its tasks."""
 

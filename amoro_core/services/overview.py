@@ -1,7 +1,6 @@
 """Paged lists, aggregated in the store: no list reads the tasks of its processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER
@@ -17,6 +16,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.table_lists import TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import TableIdentifier, TableRuntime, parse_table
+from amoro_core.records import record
 from amoro_core.store import events, processes, table_listing, tables, task_sums, tasks
 from amoro_core.store.database import Connection, Store
 
@@ -28,7 +28,7 @@ BY_NAME = TableOrder()
 Progress = Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskFigures:
     """The tasks of a process in figures."""
 
@@ -44,7 +44,7 @@ class TaskFigures:
         return sum(self.by_status.values())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessSummary:
     """A process with its table, and its tasks in figures."""
 
@@ -53,7 +53,7 @@ class ProcessSummary:
     figures: TaskFigures
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskPage:
     """A process, and some of its tasks."""
 

@@ -1,7 +1,7 @@
 """Planning: from a table to the tasks of a process."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.contract import Action, Optimizing, Request, Situation
@@ -18,6 +18,7 @@ from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.records import record
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, partitions, tables
@@ -29,7 +30,7 @@ from amoro_core.transactions.telling import keep_table
 log = get_logger("amoro.planning")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Begun:
     """The result of planning a process; `process_id` None: nothing to do."""
 

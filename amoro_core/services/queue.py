@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -15,6 +14,7 @@ from amoro_core.model.lines import KINDS, NOTHING, START, Line, Mark, Part, pack
 from amoro_core.model.paging import ALL, Window, page_limit
 from amoro_core.model.table_lists import Pending
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, Use, rank_pending, standing
 from amoro_core.scheduling.quota import LOOK_BACK, occupation, quota_limit
 from amoro_core.scheduling.shares import Accounts, share_of
@@ -36,7 +36,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _Ordered = tuple[str, Any, PendingTable]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingPlace:
     """A table that waits for a plan."""
 
@@ -49,7 +49,7 @@ class PendingPlace:
     held_back: str  # why it is not planned though it is its turn; "": it is not
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WaitingPlace:
     """A process whose tasks wait for threads."""
 
@@ -59,7 +59,7 @@ class WaitingPlace:
     use: Use  # of the group by its table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Queue:
     """A page of what waits, by group."""
 
@@ -71,7 +71,7 @@ class Queue:
     order_changed: bool  # whether what stands before this page is not what it was
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Start:
     """Where a page begins."""
 

@@ -1,7 +1,7 @@
 """Sampling the system and its groups, once a minute, and reading what was sampled."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableNotFound
@@ -19,6 +19,7 @@ from amoro_core.model.series import (
     fitting,
 )
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.records import record
 from amoro_core.store import groups, optimizers, processes, series, tables, task_sums
 from amoro_core.store.database import Connection, Store
 
@@ -27,7 +28,7 @@ MOST_POINTS = 50_000
 _ENDS = tuple(status for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Range:
     """A time, and the step of the values: None for one that fits."""
 
@@ -36,7 +37,7 @@ class Range:
     step_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundSeries:
     """Series, and the step of their points."""
 

@@ -1,7 +1,6 @@
 """Snapshots of a table: two compared, and what the next expiry takes and what keeps the rest."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.contract import Action
@@ -16,12 +15,13 @@ from amoro_core.model.config import effective_properties
 from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier
+from amoro_core.records import record
 from amoro_core.store import tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.surroundings import surroundings
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Retention:
     """What an expiry would decide now on every snapshot and reference of a table."""
 

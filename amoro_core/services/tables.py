@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from amoro_core.planning.around import beside, kept_in, told
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import evaluate_totals, totals_of
+from amoro_core.records import record
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state.telling import figures_of
 from amoro_core.store import actions, data_commits, digests, groups, partitions, series, table_listing, tables
@@ -55,7 +56,7 @@ from amoro_core.transactions.trying import config_of
 log = get_logger("amoro.tables")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Preview:
     """What optimizing would do with a table, and why."""
 

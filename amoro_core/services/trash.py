@@ -1,7 +1,7 @@
 """Condemned files that are not deleted yet: listing, restoring, making due."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 
@@ -16,6 +16,7 @@ from amoro_core.model.maintenance import Condemned
 from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 from amoro_core.store import condemned, processes, tables
 from amoro_core.store.condemned import BatchFacts, BatchStatus
 from amoro_core.store.database import Connection, Store
@@ -24,7 +25,7 @@ from amoro_core.transactions.trashing import place_of, returned
 log = get_logger("amoro.trash")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trash:
     """Files that a process has condemned and that are not deleted yet."""
 
@@ -40,7 +41,7 @@ class Trash:
 TrashFile = tuple[Condemned, BatchStatus, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrashFiles:
     """What a process has condemned, and some of its files."""
 

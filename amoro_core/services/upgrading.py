@@ -1,12 +1,11 @@
 """Upgrading a table's format: asked for by an administrator, never by itself."""
 
-from dataclasses import dataclass
-
 from amoro_core.errors import CommitConflict, InvalidArgument
 from amoro_core.events import get_logger
 from amoro_core.formats.port import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
 
 log = get_logger("amoro.upgrading")
 
@@ -24,7 +23,7 @@ _NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Upgrade:
     """What an upgrade does or has done."""
 

@@ -1,26 +1,27 @@
 """What the state of its tasks means for a process."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.errors import CommitConflict, WorkFailed
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskId, TaskStatus
+from amoro_core.records import record
 from amoro_core.state.tasks import is_poisoned
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wait:
     """Nothing to do until a task changes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetryTask:
     """This failed task has runs left."""
 
     task_id: TaskId
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GiveUpTask:
     """This planned task is poisoned: cancel it, so that it is not scheduled again."""
 
@@ -28,14 +29,14 @@ class GiveUpTask:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StartCommit:
     """These tasks (by number, in order) have results to commit; nothing else is open."""
 
     groups: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndCommitted:
     """Nothing is open any more, and every group is committed, dropped or lost; `reason` "" where all are committed."""
 
@@ -43,12 +44,12 @@ class EndCommitted:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndWork:
     """The process commits nothing, and no task is open any more: it removes its files, if any, and ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailProcess:
     """The process can't succeed any more; cancel its open tasks."""
 
@@ -59,7 +60,7 @@ class FailProcess:
 Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork | FailProcess
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Settled:
     """What is known of the groups of a process that commits several times."""
 

@@ -1,7 +1,6 @@
 """Leases: which attempts are overdue, and which processes may still be cancelled."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_core.errors import IllegalState
@@ -13,9 +12,10 @@ from amoro_core.model.processes import (
     ProcessStatus,
     TaskStatus,
 )
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lease:
     """A period with a timeout: of an attempt until its ack, for each optimizer that gets it, or after its ack."""
 

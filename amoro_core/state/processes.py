@@ -1,7 +1,7 @@
 """The state machine of processes, and what follows for a process from the states of its tasks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
@@ -12,48 +12,49 @@ from amoro_core.model.processes import (
     ProcessStatus,
     Receipt,
 )
+from amoro_core.records import record
 from amoro_core.state.backoff import pause
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BeginCommit:
     """No task is open any more, and there is something to commit."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitSent:
     """A commit attempt is stored and about to be sent, for the first time or again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Committed:
     """The table has the whole result."""
 
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommittedPartly:
     """The table has the result without some groups (failed, cancelled or in conflict)."""
 
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BeginClearing:
     """The work is done, with its receipt; the files to remove are stored."""
 
     receipt: Receipt | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cleared:
     """Nothing is left to remove; or there was nothing, and nothing to commit either."""
 
     receipt: Receipt | None = None  # None: its present one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClearedPartly:
     """The work is done, but some files could not be removed and are given up."""
 
@@ -61,7 +62,7 @@ class ClearedPartly:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitDelayed:
     """Nothing could be sent, traced or removed; it is retried. `refused`: access was denied, and may be again."""
 
@@ -70,19 +71,19 @@ class CommitDelayed:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitUnclear:
     """An attempt was sent, and it is unknown whether it was or will be applied."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommitRefuted:
     """The table shows that no attempt was or ever can be applied; the commit is made again or fails."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableGone:
     """The catalog says that the table does not exist: the outcome of a sent attempt will never be known.
 
@@ -93,7 +94,7 @@ class TableGone:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessFailed:
     """Nothing was committed and nothing will be."""
 
@@ -101,7 +102,7 @@ class ProcessFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessClosed:
     """The process was cancelled before anything was sent; `code` is that of an error if nobody requested it."""
 
@@ -109,29 +110,29 @@ class ProcessClosed:
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hold:
     """A breaker or the guard has stopped the process: a person must check it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started:
     """A stored plan starts, by command or because its time has come."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommittedSome:
     """The table has the results of some groups; the others follow, or are still being worked on."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupsDropped:
     """None of the groups that were to be committed together can be; the others go on."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndedPartly:
     """Some groups were committed, and no more will be; why, with the receipt of all commits."""
 
@@ -140,7 +141,7 @@ class EndedPartly:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirmed:
     """A person confirmed it; the process was planned again."""
 

@@ -1,15 +1,16 @@
 """The state machine of a table's optimizing status."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.errors import IllegalState
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Necessary:
     """The evaluator found work of this type."""
 
@@ -17,70 +18,70 @@ class Necessary:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unnecessary:
     """The evaluator found nothing to do, or optimizing is not enabled."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BeginPlan:
     """A plan is being made, outside of any transaction."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedMinor:
     """A minor process begins."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedMajor:
     """A major process begins."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedFull:
     """A full process begins."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanEmpty:
     """The plan has no tasks."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanFailed:
     """Planning failed, or the coordinator ended during it."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BeginCommit:
     """The process commits; an unknown commit counts as this until it is reconciled."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProcessEnded:
     """The process is over, however it ended."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refuse:
     """The table has an unsupported feature; `refusal` is its word, `reason` the sentence."""
 
@@ -88,7 +89,7 @@ class Refuse:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mended:
     """The reason for which the table was refused is gone."""
 

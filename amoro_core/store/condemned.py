@@ -3,11 +3,12 @@
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
+from amoro_core.records import record
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 
@@ -43,7 +44,7 @@ _SWEPT = (BatchStatus.WAITING, BatchStatus.MOVED, BatchStatus.MOVING, BatchStatu
 _DUE = "(status IN ('moving', 'deleting') OR (status IN ('waiting', 'moved') AND purge_at_ms <= :now_ms))"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """Condemned files of one process."""
 
@@ -59,7 +60,7 @@ class Batch:
     moved_to: str = ""  # the folder in a trash; "": they are where they were
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchFacts:
     """A batch without its files."""
 

@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
 from amoro_core.model.state_facts import StateFacts
+from amoro_core.records import record
 from amoro_core.revisions import Subject
 from amoro_core.store import watching
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
@@ -31,13 +31,13 @@ T = TypeVar("T")
 MAX_BATCH = 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Write:
     run: Callable[[Connection], Any]
     future: Future[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Outcome:
     result: Any
     error: BaseException | None

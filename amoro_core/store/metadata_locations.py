@@ -1,10 +1,10 @@
 """What is compared with a catalog's word on where its tables' metadata are, and when those tables are refreshed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.records import record
 from amoro_core.store.connection import Connection
 from amoro_core.store.rows import from_ms, from_ms_or_none, to_json, to_ms, tuple_from_json
 
@@ -36,7 +36,7 @@ _SPREAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownLocation:
     """Where a table's metadata was at its last refresh."""
 
@@ -46,7 +46,7 @@ class KnownLocation:
     format: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DueTable:
     """A table that rests or waits for its plan, and what it is refreshed for."""
 

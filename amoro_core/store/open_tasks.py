@@ -1,11 +1,11 @@
 """What scheduling needs of tasks that are not done, read in bulk from `task_runtime`: no whole tasks."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskStatus
+from amoro_core.records import record
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import from_ms, from_ms_or_none, to_json, to_ms
 
@@ -54,7 +54,7 @@ class OpenTask(NamedTuple):
         return Attempt(self.task_id, self.attempt)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenProcess:
     """A process whose planned tasks are scheduled."""
 
@@ -124,7 +124,7 @@ def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
     return [row["process_id"] for row in db.select(_QUIET, {"asked": to_json(list(asked))})]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndedTask:
     """The last attempt of a task that has ended."""
 

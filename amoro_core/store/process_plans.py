@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any
 
 from amoro_core.model.maintenance import NO_OPTIONS, Options
+from amoro_core.records import record
 from amoro_core.store.connection import Connection
 from amoro_core.store.rows import from_ms_or_none, to_json, to_ms_or_none
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptPlan:
     """The preview that a process began with, the options that it was asked for with, and how long files stay."""
 

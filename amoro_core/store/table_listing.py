@@ -1,11 +1,11 @@
 """Lists of tables in `table_listing`: a narrow copy of what they are sorted and filtered by, saved with runtimes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.model.cursors import Key
 from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.records import record
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import insert_into, to_json, to_ms, tuple_from_json, update_of
 
@@ -36,7 +36,7 @@ _KEYS: dict[TableKey, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A table's place in a list."""
 

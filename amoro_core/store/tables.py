@@ -6,7 +6,7 @@ runtime is written at each refresh.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
@@ -21,6 +21,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
+from amoro_core.records import record
 from amoro_core.store import actions, table_listing
 from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
@@ -216,7 +217,7 @@ def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatusCount:
     """Tables of one group in one status, refused for the same word."""
 

@@ -4,10 +4,10 @@ Triggers of the schema keep it, in the transaction that writes the task.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.model.processes import TaskStatus
+from amoro_core.records import record
 from amoro_core.store.connection import Connection
 from amoro_core.store.rows import from_ms, to_json
 
@@ -53,7 +53,7 @@ def _of(row: str) -> str:
     return ", ".join(f"{row}.{name}" for name in _KEY)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskSum:
     """The tasks of one process in one status, for one group."""
 

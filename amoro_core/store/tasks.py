@@ -1,7 +1,6 @@
 """Optimizing tasks in `task_runtime`, their inputs and outputs in `task_payload`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
@@ -9,6 +8,7 @@ from typing import Any
 
 from amoro_core.errors import IllegalState, TaskNotFound
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
+from amoro_core.records import record
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
     from_ms,
@@ -208,7 +208,7 @@ def count_held(db: Connection) -> dict[str, int]:
     return {row["group_name"]: int(row["tasks"]) for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskHold:
     """The time for which a task of a table held a thread of a group; `until` None: it still does."""
 

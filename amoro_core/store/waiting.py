@@ -1,14 +1,14 @@
 """What waits and what there is, counted over the store's tables without reading their rows one by one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
+from amoro_core.records import record
 from amoro_core.store.connection import Connection
 from amoro_core.store.rows import from_ms, from_ms_or_none, to_ms
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WaitingTasks:
     """The tasks of a process that wait for threads of a group."""
 
@@ -47,7 +47,7 @@ def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figures:
     """How much there is of what."""
 

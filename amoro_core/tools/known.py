@@ -1,7 +1,7 @@
 """The tools: for each its operation, its arguments, and what it answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
@@ -12,6 +12,7 @@ from amoro_core.documents.encoding import encode
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.records import record
 from amoro_core.tools.safe import with_text_ids
 
 #: How many items of a list an answer has, unless fewer are asked for or fit.
@@ -36,7 +37,7 @@ _DRY_RUN: Schema = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tool:
     """A tool that asks one operation; one that writes asks another one, which only reads, for a dry run."""
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
+from amoro_core.records import record
 from amoro_core.store import open_tasks, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.following import Changed, follow
@@ -18,7 +19,7 @@ from amoro_core.store.open_tasks import OpenProcess, OpenTask
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Able:
     """What an optimizer can do."""
 

@@ -1,12 +1,12 @@
 """What came of some groups of a process that commits group by group, within the write that stores it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.model.clustering import KnownGroup
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CommitAttempt, CommitOutcome
+from amoro_core.records import record
 from amoro_core.state import processes as process_machine
 from amoro_core.store import cluster_groups, commits, dropped_groups, partitions
 from amoro_core.store.database import Connection
@@ -14,7 +14,7 @@ from amoro_core.transactions.releasing import move
 from amoro_core.transactions.settling import Effects, settle
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LandedGroups:
     """A commit of some groups that has landed."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -14,6 +14,7 @@ from amoro_core.model.config import Enabled, effective_properties
 from amoro_core.model.maintenance import turn
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import ActionRecord
+from amoro_core.records import record
 from amoro_core.state.lanes import in_the_way
 from amoro_core.state.pausing import seen_with
 from amoro_core.store import actions, condemned, processes, tables
@@ -25,7 +26,7 @@ GC_KEY = "gc.enabled"
 _BRANCHING = "nessie."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Consent:
     """Whether an action is scheduled on a table, and why or why not."""
 
@@ -33,7 +34,7 @@ class Consent:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Looked:
     """What to store about an action on a table after evaluating it."""
 
@@ -49,7 +50,7 @@ class Looked:
 Looks = Mapping[str, Looked]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Scheduled:
     """A scheduled action and what it is, asked once: whether an object fits a protocol takes long to tell."""
 

@@ -1,11 +1,12 @@
 """Ending a process before its commit, within the write that found that it is no longer needed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from amoro_core.errors import CommitConflict
 from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.records import record
 from amoro_core.state import processes as process_machine
 from amoro_core.state.pausing import Outcome
 from amoro_core.store import actions, processes, tables, task_sums
@@ -15,7 +16,7 @@ from amoro_core.transactions.releasing import end, release
 from amoro_core.transactions.settling import cancel_open_tasks
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ending:
     """Why a process is ended; `code` is that of the corresponding error, "" if it was requested."""
 

@@ -1,7 +1,7 @@
 """Snapshots and files that active processes of a table need, and that others must not remove."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.actions.contract import Action, Based
 from amoro_core.errors import TableBusy
@@ -18,6 +18,7 @@ from amoro_core.model.lanes import FILES, LAYOUT
 from amoro_core.model.maintenance import NOTHING_TAKEN, Taken
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import OptimizingProcess
+from amoro_core.records import record
 from amoro_core.store import condemned, processes, tables
 from amoro_core.store.database import Connection
 from amoro_core.transactions.cases import read_case
@@ -25,7 +26,7 @@ from amoro_core.transactions.cases import read_case
 _ALL = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pins:
     """Snapshots and files that must stay."""
 

@@ -1,7 +1,6 @@
 """Storing a plan: the process with its tasks, if it may start on the table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.contract import Action, Plan, PlannedTask, Request
@@ -15,6 +14,7 @@ from amoro_core.model.lanes import FILES, LAYOUT, METADATA
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.tables import TableRuntime
+from amoro_core.records import record
 from amoro_core.state.lanes import in_the_way
 from amoro_core.store import blobs, blockers, condemned, groups, process_plans, processes, snapshot_leases, tasks
 from amoro_core.store.database import Connection
@@ -29,7 +29,7 @@ EVALUATION = "evaluation"
 Works = Sequence[tuple[OptimizingTask, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """The trigger of a process, and the request."""
 

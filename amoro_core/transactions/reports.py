@@ -1,14 +1,15 @@
 """What is given to optimizers, and what they report."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from amoro_core.model.processes import Attempt
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.work import Work, WorkResult
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduledTask:
     """A task as it is given to a thread."""
 
@@ -18,7 +19,7 @@ class ScheduledTask:
     work: Work
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Failure:
     """Why an attempt failed, in the optimizer's words."""
 
@@ -26,7 +27,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refusal:
     """The optimizer does not know that kind of work: nothing has begun."""
 
@@ -37,7 +38,7 @@ class Refusal:
 Outcome = WorkResult | Failure | Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """What an optimizer says of an attempt that it has ended."""
 
@@ -54,7 +55,7 @@ class Admission(Enum):
     REFUSED = "refused"  # it is not the optimizer's any more
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Acks:
     """Attempts that an optimizer has and begins."""
 
@@ -62,7 +63,7 @@ class Acks:
     attempts: tuple[Attempt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """An optimizer that asks for at most one task for each of these free threads."""
 
@@ -71,7 +72,7 @@ class Asked:
     thread_ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reported:
     """What an optimizer says in one call: results and acks, and that it asks for more in the same breath."""
 
@@ -84,7 +85,7 @@ class Reported:
 Named = dict[Attempt, TableIdentifier | None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Taken:
     """Whether each result of a call counts, what was scheduled afterwards, and which acks were accepted."""
 

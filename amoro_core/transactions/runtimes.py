@@ -1,7 +1,7 @@
 """The runtime of a table after a refresh."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES
@@ -14,6 +14,7 @@ from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.model.times import DataCommit
+from amoro_core.records import record
 from amoro_core.scheduling.refreshing import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.evaluations import with_evaluation
@@ -24,7 +25,7 @@ from amoro_core.store.database import Connection
 BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evaluated:
     """An evaluation, and when the files that it is based on were read."""
 
@@ -39,7 +40,7 @@ class Evaluated:
             digests.save(db, table_id, self.digest, KeptDigest(made, self.scanned_at))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedTable:
     """A loaded table, with its effective configuration."""
 

@@ -9,6 +9,7 @@ from amoro_core.events import get_logger
 from amoro_core.meters import Meters
 from amoro_core.model import metrics
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, TaskStatus
+from amoro_core.records import record
 from amoro_core.state import deciding
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
@@ -23,7 +24,7 @@ from amoro_core.transactions.telling import advance_task, keep_process
 log = get_logger("amoro.optimizing")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EndedAttempt:
     """How an attempt ended, one of ATTEMPT_OUTCOMES, and how long it ran since its ack; None: it was not acked."""
 

@@ -6,7 +6,6 @@ inputs now, so that neither a planner's nor an optimizer's mistake can certify i
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 from amoro_core.errors import CheckFailed
@@ -22,6 +21,7 @@ from amoro_core.model.files import (
 )
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import MAP_ENDING, InputFile
+from amoro_core.records import record
 from amoro_core.validating.lineage import lineage_problems
 from amoro_core.validating.maps import map_problems
 from amoro_core.validating.sight import is_followed
@@ -29,7 +29,7 @@ from amoro_core.validating.sight import is_followed
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Task:
     """One group with everything known about its files."""
 

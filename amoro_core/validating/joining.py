@@ -6,12 +6,12 @@ could read the table, and with either alone a row would come back.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.rewrite import InputFile
 from amoro_core.positions import PositionSet
+from amoro_core.records import record
 from amoro_core.validating.sight import (
     Sight,
     gone_positions,
@@ -23,7 +23,7 @@ from amoro_core.validating.sight import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JoinedVector:
     """The positions of a converted file's new vector, and the vectors in whose place it comes."""
 

@@ -6,16 +6,16 @@ outputs' numbers of rows; so the deletes are translated to positions of the outp
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
 from amoro_core.model.files import DataFile
 from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CarriedRows:
     """Rows of an output that others have deleted from the inputs, at least one; or all of a converted file's vector."""
 

@@ -11,11 +11,12 @@ from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 
 Numbered = tuple[DeleteIdentity, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Outside:
     """The live data files that the commit leaves unchanged.
 

@@ -1,7 +1,7 @@
 """What the rules of a commit look at: the plan, the head, and what was read of deletes and maps to decide."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Group, Head, PlanRecord
@@ -9,6 +9,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteK
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
 from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.records import record
 from amoro_core.validating.rebasing import translate
 from amoro_core.validating.removal import Numbered
 
@@ -16,7 +17,7 @@ from amoro_core.validating.removal import Numbered
 Positions = Mapping[str, PositionSet]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Read:
     """What was read to decide; what could not be read is missing."""
 
@@ -25,7 +26,7 @@ class Read:
     found: Mapping[int, "Found"] = field(default_factory=dict)  # by task whose rows are looked up
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """Where rows that others have deleted since the plan are in the outputs of a task."""
 
@@ -36,7 +37,7 @@ class Found:
 NOTHING_READ = Read()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sight:
     """The head as seen by the rules of a group."""
 

@@ -18,6 +18,7 @@ from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import CommitContent, Head, Operation
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
+from amoro_core.records import record
 from amoro_core.validating.matching import match
 from amoro_core.validating.removal import Numbered, needed_outside
 
@@ -25,7 +26,7 @@ from amoro_core.validating.removal import Numbered, needed_outside
 Named = Mapping[DeleteIdentity, Collection[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Revert:
     """How to undo a commit on a head. `refusal` says why that is impossible; `content` is None exactly then."""
 

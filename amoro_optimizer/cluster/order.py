@@ -1,7 +1,6 @@
 """The order of rows that a layout says, over a table's columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +9,12 @@ from pyiceberg.schema import Schema
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema import arrow_type, key_path, select_ids
 from amoro_core.model.clustering import CURVE_VERSION, MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
+from amoro_core.records import record
 from amoro_optimizer.cluster.transforms import transform_parts
 from amoro_optimizer.cluster.values import Part, Parts
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Column:
     path: tuple[int, ...]
     is_optional: bool

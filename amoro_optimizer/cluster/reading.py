@@ -1,7 +1,6 @@
 """The live rows of a group with their places: where each stands in its file, and in which file."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +8,7 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import CheckFailed, UnreadableFile
 from amoro_core.files.parquet import ParquetInput
+from amoro_core.records import record
 from amoro_optimizer.cluster.order import Order, flat
 from amoro_optimizer.cluster.sample import Sample, places_of, row_hashes
 from amoro_optimizer.cluster.values import Positions
@@ -43,7 +43,7 @@ def placed_batches(
                 raise UnreadableFile(f"{source.path} ends after {rows} of {expected} rows")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """Row groups of a Parquet file."""
 

@@ -1,13 +1,13 @@
 """Equality deletes of a task arranged so that one lookup serves files with different deletes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from amoro_core.model.files import DeleteFile, DeleteKind
 from amoro_core.model.rewrite import InputFile, RewriteInput
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chain:
     """Deletes with one set of ids, each with a level: a file of class c is subject to those with levels up to c.
 

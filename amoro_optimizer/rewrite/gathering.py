@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from amoro_core.files.deletes import KeyTable
 from amoro_core.files.hashing import key_hashes
+from amoro_core.records import record
 from amoro_optimizer.rewrite.key_index import HashFilter, KeyColumns, KeyIndex, Levels, build_index
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory
 
@@ -52,7 +52,7 @@ class _Keys:
             yield self._parts.pop(0)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SpilledKeys:
     """Keys that did not fit into memory, and a filter of all their hashes."""
 

@@ -1,7 +1,6 @@
 """An index of deleted keys for many lookups: exact, vectorised, for any set of key columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from amoro_core.files.hashing import Hashes, key_hashes
+from amoro_core.records import record
 
 Mask = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.int32]
@@ -54,7 +54,7 @@ class HashFilter:
         return hashes >> self._shift, bit
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyIndex:
     """Keys sorted by hash; among equal keys the one with the lowest level comes first."""
 

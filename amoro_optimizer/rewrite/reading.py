@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ import pyarrow as pa
 from amoro_core.files.io import FileAccess
 from amoro_core.files.opening import SMALL_FILE_BYTES
 from amoro_core.model.files import DataFile
+from amoro_core.records import record
 
 #: While waiting for a read: the interval of checks whether the attempt was cancelled.
 _LOOK_S = 0.1
@@ -174,7 +174,7 @@ class ReadAhead:
         return _Fetched({file.path: self._access.read_bytes(file.path) for file in files}, are_cached)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Fetched:
     """Files that were read together."""
 

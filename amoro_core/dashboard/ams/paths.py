@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
@@ -16,6 +15,7 @@ from amoro_core.model.principals import Principal
 from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
+from amoro_core.records import record
 
 #: How far a list is read: what lies beyond has cursors below /api/v1.
 FARTHEST = 10_000
@@ -24,7 +24,7 @@ _ALL = "all"
 _QUOTA = "self-optimizing.quota"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A request by an account for one of the paths."""
 

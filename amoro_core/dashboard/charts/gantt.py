@@ -3,13 +3,13 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from amoro_core.dashboard.charts.scales import duration, elapsed
 from amoro_core.dashboard.charts.svg import Chart, Figures, drawing, element, escaped, label, percent, ticks_at
 from amoro_core.model.texts import printable
+from amoro_core.records import record
 
 MOST_BARS = 2000  # above, lanes show how much of them was in use
 MOST_LANES = 200  # above, a lane is an optimizer; what is left of these is counted
@@ -20,7 +20,7 @@ _LEVELS = 5
 Lane = tuple[str, int]  # optimizer and thread
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bar:
     """An attempt. `end_ms` is now for one that runs. States: running, success, failed, lost, canceled."""
 

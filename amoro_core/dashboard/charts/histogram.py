@@ -1,19 +1,19 @@
 """How many files there are of which sizes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from amoro_core.dashboard.charts.svg import Chart, Figures, drawing, element, label, percent
 from amoro_core.documents.quantities import format_bytes, format_count
+from amoro_core.records import record
 
 _TOP, _PLOT, _AXIS = 18, 140, 22  # pixels
 _GAP = 0.12  # of a bin's width, beside its bar
 _MOST_LABELS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeCounts:
     """Files from a size up to the next bin's: how many of each kind."""
 

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from amoro_core.dashboard.charts.scales import ceiling, moments
 from amoro_core.dashboard.charts.svg import Chart, Figures, drawing, element, label, ticks_at
+from amoro_core.records import record
 
 _TOP, _PLOT, _AXIS = 6, 120, 18  # pixels
 _WIDTH = 1000  # of the plot's own coordinates, which are stretched to the width of the page
@@ -14,7 +14,7 @@ _LATE = 1.5  # steps between two values that follow each other
 MOST_POINTS = 300  # of a line; more are averaged over longer steps
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """Values by their time, in order. `step_ms` is their distance where none is missing."""
 

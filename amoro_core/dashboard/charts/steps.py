@@ -1,10 +1,10 @@
 """The way of a process from its plan to its end, as steps with times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from amoro_core.model.processes import ProcessStatus
+from amoro_core.records import record
 
 
 class StepState(StrEnum):
@@ -18,7 +18,7 @@ class StepState(StrEnum):
     SKIPPED = "skipped"  # the process ended before
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """A step; `at_ms` is when it began, 0: unknown or not yet."""
 
@@ -27,7 +27,7 @@ class Step:
     at_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """What is known of a process: its status, and UTC milliseconds of what happened (0: it did not)."""
 

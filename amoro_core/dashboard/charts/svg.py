@@ -1,15 +1,15 @@
 """Elements of SVG as text, with everything foreign escaped."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from markupsafe import Markup
 
 from amoro_core.model.texts import printable
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Figures:
     """The numbers of a chart as a table: headers, and rows of as many cells."""
 
@@ -17,7 +17,7 @@ class Figures:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chart:
     """A drawing, what it shows in one sentence, its marks explained, and its numbers."""
 

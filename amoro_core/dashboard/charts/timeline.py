@@ -1,13 +1,13 @@
 """The snapshots of a table over time: a lane for the main branch, one for each other branch or tag."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from amoro_core.dashboard.charts.scales import moments
 from amoro_core.dashboard.charts.svg import Chart, Figures, drawing, element, label, percent, ticks_at
 from amoro_core.documents.quantities import format_time
+from amoro_core.records import record
 
 _TOP, _LANE, _AXIS = 8, 24, 20  # pixels
 _LEFT = 0.16  # share of the width for the lanes' names
@@ -15,7 +15,7 @@ MOST_LANES = 20
 _LONGEST_NAME = 22  # characters
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Moment:
     """A snapshot: when it was committed, by what, whether by us, and the references at it."""
 

@@ -3,20 +3,20 @@
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.charts.gantt import Bar
 from amoro_core.dashboard.pages.visits import Visit
 from amoro_core.model.journal import AttemptOutcome
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.records import record
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000
 _PROCESSES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tried:
     """An attempt: of which task, when its optimizer began, and its bar."""
 

@@ -1,7 +1,6 @@
 """The catalogs: what can be done with each, and whether it answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.pages.lists import ROWS, Listed
 from amoro_core.dashboard.pages.urls import command, to
@@ -9,9 +8,10 @@ from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
 from amoro_core.documents.quantities import format_duration, many
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownCatalog:
     """A catalog with what is known of it without asking it, and what is wrong."""
 

@@ -1,12 +1,12 @@
 """Confirmations: what an action will do, before it is done, and the command that does the same."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.pages.visits import Shown
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     """A field of a confirmation's form: one of `values` where there are any, else by its type as in HTML."""
 
@@ -19,7 +19,7 @@ class Field:
     is_needed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirmation:
     """The page that an action's link leads to: its form is sent to `target`."""
 

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
+from amoro_core.records import record
 from amoro_core.revisions import Revisions, Subject
 
 MOST_KEPT = 500
@@ -15,7 +15,7 @@ LONGEST_S = 10.0  # a fragment says how long ago things were
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fragment:
     """A rendered part of a page as it is sent, and the subjects that it shows."""
 

@@ -1,16 +1,16 @@
 """Lists that come in pages: what their links and their headers need."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from amoro_core.dashboard.pages.urls import with_query
 from amoro_core.documents.quantities import format_count
+from amoro_core.records import record
 
 ROWS = 50  # on a page of a list
 MOST_EXACT = 10_000  # a total is counted up to here
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     """One page of a list: at `path`, with these filters, in this order.
 

@@ -1,11 +1,10 @@
 """The navigation: which pages there are, and for which role."""
 
-from dataclasses import dataclass
-
 from amoro_core.model.tokens import Role
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A page that the navigation leads to, for this role and those above it."""
 

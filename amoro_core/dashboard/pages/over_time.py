@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.charts.lines import Line, lines
 from amoro_core.dashboard.charts.svg import Chart
 from amoro_core.dashboard.pages.visits import Visit
 from amoro_core.documents.quantities import format_bytes, format_duration
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.records import record
 
 HOUR_MS = 3_600_000
 #: Ranges by the word in the address of a page.
@@ -22,7 +22,7 @@ RANGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """Series to draw: their names, up to when, for how long, and whose. `step_s` 0: one that fits."""
 

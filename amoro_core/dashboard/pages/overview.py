@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.charts.svg import Chart
 from amoro_core.dashboard.pages.over_time import RANGES, Asked, drawn, found_series
@@ -14,6 +13,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
+from amoro_core.records import record
 
 _RUNNING, _EVENTS = 10, 20
 _FRESH_S, _DRAWN_S = 1.0, 30.0
@@ -29,7 +29,7 @@ _CHARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tile:
     """A figure, and where its rows are."""
 

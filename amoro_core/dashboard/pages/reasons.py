@@ -1,11 +1,11 @@
 """Why a table is optimized, or why it is not, now: a pure function of what the coordinator knows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from amoro_core.documents.quantities import format_count, format_time
 from amoro_core.model.tables import OptimizingStatus
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.records import record
 
 _AT_WORK = {
     OptimizingStatus.PLANNING: "It is being planned.",
@@ -16,7 +16,7 @@ _AT_WORK = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reason:
     """One thing that holds the table back or drives it. `look`: good, busy, wait or bad, as badges have it."""
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from amoro_core.dashboard.charts.svg import Chart
@@ -14,6 +13,7 @@ from amoro_core.documents.quantities import format_bytes, many
 from amoro_core.errors import NotFound
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.records import record
 
 #: The pages of a table: path below it, and label.
 TABS = (
@@ -36,7 +36,7 @@ _TRENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HealthPart:
     """A part of the health score: the points that are left, and what would bring back those that are lost."""
 

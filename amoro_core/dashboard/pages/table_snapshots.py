@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from amoro_core.dashboard.charts.timeline import Moment, timeline
 from amoro_core.dashboard.pages.looking import Looks
@@ -14,6 +13,7 @@ from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
+from amoro_core.records import record
 
 SNAPSHOTS = 1000  # that are read
 _SHOWN = 100  # of them in the table below the timeline
@@ -26,7 +26,7 @@ _TOTALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """Snapshots as they were read at a time, and what an expiry would have decided then; or why it would not."""
 
@@ -41,7 +41,7 @@ class Seen:
         return {one.snapshot_id: one for one in self.retention.snapshots}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compared:
     """A total of two snapshots, and its change; "-" where a writer did not tell it."""
 

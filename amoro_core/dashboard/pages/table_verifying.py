@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_core.dashboard.pages.confirming import Confirmation, Field
@@ -12,6 +11,7 @@ from amoro_core.dashboard.pages.urls import command, to_table
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit, whole_number
 from amoro_core.errors import AmoroError, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.records import record
 
 DEADLINE_S = 600.0
 #: A verification that takes longer goes on, while its visitor looks again later.
@@ -22,7 +22,7 @@ _MOST_PARTITIONS = 200  # on the page, of each comparison
 _LARGEST_ID = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verifying:
     """A verification that was asked for, and what answers it."""
 

@@ -1,7 +1,7 @@
 """What a view is given and what it gives: a visit of a page, and the page or where to go on."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from amoro_core.dashboard.asking import ask
 from amoro_core.errors import InvalidArgument
+from amoro_core.records import record
 from amoro_core.revisions import Subject
 
 Answer = TypeVar("Answer", bound=Message)
@@ -17,7 +18,7 @@ Answer = TypeVar("Answer", bound=Message)
 _AS_TYPED = frozenset({"password"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shown:
     """A page to show: a template, the page's title, and values for it."""
 
@@ -28,7 +29,7 @@ class Shown:
     subjects: Sequence[Subject] = ()  # what the page shows, so that it is shown anew when one of them changes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gone:
     """An action that is done: the path of the page to go on with, and what that says about it."""
 
@@ -37,7 +38,7 @@ class Gone:
     kind: str = "good"  # good, wait or bad: how the notice looks
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Visit:
     """A request for a page, by a caller who is known."""
 

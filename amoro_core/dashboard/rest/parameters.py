@@ -6,7 +6,6 @@ Names are those of the proto; durations and times lose their `_ms` and are texts
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ from google.protobuf.message import Message
 
 from amoro_core.errors import MalformedRequest
 from amoro_core.model.quantities import parse_duration
+from amoro_core.records import record
 
 Schema = dict[str, Any]
 
@@ -31,7 +31,7 @@ _INTEGERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """A field of a request under its name in REST."""
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -20,6 +19,7 @@ from amoro_core.dashboard.rest.routes import PREFIX, Route, paths
 from amoro_core.errors import MalformedRequest, NotFound
 from amoro_core.model.quantities import parse_duration
 from amoro_core.protocol import admin_pb2
+from amoro_core.records import record
 
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT = timedelta(minutes=10)
@@ -28,7 +28,7 @@ _SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 WAIT = "wait"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A request, taken apart: the texts of its path and query by name."""
 

@@ -4,13 +4,14 @@ Fields of a request that the path names come from it; the others from the query 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from amoro_core.records import record
 
 PREFIX = "/api/v1"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Route:
     """One method of one path below /api/v1.
 

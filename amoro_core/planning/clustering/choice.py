@@ -1,7 +1,6 @@
 """Which columns a table is clustered by, told by how it is read (`self-optimizing.cluster.columns=auto`)."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from math import sqrt
@@ -12,6 +11,7 @@ from amoro_core.model.scans import ColumnChoice, ScanUse
 from amoro_core.planning.clustering.depth import ranges_of
 from amoro_core.planning.clustering.facts import ClusterFacts
 from amoro_core.planning.clustering.weighing import SCAN_DAYS
+from amoro_core.records import record
 
 #: Scans of the last days that are enough to choose by.
 ENOUGH_SCANS = 100
@@ -31,7 +31,7 @@ _LEAST_FILES = 64.0
 _TWO = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decided:
     """The choice in force, or None while there is none, and why."""
 
@@ -40,7 +40,7 @@ class Decided:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Use:
     """Scans that filter by the same columns."""
 

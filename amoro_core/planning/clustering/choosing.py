@@ -1,7 +1,6 @@
 """Which partitions are clustered now, and which of them wait."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cmp_to_key
 from hashlib import blake2b
@@ -20,12 +19,13 @@ from amoro_core.planning.clustering.properties import (
     PartitionOrder,
 )
 from amoro_core.planning.partitions import order_of
+from amoro_core.records import record
 
 _HOUR = timedelta(hours=1)
 _REPLACE = "replace"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chosen:
     """Partitions in the order in which they are clustered, and why the others are not, by when that may change."""
 

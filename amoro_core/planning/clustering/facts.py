@@ -1,7 +1,7 @@
 """What a plan of clustering is made of, and what it answers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from amoro_core.model.clustering import Layout, Strategy
@@ -12,6 +12,7 @@ from amoro_core.model.scans import ColumnChoice, ScanUse
 from amoro_core.model.sorting import Sorting
 from amoro_core.model.tables import SnapshotFacts
 from amoro_core.planning.clustering.properties import PartitionChoice
+from amoro_core.records import record
 
 #: Milliseconds of a core that a MB of input takes until a table's own figure is known: 5 s for 133 MB.
 CORE_MS_PER_MB = 40.0
@@ -29,7 +30,7 @@ def _no_path(key: PartitionKey) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterFacts:
     """What is known of a table for which a plan is made."""
 
@@ -53,7 +54,7 @@ class ClusterFacts:
     budget_bytes: int | None = None  # what the optimizer group takes of one table at once; None: no bound
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterRequest:
     """A request; not `asked`: a scheduled run, for which the triggers decide."""
 
@@ -67,7 +68,7 @@ class ClusterRequest:
     shows: bool = False  # where no columns are set, tell of the groups that there are; nothing is planned then
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnDepth:
     """How many files a point query on one column meets, of those that may be clustered and of all."""
 
@@ -79,7 +80,7 @@ class ColumnDepth:
     note: str = ""  # why bounds of the column can't tell files apart
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptGroup:
     """Files that were clustered together."""
 
@@ -92,7 +93,7 @@ class KeptGroup:
     live_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionDepth:
     """How well one partition is clustered, and why something is due there, or nothing."""
 
@@ -110,7 +111,7 @@ class PartitionDepth:
     path: str = ""  # of the partition, for people
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupPlan:
     """Files of one (spec, partition) that are put in order together: one task, committed or dropped as a whole."""
 
@@ -127,7 +128,7 @@ class GroupPlan:
     gain: float  # by which groups are ordered, for each core millisecond
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterPlan:
     """Groups of one process, all planned on one snapshot, the most worthwhile first."""
 
@@ -140,7 +141,7 @@ class ClusterPlan:
     left: int = 0  # groups for which the limits had no room
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterVerdict:
     """Whether a table is to be clustered, why or why not, partition by partition, and the plan."""
 

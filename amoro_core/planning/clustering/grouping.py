@@ -1,7 +1,6 @@
 """Which files of a partition are put in order together: components or runs, cut to the limits."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from amoro_core.planning.clustering.depth import Ranges
 from amoro_core.planning.clustering.kept import KeptFiles, Sealing
 from amoro_core.planning.clustering.properties import GroupBy
 from amoro_core.planning.packing import pack
+from amoro_core.records import record
 
 #: Outputs of one group at most: cut points, open writers and partitions of a shuffle are as many.
 MOST_OUTPUTS = 512
@@ -20,7 +20,7 @@ MOST_MESSAGE_BYTES = 14 * 1024 * 1024
 _FILE_BYTES, _DELETE_BYTES, _BOUND_BYTES = 96, 160, 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Candidates:
     """Files of one partition that may be clustered, by index; `ranges` are those of the layout's first column."""
 
@@ -116,7 +116,7 @@ def message_bytes(files: Iterable[ScannedFile]) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Tiered:
     """One or several sealed groups as if they were one already."""
 

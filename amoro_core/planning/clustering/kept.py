@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import floor, log
@@ -19,6 +18,7 @@ from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout
 from amoro_core.model.files import DataFile
 from amoro_core.planning.clustering.facts import KeptGroup
+from amoro_core.records import record
 
 #: As `group_of`, for many paths at once.
 _GROUP = r"-g(?P<group>[0-9a-f]{12})\.[a-z]+$"
@@ -99,7 +99,7 @@ def newest_layout(files: LiveFiles, layouts: Layouts, columns: Container[int]) -
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sealing:
     """When a group is sealed, and which tier it is of then; bytes."""
 
@@ -117,7 +117,7 @@ class Sealing:
         return max(0, floor(log(live_bytes / (self.seal_bytes * _NEARLY), self.fanout) + 1e-9))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptFiles:
     """A kept group with the indexes of its files among those of the partition."""
 
@@ -125,7 +125,7 @@ class KeptFiles:
     at: Numbers
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionGroups:
     """The files of one partition: those of kept groups, and those that are not clustered, by index."""
 

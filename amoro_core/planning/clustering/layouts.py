@@ -2,20 +2,20 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from amoro_core.errors import AmoroError, InvalidArgument, TableRefused
 from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
 from amoro_core.model.sorting import Sorting, SortOrder
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest
 from amoro_core.planning.clustering.properties import AUTO, COLUMNS_KEY, STRATEGY_KEY, ClusteringConfig
+from amoro_core.records import record
 
 _METRICS_KEY = "write.metadata.metrics.column."
 #: What metrics say of a column whose bounds are not kept.
 _WITHOUT_BOUNDS = ("none", "counts")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resolved:
     """A layout, with what people should know of how it came to be."""
 
@@ -29,7 +29,7 @@ class Resolved:
         return ids[:1] if self.layout.strategy is Strategy.LINEAR else ids
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """Who named columns and strategy: a request or properties; what is wrong is said to them."""
 

@@ -1,7 +1,6 @@
 """Which files of a partition would be put in order together, and gain by it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +17,13 @@ from amoro_core.planning.clustering.grouping import (
 )
 from amoro_core.planning.clustering.kept import KeptFiles
 from amoro_core.planning.clustering.partition import PartitionCase
+from amoro_core.records import record
 
 #: What is predicted has to be below this share of what is.
 _WORTH = 0.7
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """Files that would become a group, by index; `ratio` is how deep they lie now by what is ideal."""
 

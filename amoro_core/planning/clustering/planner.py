@@ -1,7 +1,7 @@
 """Whether and how a table is clustered: partitions, files, groups."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
@@ -30,6 +30,7 @@ from amoro_core.planning.clustering.terms import Terms
 from amoro_core.planning.clustering.weighing import Reading, core_ms, pays_back, rank, reading_of
 from amoro_core.planning.costs import deletes_of, read_cost
 from amoro_core.planning.partitions import PartitionFiles, partitions_of
+from amoro_core.records import record
 
 
 def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:
@@ -105,7 +106,7 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Looked:
     """One partition as it was looked at, with what would be put in order there."""
 

@@ -1,7 +1,6 @@
 """The properties of a table about its clustering."""
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
@@ -18,6 +17,7 @@ from amoro_core.model.properties import (
     unless_empty,
     whole,
 )
+from amoro_core.records import record
 
 PREFIX = "self-optimizing.cluster."
 COLUMNS_KEY = f"{PREFIX}columns"
@@ -75,7 +75,7 @@ class PartitionKind(StrEnum):
     ROLLING = "rolling"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionChoice:
     """Which partitions are clustered: of `recent` the newest `count` after the newest `skip`, of `rolling` one in
     `count`."""
@@ -129,7 +129,7 @@ def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
     return one_of({one.value: one for one in kind})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusteringConfig:
     """The properties of one table that steer its clustering; sizes in bytes."""
 

@@ -1,7 +1,6 @@
 """Columns that a table may be clustered by where nobody has told how it is read, each with the reason."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,12 +9,13 @@ from amoro_core.model.files import DeleteKind
 from amoro_core.planning.clustering.choice import Decided, decide
 from amoro_core.planning.clustering.depth import depth, ranges_of
 from amoro_core.planning.clustering.facts import ClusterFacts
+from amoro_core.records import record
 
 #: Columns that are suggested at most.
 MOST_SUGGESTED = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suggestion:
     """A column, and why."""
 
@@ -24,7 +24,7 @@ class Suggestion:
     files_met: float | None = None  # by a point query on it, on average; None: nothing is known of it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suggested:
     """What is suggested, the best first; and what `auto` says of the scans that are known."""
 

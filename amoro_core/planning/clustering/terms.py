@@ -1,15 +1,14 @@
 """What holds for all partitions of a table while it is planned."""
 
-from dataclasses import dataclass
-
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest
 from amoro_core.planning.clustering.grouping import MOST_OUTPUTS
 from amoro_core.planning.clustering.kept import Layouts, Sealing
 from amoro_core.planning.clustering.layouts import Resolved
 from amoro_core.planning.clustering.properties import ClusteringConfig
+from amoro_core.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """What holds for all partitions of a table."""
 

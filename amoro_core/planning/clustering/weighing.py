@@ -1,11 +1,11 @@
 """What clustering a group costs, and what readers gain by it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from math import floor, log2
 
 from amoro_core.model.scans import ScanUse
+from amoro_core.records import record
 
 MB = 1024 * 1024
 #: What a core reads of data in a second, as far as reads that are spared are concerned.
@@ -14,7 +14,7 @@ _READ_BYTES_PER_S = 100_000_000
 SCAN_DAYS = 7
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """How a table is read in a day: sets of columns that are filtered by, with the number of such scans."""
 

@@ -7,7 +7,7 @@ A part that Spark repeats has the same cuts and makes the same of its rows.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from pyspark import Broadcast, SparkContext
@@ -19,6 +19,7 @@ from amoro_core.model.files import DeleteKind, FileFormat
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_input
+from amoro_core.records import record
 from amoro_optimizer.backends.spark.channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
 from amoro_optimizer.backends.spark.stages import Slice, joined, sampled, split, table_of, written
@@ -35,7 +36,7 @@ SLICE_BYTES = 64 << 20
 _LEAST_SLICE_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Application:
     """Where the stages run."""
 
