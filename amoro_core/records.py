@@ -1,12 +1,11 @@
-"""Records: frozen dataclasses that compile nothing until the first one is made.
+"""Records: frozen dataclasses whose methods are compiled when they are first called.
 
 `dataclasses` compiles six methods when a class is defined, about a millisecond of CPU. A start defines some hundreds
-of classes and uses a third of them; that was a fifth of what a small command cost.
+of classes and makes values of a third of them; that was a quarter of what a small command cost.
 """
 
-from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
-from operator import attrgetter
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform
 
@@ -15,43 +14,38 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[Class]) -> type[Class]:
-    """The class as `dataclass(frozen=True, slots=True)` makes it, with `__init__` compiled on the first call.
+    """The class as `dataclass(frozen=True, slots=True)` makes it, but compiled as its methods are needed.
 
     Methods that the class has itself are kept; `__post_init__` sets the fields that `__init__` does not take. `fields`,
     `replace`, `asdict`, copies and pickles work as ever.
     """
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    known = fields(made)
-    compared = _values_of([item.name for item in known if item.compare])
-    hashed = _values_of([item.name for item in known if (item.compare if item.hash is None else item.hash)])
-
-    def first_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        made.__init__ = _compiled_init(made)
-        made.__init__(self, *args, **kwargs)
-
-    def eq(self: Any, other: Any) -> Any:
-        return compared(self) == compared(other) if other.__class__ is self.__class__ else NotImplemented
-
-    def hash_(self: Any) -> int:
-        return hash(hashed(self))
-
-    methods = {"__init__": first_init, "__repr__": _repr, "__eq__": eq, "__hash__": hash_, **_FROZEN}
-    for name, method in methods.items():
+    for name, method in _METHODS.items():
         if name not in vars(cls):
             setattr(made, name, method)
+    for name, compiled in _COMPILED.items():
+        if name not in vars(cls):
+            setattr(made, name, _until_called(made, name, compiled))
     frozen: type[Class] = made
     return frozen
 
 
-def _values_of(names: list[str]) -> Callable[[Any], Any]:
-    """A function that gives a tuple of these attributes."""
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda self: tuple(getattr(self, name) for name in names)
+def _until_called(cls: Any, name: str, compiled: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A method that is replaced by the compiled one when it is called."""
+
+    def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        method = compiled(cls)
+        setattr(cls, name, method)
+        return method(self, *args, **kwargs)
+
+    return first
 
 
-def _compiled_init(cls: Any) -> Callable[..., None]:
-    """`__init__` of a class of slots, whose descriptors it calls: assignments are refused."""
+# --- Compiled methods -------------------------------------------------------------------------------------------------
+
+
+def _init(cls: Any) -> Any:
+    """Values are stored by the descriptors of slots, since assignments are refused."""
     scope: dict[str, Any] = {"_UNSET": MISSING}
     parameters, body = ["self"], []
     for item in fields(cls):
@@ -71,11 +65,39 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
         body.append(f"_set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
-    text = "\n ".join([f"def __init__({', '.join(parameters)}):", *(body or ["pass"])])
-    exec(text, scope)  # noqa: S102 (its text is made of names of fields)
-    made: Callable[..., None] = scope["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return made
+    return _compile(cls, f"__init__({', '.join(parameters)})", body or ["pass"], scope)
+
+
+def _eq(cls: Any) -> Any:
+    compared = [item for item in fields(cls) if item.compare]
+    body = [
+        f"if other.__class__ is self.__class__: return {_values('self', compared)} == {_values('other', compared)}",
+        "return NotImplemented",
+    ]
+    return _compile(cls, "__eq__(self, other)", body, {})
+
+
+def _hash(cls: Any) -> Any:
+    hashed = [item for item in fields(cls) if (item.compare if item.hash is None else item.hash)]
+    return _compile(cls, "__hash__(self)", [f"return hash({_values('self', hashed)})"], {})
+
+
+def _values(of: str, items: Iterable[Field[Any]]) -> str:
+    return f"({''.join(f'{of}.{item.name}, ' for item in items)})"
+
+
+def _compile(cls: type, head: str, body: Iterable[str], scope: dict[str, Any]) -> Any:
+    text = "\n ".join([f"def {head}:", *body])
+    exec(text, scope)  # noqa: S102 (the text is made of names of fields)
+    method = scope[head.partition("(")[0]]
+    method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+    return method
+
+
+_COMPILED: dict[str, Callable[[Any], Any]] = {"__init__": _init, "__eq__": _eq, "__hash__": _hash}
+
+
+# --- Methods of all ---------------------------------------------------------------------------------------------------
 
 
 @recursive_repr()
@@ -101,7 +123,8 @@ def _setstate(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
-_FROZEN = {
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__repr__": _repr,
     "__setattr__": _refuse_setting,
     "__delattr__": _refuse_deleting,
     "__getstate__": _getstate,

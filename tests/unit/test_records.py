@@ -186,12 +186,22 @@ def test_a_value_that_contains_itself_can_be_shown() -> None:
     assert repr(kept) == "Kept(name='a', inside=([...],))"
 
 
-def test_init_is_compiled_on_the_first_call_only() -> None:
-    kind = make_point(record)
-    before = kind.__init__
-    kind(1)
-    compiled = kind.__init__
-    kind(2)
-    assert before is not compiled
-    assert compiled is kind.__init__
-    assert compiled.__code__.co_varnames[:3] == ("self", "x", "y")
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "__init__": lambda value: type(value)("b"),
+    "__eq__": lambda value: value == copy.copy(value),
+    "__hash__": hash,
+}
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_methods_are_compiled_on_the_first_call_only(name: str) -> None:
+    kind = make_single(record)
+    value = object.__new__(kind)
+    object.__setattr__(value, "value", "a")
+    found = [vars(kind)[name]]
+    for _ in range(2):
+        CALLS[name](value)
+        found.append(vars(kind)[name])
+    assert found[0] is not found[1]
+    assert found[1] is found[2]
+    assert found[1].__code__.co_filename == "<string>"
