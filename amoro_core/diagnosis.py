@@ -21,6 +21,7 @@ from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import kind_of, pyiceberg_catalogs
 from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests, limits
+from amoro_core.iceberg.metadata_locations import other_names
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.plugins import table_formats
 from amoro_core.records import record
@@ -178,8 +179,6 @@ def _elsewhere(item: CatalogConfig) -> str:
     """What is odd about a SQL catalog without tables, whose database has those of others. Raises CatalogUnavailable."""
     if kind_of(item) != "sql":
         return ""
-    from amoro_core.iceberg.sql import other_names
-
     others = other_names(item)
     if not others:
         return ""

@@ -44,6 +44,7 @@ from amoro_core.iceberg.kept_keys import keys_kept
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.refusals import answered_with, is_without_rights
 from amoro_core.iceberg.saying import said
+from amoro_core.iceberg.sqlite import SqliteCatalog, database_file
 from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
 from amoro_core.model.grants import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
@@ -232,9 +233,12 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         ) from error
     if kind in ("sql", "rest", "hive") and "uri" not in properties:
         raise CatalogMisconfigured(f"catalog {name}: uri is missing", hint=_URIS[kind])
-    limit_driver(kind)
     if kind == "sql":
-        properties = {**_for_existing_database(name, properties["uri"]), **properties}
+        existing = _for_existing_database(name, properties["uri"])
+        if (file := database_file(properties)) is not None:
+            return SqliteCatalog(name, file, **properties)
+        properties = {**existing, **properties}
+    limit_driver(kind)
     settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
     if kind == "rest":
         from amoro_core.iceberg.rest import GuardedRestCatalog

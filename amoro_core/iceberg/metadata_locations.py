@@ -29,17 +29,11 @@ def locations(config: CatalogConfig, names: Collection[Name]) -> Mapping[Name, s
 
 
 def _of_sql(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
-    from pyiceberg.catalog.sql import IcebergTables
-
-    rows: Any = IcebergTables.__table__  # rows as they are: no object is made of each
-    columns = rows.c.table_namespace, rows.c.table_name, rows.c.metadata_location
-    query = rows.select().with_only_columns(*columns).where(rows.c.catalog_name == catalog.name)
     spaces: dict[str, Name] = {}
-    with catalog.engine.connect() as connection:
-        for space, table, place in connection.execute(query):
-            if space not in spaces:
-                spaces[space] = Catalog.identifier_to_tuple(space)
-            yield (*spaces[space], table), place
+    for space, table, place in catalog.metadata_locations():
+        if space not in spaces:
+            spaces[space] = Catalog.identifier_to_tuple(space)
+        yield (*spaces[space], table), place
 
 
 def _of_hive(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
@@ -68,3 +62,14 @@ def _by_namespace(names: Collection[Name]) -> Mapping[str, list[str]]:
         if len(name) == 2:
             found[name[0]].append(name[1])
     return found
+
+
+def other_names(config: CatalogConfig) -> tuple[str, ...]:
+    """The names of the catalogs that have tables in a SQL catalog's database where it has none itself.
+
+    A table belongs to the name of the catalog that it was made in. Raises CatalogUnavailable.
+    """
+    catalog: Any = open_catalog(config)
+    with catalog_errors(config):
+        found: list[str] = catalog.catalog_names()
+    return () if config.name in found else tuple(found)

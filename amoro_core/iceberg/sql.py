@@ -3,8 +3,9 @@
 Imported only when one is opened: SQLAlchemy takes half a second of every start.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -12,9 +13,6 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, select
-
-from amoro_core.iceberg.catalogs import catalog_errors, open_catalog
-from amoro_core.model.processes import CatalogConfig
 
 
 class RowSqlCatalog(SqlCatalog):
@@ -31,6 +29,21 @@ class RowSqlCatalog(SqlCatalog):
             raise NoSuchTableError(f"Table does not exist: {namespace}.{name}")
         return self._convert_orm_to_iceberg(row)
 
+    def metadata_locations(self) -> Iterator[tuple[str, str, str]]:
+        """Namespace, name and metadata file of each table, and of each view: rows as they are."""
+        rows: Any = IcebergTables.__table__
+        columns = rows.c.table_namespace, rows.c.table_name, rows.c.metadata_location
+        query = select(*columns).where(rows.c.catalog_name == self.name)
+        with self.engine.connect() as connection:
+            for row in connection.execute(query):
+                yield tuple(row)
+
+    def catalog_names(self) -> list[str]:
+        """The names of all catalogs that have tables in the database, in order."""
+        name: Any = IcebergTables.__table__.c.catalog_name
+        with self.engine.connect() as connection:
+            return list(connection.execute(select(name).distinct().order_by(name)).scalars())
+
     @cached_property
     def _row(self) -> Any:
         columns: Any = IcebergTables.__table__.c
@@ -42,15 +55,3 @@ class RowSqlCatalog(SqlCatalog):
         # A view is no table; None in a schema without the column that tells.
         is_table = self._iceberg_type_filter()
         return found if is_table is None else found.where(is_table)
-
-
-def other_names(config: CatalogConfig) -> tuple[str, ...]:
-    """The names of the catalogs that have tables in a SQL catalog's database where it has none itself.
-
-    A table belongs to the name of the catalog that it was made in. Raises CatalogUnavailable.
-    """
-    catalog = cast(SqlCatalog, open_catalog(config))
-    name: Any = IcebergTables.__table__.c.catalog_name
-    with catalog_errors(config), catalog.engine.connect() as connection:
-        found = connection.execute(select(name).distinct().order_by(name)).scalars().all()
-    return () if config.name in found else tuple(found)

@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, CommitRefused, CommitUnknown, StorageFull
 from amoro_core.iceberg.catalogs import close_catalogs, open_catalog
 from amoro_core.iceberg.refusals import is_lock, is_refusal, is_without_rights
+from amoro_core.iceberg.sqlite import SqliteCatalog
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
 from tests.engine import writer
@@ -28,9 +29,18 @@ def table(tmp_path: Path) -> Iterator[Table]:
     catalog.close()
 
 
+#: An option that SQLite's driver would not be given by us, so that SQLAlchemy opens the file.
+THROUGH_SQLALCHEMY = "&cached_statements=100"
+
+
+@pytest.fixture(params=["", THROUGH_SQLALCHEMY], ids=["driver", "sqlalchemy"])
+def through(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def config(table: Table) -> Iterator[CatalogConfig]:
-    yield with_uri(table, str(table.catalog.properties["uri"]))
+def config(table: Table, through: str) -> Iterator[CatalogConfig]:
+    yield with_uri(table, f"{table.catalog.properties['uri']}{through}")
     close_catalogs()
 
 
@@ -70,9 +80,11 @@ def test_a_database_that_is_read_only_refuses(table: Table, config: CatalogConfi
 
 
 @pytest.mark.parametrize("by", ["writer", "reader"])
-def test_a_database_that_others_have_locked_has_applied_nothing(table: Table, config: CatalogConfig, by: str) -> None:
+def test_a_database_that_others_have_locked_has_applied_nothing(
+    table: Table, config: CatalogConfig, by: str, through: str
+) -> None:
     """A writer keeps us from the statement, a reader from the COMMIT, which SQLAlchemy then leaves open."""
-    impatient = with_uri(table, f"sqlite:///{file_of(config)}?timeout=0.1")
+    impatient = with_uri(table, f"sqlite:///{file_of(config)}?timeout=0.1{through}")
     other = sqlite3.connect(file_of(config), isolation_level=None)
     plan = rewritten(table)
     found, attempt = staged(impatient, plan)
@@ -120,6 +132,7 @@ def test_what_fails_after_the_metadata_file_is_unknown(
 
     found, attempt = staged(config, rewritten(table))
     monkeypatch.setattr("pyiceberg.catalog.sql.Session.commit", lost)
+    monkeypatch.setattr(SqliteCatalog, "_change", lost)
     with pytest.raises(CommitUnknown, match="connection reset"):
         found.send(attempt.payload)
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import MetastoreCatalog
 
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import ProcessStatus
@@ -94,7 +94,7 @@ def stepped(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
         return stepping
 
     # Within a commit, too: after the catalog has read the state on which it is made, and before it is written.
-    monkeypatch.setattr(SqlCatalog, "_update_and_stage_table", before(SqlCatalog._update_and_stage_table))
+    monkeypatch.setattr(MetastoreCatalog, "_update_and_stage_table", before(MetastoreCatalog._update_and_stage_table))
     for name in STEPS:
         monkeypatch.setattr(IcebergTable, name, before(getattr(IcebergTable, name)))
     return current

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -11,6 +12,7 @@ from sqlalchemy.engine import Engine
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.sqlite import SqliteCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
@@ -200,14 +202,24 @@ def test_what_was_decided_meanwhile_is_not_postponed(world: World, two: tuple[st
     assert world.table(two[1]).refresh_at == START + REFRESH_INTERVAL
 
 
-def test_a_sql_catalog_tells_all_locations_in_one_query(world: World, catalog: SqlCatalog) -> None:
+@pytest.mark.parametrize("option", ["", "&cached_statements=100"], ids=["driver", "sqlalchemy"])
+def test_a_sql_catalog_tells_all_locations_in_one_query(
+    world: World, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
     made = {name: writer.make_table(catalog, name, SCHEMA) for name in ("db.a", "db.b", "deep.er.c")}
-    config = world.catalogs.get("cat")
+    found = dict(world.catalogs.get("cat").properties)
+    config = CatalogConfig("cat", tuple(sorted({**found, "uri": f"{found['uri']}{option}"}.items())))
     asked: list[str] = []
+    select = SqliteCatalog._select
 
     def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
         asked.append(statement)
 
+    def selecting(self: SqliteCatalog, statement: str, *values: str) -> Any:
+        asked.append(statement)
+        return select(self, statement, *values)
+
+    monkeypatch.setattr(SqliteCatalog, "_select", selecting)
     event.listen(Engine, "before_cursor_execute", note)
     try:
         said = IcebergFormat().locations(config, ())

@@ -1,0 +1,314 @@
+"""A catalog in a file of SQLite answers through the driver alone as pyiceberg's own does, and swaps as it does."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+
+from amoro_core.errors import AmoroError, CatalogUnavailable
+from amoro_core.iceberg.catalogs import close_catalogs, open_catalog
+from amoro_core.iceberg.metadata_locations import locations, other_names
+from amoro_core.iceberg.sql import RowSqlCatalog
+from amoro_core.iceberg.sqlite import DatabaseFile, SqliteCatalog, SqliteFailed, database_file
+from amoro_core.model.processes import CatalogConfig
+from tests.engine import writer
+from tests.engine.builders import SCHEMA
+
+TABLES = ("db.a", "db.b", "deep.er.c", "deep.er.still.d", "d_b.e", "dxb.f", "50%.g", "Deep.er.h")
+NAMESPACES = [
+    (),
+    ("db",),
+    ("deep",),
+    ("deep", "er"),
+    ("deep", "er", "still"),
+    ("d_b",),
+    ("50%",),
+    ("empty",),
+    ("Deep",),
+    ("gone",),
+    ("dee",),
+]
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = writer.make_catalog(tmp_path)
+    opened.create_namespace("empty.within")
+    for name in TABLES:
+        writer.make_table(opened, name, SCHEMA)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def file(theirs: SqlCatalog, tmp_path: Path) -> Path:
+    return tmp_path / "catalog.db"
+
+
+@pytest.fixture
+def ours(theirs: SqlCatalog, file: Path) -> Iterator[SqliteCatalog]:
+    with closing(SqliteCatalog("cat", DatabaseFile(str(file), 5.0), **theirs.properties)) as opened:
+        yield opened
+
+
+def changed(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def answer(call: Callable[[Any], Any], name: Any) -> Any:
+    """What it returns, lists in order, or the class of its error."""
+    try:
+        found = call(name)
+    except (NoSuchNamespaceError, NoSuchTableError, ValueError) as error:
+        return type(error)
+    return sorted(found) if isinstance(found, list) else found
+
+
+def same(ours: SqliteCatalog, theirs: SqlCatalog) -> None:
+    """Every question of the optimizer's has the same answer."""
+    for space in NAMESPACES:
+        assert answer(ours.list_namespaces, space) == answer(theirs.list_namespaces, space)
+        if space:
+            assert answer(ours.list_tables, space) == answer(theirs.list_tables, space)
+    for table in (*TABLES, "db.gone", "gone.a", "er.c", "a"):
+        assert loaded(ours, table) == loaded(theirs, table)
+
+
+def loaded(catalog: Catalog, table: str) -> Any:
+    found = answer(catalog.load_table, table)
+    return (found.name(), found.metadata_location, found.metadata) if isinstance(found, Table) else found
+
+
+def test_it_lists_and_loads_as_pyiceberg_does(ours: SqliteCatalog, theirs: SqlCatalog) -> None:
+    same(ours, theirs)
+    assert sorted(ours.list_namespaces("empty")) == [("empty", "within")]
+    assert ours.list_tables("empty") == []
+    assert ours.load_table(("deep", "er", "c")).name() == ("deep", "er", "c")
+
+
+def test_views_are_no_tables(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
+    changed(
+        file,
+        "UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name IN ('a', 'e')",
+        "UPDATE iceberg_tables SET iceberg_type = NULL WHERE table_name = 'b'",
+    )
+    same(ours, theirs)
+    assert ours.list_tables("db") == [("db", "b")]
+    assert ours.list_tables("d_b") == []
+
+
+def test_the_first_schema_has_no_views(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
+    changed(file, "ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+    with closing(SqlCatalog("cat", **theirs.properties)) as old:
+        same(ours, old)
+    assert sorted(ours.list_tables("db")) == [("db", "a"), ("db", "b")]
+
+
+def test_a_table_without_a_location_is_none(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
+    changed(file, "UPDATE iceberg_tables SET metadata_location = NULL WHERE table_name = 'a'")
+    same(ours, theirs)
+    with pytest.raises(NoSuchTableError):
+        ours.load_table("db.a")
+
+
+def test_tables_of_another_name_are_not_seen(theirs: SqlCatalog, file: Path) -> None:
+    uri = f"sqlite:///{file}"
+    other = CatalogConfig("other", (("type", "sql"), ("uri", uri), ("warehouse", theirs.properties["warehouse"])))
+    assert open_catalog(other).list_namespaces() == []
+    assert locations(other, ()) == {}
+    assert other_names(other) == ("cat",)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:////a/b.db", DatabaseFile("/a/b.db", 5.0)),
+        ("sqlite+pysqlite:////a/b.db", DatabaseFile("/a/b.db", 5.0)),
+        ("sqlite:////a/b.db?timeout=0.5", DatabaseFile("/a/b.db", 0.5)),
+        ("sqlite:////a/b.db?timeout=60", DatabaseFile("/a/b.db", 60.0)),
+        ("sqlite:////a/50%20.db", DatabaseFile("/a/50%20.db", 5.0)),
+        ("sqlite:///b.db", DatabaseFile(f"{Path.cwd()}/b.db", 5.0)),
+        ("sqlite:////a/b.db?timeout=60&uri=true", None),
+        ("sqlite:////a/b.db?timeout=", None),
+        ("sqlite:////a/b.db?mode=ro", None),
+        ("sqlite:///file:/a/b.db", None),
+        ("sqlite:///:memory:", None),
+        ("sqlite://", None),
+        ("sqlite+pysqlcipher:////a/b.db", None),
+        ("postgresql://host/db", None),
+    ],
+)
+def test_it_is_for_a_plain_file(uri: str, expected: DatabaseFile | None) -> None:
+    assert database_file({"uri": uri, "warehouse": "file:///w"}) == expected
+
+
+@pytest.mark.parametrize("option", ["echo", "pool_pre_ping", "init_catalog_tables", "schema_version"])
+def test_options_of_sqlalchemy_are_left_to_it(theirs: SqlCatalog, file: Path, option: str) -> None:
+    value = "v1" if option == "schema_version" else "false"
+    assert database_file({"uri": f"sqlite:///{file}", option: value}) is None
+    plain = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": theirs.properties["warehouse"]}
+    kinds = [
+        type(open_catalog(CatalogConfig("cat", tuple(sorted(properties.items())))))
+        for properties in (plain, {**plain, option: value})
+    ]
+    assert kinds == [SqliteCatalog, RowSqlCatalog]
+
+
+@pytest.mark.parametrize("name", ["with space", "50%25", "q?m", "#1", "ü"])
+def test_a_file_may_have_any_name(theirs: SqlCatalog, file: Path, name: str) -> None:
+    other = file.with_name(name)
+    file.rename(other)
+    with closing(SqliteCatalog("cat", DatabaseFile(str(other), 5.0), **theirs.properties)) as opened:
+        assert sorted(opened.list_tables("db")) == [("db", "a"), ("db", "b")]
+
+
+def test_no_database_is_made(theirs: SqlCatalog, file: Path) -> None:
+    gone = SqliteCatalog("cat", DatabaseFile(f"{file}.gone", 5.0), **theirs.properties)
+    with pytest.raises(SqliteFailed, match="unable to open database file") as caught:
+        gone.list_namespaces()
+    assert caught.value.statement is None
+    assert not Path(f"{file}.gone").exists()
+
+
+def test_a_database_of_something_else_is_said_to_be_so(theirs: SqlCatalog, file: Path) -> None:
+    changed(file, "DROP TABLE iceberg_tables")
+    config = CatalogConfig("cat", (("uri", f"sqlite:///{file}"),))
+    with pytest.raises(CatalogUnavailable, match="the database says: no such table: iceberg_tables"):
+        locations(config, ())
+
+
+# --- Commits ----------------------------------------------------------------------------------------------------------
+
+
+def set_property(catalog: Catalog, table: Table, value: str) -> None:
+    required = AssertTableUUID(uuid=table.metadata.table_uuid)
+    catalog.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": value}),))
+
+
+def row_of(file: Path) -> tuple[Any, ...]:
+    with closing(sqlite3.connect(file)) as database:
+        found: tuple[Any, ...] = database.execute("SELECT * FROM iceberg_tables WHERE table_name = 'a'").fetchone()
+    return found
+
+
+def test_a_commit_leaves_what_pyiceberg_reads(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
+    table = theirs.load_table("db.a")
+    before = row_of(file)
+    set_property(ours, table, "1")
+    found = theirs.load_table("db.a")
+    assert found.properties["p"] == "1"
+    assert row_of(file) == (*before[:3], found.metadata_location, table.metadata_location, "TABLE")
+    assert found.metadata.metadata_log[-1].metadata_file == table.metadata_location
+    set_property(theirs, found, "2")
+    assert ours.load_table("db.a").properties["p"] == "2"
+
+
+def test_a_commit_that_changes_nothing_writes_nothing(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
+    table, before = theirs.load_table("db.a"), row_of(file)
+    assert ours.commit_table(table, (), ()).metadata_location == table.metadata_location
+    assert row_of(file) == before
+
+
+def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> None:
+    """All have loaded the same state when the first one swaps."""
+    together = threading.Barrier(8)
+    table = theirs.load_table("db.a")
+
+    def committed(number: int) -> str:
+        with closing(SqliteCatalog("cat", DatabaseFile(str(file), 60.0), **theirs.properties)) as own:
+            write = own._write_metadata
+
+            def writing(*arguments: Any, **named: Any) -> None:
+                write(*arguments, **named)
+                together.wait(60)
+
+            vars(own)["_write_metadata"] = writing
+            try:
+                set_property(own, table, str(number))
+            except CommitFailedException as error:
+                return str(error)
+            return "committed"
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(committed, range(8)))
+    assert sorted(done) == ["Table has been updated by another process: db.a"] * 7 + ["committed"]
+    assert theirs.load_table("db.a").properties["p"] == str(done.index("committed"))
+
+
+def test_a_table_that_is_gone_is_not_made_anew(ours: SqliteCatalog, theirs: SqlCatalog) -> None:
+    table = theirs.load_table("db.a")
+    theirs.drop_table("db.a")
+    with pytest.raises(CommitFailedException):
+        set_property(ours, table, "1")
+    with pytest.raises(NoSuchTableError):
+        ours.commit_table(table, (), (SetPropertiesUpdate(updates={"p": "1"}),))
+    assert not theirs.table_exists("db.a")
+
+
+@pytest.mark.parametrize(("by", "failed"), [("writer", True), ("reader", False)])
+def test_a_lock_of_others_is_told_with_the_statement_and_leaves_nothing_open(
+    theirs: SqlCatalog, file: Path, by: str, failed: bool
+) -> None:
+    """A writer keeps us from the statement, a reader from the COMMIT."""
+    table = theirs.load_table("db.a")
+    before = row_of(file)
+    with (
+        closing(SqliteCatalog("cat", DatabaseFile(str(file), 0.05), **theirs.properties)) as own,
+        closing(sqlite3.connect(file, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE" if by == "writer" else "BEGIN")
+        other.execute("SELECT * FROM iceberg_tables").fetchall()
+        with pytest.raises(SqliteFailed, match="database is locked") as caught:
+            set_property(own, table, "1")
+        other.execute("ROLLBACK")
+        assert (caught.value.statement is not None) == failed
+        assert caught.value.orig.sqlite_errorcode == sqlite3.SQLITE_BUSY
+        # A COMMIT that failed leaves its transaction open: in the same connection it would look as if it had landed.
+        assert own.load_table("db.a").metadata_location == table.metadata_location
+        assert row_of(file) == before
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        set_property(own, table, "2")
+    assert theirs.load_table("db.a").properties["p"] == "2"
+
+
+def test_locks_are_waited_for_as_long_as_the_uri_says(theirs: SqlCatalog, file: Path) -> None:
+    with closing(SqliteCatalog("cat", DatabaseFile(str(file), 0.25), **theirs.properties)) as own:
+        assert own._connection().execute("PRAGMA busy_timeout").fetchone()[0] == 250
+
+
+def test_a_query_holds_no_lock(ours: SqliteCatalog, file: Path) -> None:
+    ours.load_table("db.a")
+    next(ours.metadata_locations())
+    with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+
+def test_nothing_else_is_done(ours: SqliteCatalog) -> None:
+    for call in (lambda: ours.drop_table("db.a"), lambda: ours.create_namespace("new")):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+def test_a_failed_query_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
+    config = CatalogConfig("cat", (("uri", f"sqlite:///{file}?timeout=0.05"),))
+    open_catalog(config)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(AmoroError, match="the database says: database is locked"):
+            locations(config, ())
+        other.execute("ROLLBACK")
+    assert locations(config, ()) != {}
