@@ -132,6 +132,8 @@ def amoro() -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors reach us anyhow, and are told as ours
     # numpy's linear algebra, which nothing here uses, starts a thread for each core: 0.2 CPU seconds on four.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # pydantic would search all installed packages for plugins of its own, and run their code.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if sys.platform == "linux":  # where Arrow has it; what reads and writes Parquet goes by what was named before
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
         # It gives freed pages back within a second. Sooner takes CPU: rewrites use most of them again within that time.

@@ -1,7 +1,7 @@
 """Plug-ins of installed packages, by entry point."""
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from amoro_core.containers.external import ExternalContainer
 from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
 from amoro_core.events import get_logger
+from amoro_core.extensions import extensions
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import TableFormat
 from amoro_core.iceberg.column_cache import ColumnCache
@@ -102,8 +103,7 @@ def _made(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
 
 
 def _plugged_in(group: str) -> dict[str, Callable[..., Any]]:
-    points = sorted(entry_points(group=group), key=lambda point: point.name)
-    loaded = ((point.name, _loaded(group, point)) for point in points)
+    loaded = ((point.name, _loaded(group, point)) for point in extensions(group))
     return {name: found for name, found in loaded if found is not None}
 
 

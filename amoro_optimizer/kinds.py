@@ -1,10 +1,10 @@
 """Kinds of work that an optimizer can execute: our own, and what installed packages plug in."""
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 
 from amoro_core.errors import UnknownWork
 from amoro_core.events import get_logger
+from amoro_core.extensions import extensions
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
 from amoro_core.model.clustering import CLUSTER
@@ -92,7 +92,7 @@ class Kinds:
 def installed_kinds() -> Kinds:
     """Our own kinds and those of installed packages; one that can't be loaded is logged and left out."""
     found: dict[str, Kind] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    for point in extensions(GROUP):
         try:
             found[point.name] = point.load()()
         except Exception as error:

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from amoro_core.errors import AmoroError
 from amoro_core.model.containers import Liveness, Observation, Resource
 from amoro_core.model.secrets import without_secrets
+
+if TYPE_CHECKING:
+    import psutil  # elsewhere loaded when a process is looked for
 
 #: Number of logs of earlier processes to keep.
 KEPT_LOGS = 200
@@ -66,6 +68,8 @@ class Processes:
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
         """SIGKILL to the group, or SIGTERM to the process that drains: the innermost one with the resource's id."""
+        import psutil
+
         leader = self._find(resource)
         if leader is None:
             return
@@ -83,8 +87,10 @@ class Processes:
             return [without_secrets(line.rstrip("\n")) for line in said]
         return []
 
-    def _find(self, resource: Resource) -> psutil.Process | None:
+    def _find(self, resource: Resource) -> "psutil.Process | None":
         """The process that was started for the resource, if it runs."""
+        import psutil
+
         if resource.handle:
             with suppress(psutil.Error):
                 process = psutil.Process(int(resource.handle))
@@ -103,14 +109,16 @@ class Processes:
                 log.unlink(missing_ok=True)
 
 
-def _names(process: psutil.Process, resource_id: str) -> bool:
+def _names(process: "psutil.Process", resource_id: str) -> bool:
+    import psutil
+
     try:
         return any(resource_id in word for word in process.cmdline())
     except psutil.Error:
         return False
 
 
-def _is_leader(process: psutil.Process, resource_id: str) -> bool:
+def _is_leader(process: "psutil.Process", resource_id: str) -> bool:
     """Whether the process names the resource and leads a session, like those started here."""
     with suppress(OSError):
         return _names(process, resource_id) and os.getsid(process.pid) == process.pid

@@ -113,6 +113,11 @@ def entry_reader(schema: str) -> Reader:
     return _OF_ENTRIES(schema)[1]
 
 
+def entry_schema(schema: str) -> Schema:
+    """The schema in JSON as that of a table. Raises ValueError, TypeError."""
+    return _OF_ENTRIES(schema)[0]
+
+
 def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
     """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
     if not isinstance(record, StructReader):

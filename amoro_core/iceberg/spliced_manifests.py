@@ -20,11 +20,11 @@ from pyiceberg.typedef import Record
 
 from amoro_core.events import get_logger
 from amoro_core.iceberg.avro import names_each_type_once
-from amoro_core.iceberg.bounded import BoundedDecoder, avro_schema
+from amoro_core.iceberg.bounded import BoundedDecoder
 from amoro_core.iceberg.column_reading import Listed, read_columns
 from amoro_core.iceberg.entries import PartitionTypes
 from amoro_core.iceberg.manifest_writing import ENTRIES_IN_A_BLOCK, manifest_metadata, partition_summaries
-from amoro_core.iceberg.manifests import Manifest, ManifestHeader, header_of, with_inherited_numbers
+from amoro_core.iceberg.manifests import Manifest, ManifestHeader, entry_schema, header_of, with_inherited_numbers
 from amoro_core.iceberg.raw_entries import VALUE, Raw, RawEntries, Span, layout_of, number_of, opened
 from amoro_core.iceberg.row_ids import ROW_IDS_SINCE, first_row_id_of, set_row_id
 from amoro_core.live.columns import ColumnPart, Place
@@ -105,7 +105,7 @@ class _Splicing:
         if header.meta.get("format-version") != str(source.format_version) or not names_each_type_once(layout.avro):
             raise ValueError("the schema of the entries can't be kept")
         self._source, self._paths = source, paths
-        self._header: ManifestHeader = header_of(header.meta, avro_schema(layout.avro), source.file)
+        self._header: ManifestHeader = header_of(header.meta, entry_schema(header.meta["avro.schema"]), source.file)
         self._avro = header.meta["avro.schema"]
         self._upcoming = first_row_id_of(source.file)
         if (self._upcoming is None) == (source.format_version >= ROW_IDS_SINCE):

@@ -15,7 +15,6 @@ from amoro_core.errors import (
 )
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Formats
-from amoro_core.iceberg.sites import read_site
 from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.grants import is_strict
@@ -165,6 +164,8 @@ class CatalogService:
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files sorted by name; added ones replace known ones of the same name. Raises InvalidArgument."""
+        from amoro_core.iceberg.sites import read_site  # it loads parsers of XML
+
         files = {file.name: file for file in known}
         files |= {name: read_site(name, content) for name, content in added.items()}
         return tuple(files[name] for name in sorted(files))
