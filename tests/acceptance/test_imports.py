@@ -37,13 +37,13 @@ CLIENT = f"""{HELP}
 #: strictyaml brings dateutil and six, pyiceberg the others.
 OPTIMIZER = f"""{CLIENT}
     amoro_core.alone amoro_core.events amoro_core.extensions amoro_core.failpoints amoro_core.files amoro_core.iceberg
-    amoro_core.logs amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer cachetools
-    cloudpickle colorama dateutil greenlet mmh3 numpy pyarrow pyiceberg pyparsing pyroaring
+    amoro_core.logs amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer
+    cachetools cloudpickle colorama dateutil greenlet mmh3 numpy pyarrow pyiceberg pyparsing pyroaring
     six strictyaml structlog thrift zlib_ng zstandard
 """
 
-#: Of REST catalogs, of SQL catalogs other than a file of SQLite, of site files, containers, encrypted calls, pages, Avro
-#: and ORC files, deletions, and of libraries that others import where they are installed.
+#: Of REST catalogs, of SQL catalogs other than a file of SQLite, of site files, containers, encrypted calls, pages,
+#: Avro and ORC files, deletions, and of libraries that others import where they are installed.
 NOT_ALONE = """
     amoro_core.dashboard amoro_core.web cryptography defusedxml fastavro jinja2 packaging pandas psutil pyarrow.orc
     requests rich sqlalchemy starlette urllib3
