@@ -26,11 +26,14 @@ def main() -> None:
 
 
 class _Ending:
-    """Ends the process as Python does, but without its search for garbage and without taking all modules apart."""
+    """Ends the process as Python does, but without its search for garbage and without taking all modules apart.
+
+    Where somebody is to be called at the end whom we did not import (a profiler), Python does it all."""
 
     def __init__(self) -> None:
         self._status: int | None = None
-        atexit.register(self._last)  # registered first, called last
+        if not atexit._ncallbacks():
+            atexit.register(self._last)  # registered first, called last
 
     def begin(self, status: int) -> None:
         """End the program now, without waiting for threads that wait for a silent catalog."""

@@ -44,6 +44,12 @@ def test_threads_and_what_is_registered_end_first(status: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (status, "the thread has ended\nregistered\n", "")
 
 
+def test_what_was_registered_before_the_program_is_called_too() -> None:
+    program = f"import atexit\natexit.register(print, 'a profiler')\n{PROGRAM.replace('{status}', '3')}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "the thread has ended\nregistered\na profiler\n")
+
+
 def test_an_output_that_nobody_reads_does_not_change_the_status() -> None:
     program = PROGRAM.replace("{status}", "0")
     buffering = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
