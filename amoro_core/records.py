@@ -1,7 +1,7 @@
 """Records: frozen dataclasses whose methods are compiled when they are first called.
 
-`dataclasses` compiles six methods when a class is defined, about a millisecond of CPU. A start defines some hundreds
-of classes and makes values of a third of them; that was a quarter of what a small command cost.
+`dataclasses` compiles six methods when a class is defined, half a millisecond of CPU or more. A start defines hundreds
+of classes and makes values of less than half of them; that was a quarter of what a small command cost.
 """
 
 from collections.abc import Callable, Iterable
