@@ -17,7 +17,7 @@ def record(cls: type[Class]) -> type[Class]:
     """The class as `dataclass(frozen=True, slots=True)` makes it, but compiled as its methods are needed.
 
     Methods that the class has itself are kept; `__post_init__` sets the fields that `__init__` does not take. `fields`,
-    `replace`, `asdict`, copies and pickles work as ever.
+    `replace`, `asdict`, copies and pickles work as ever. A subclass with fields of its own is a record, too.
     """
     made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     for name, method in _METHODS.items():
