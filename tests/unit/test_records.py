@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, asdict, astuple, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
+from unittest.mock import ANY
 
 import pytest
 
@@ -90,6 +91,7 @@ def test_values_are_equal_where_those_of_dataclasses_are(both: tuple[list[Any], 
     assert [[a == b for a in ours] for b in ours] == [[a == b for a in plain] for b in plain]
     assert [a == copy.copy(a) for a in ours] == [a == copy.copy(a) for a in plain]
     assert all((a == b) is False and a != b for a in ours for b in (*plain, 1, None))
+    assert all(a == ANY for a in ours)  # the other side is asked
 
 
 def test_hashes_are_of_the_same_fields(both: tuple[list[Any], list[Any]]) -> None:
