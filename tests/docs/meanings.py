@@ -179,7 +179,7 @@ PROPERTIES = {
     "self-optimizing.rewrite.copy.verify": "whether pages are compared with their checksums, indexes and footers before they are copied",
     "read.split.open-file-cost": "the cost of opening a file when tasks are packed",
     "write.parquet.compression-codec": "how pages are compressed: zstd, gzip, snappy, lz4, brotli, uncompressed",
-    "write.parquet.compression-level": "the codec's level; unset, with zstd: 3, and 1 for columns that are no larger by it",
+    "write.parquet.compression-level": "the codec's level; unset: the codec's own, and with zstd 3, and 1 for columns that are no larger by it",
     "write.parquet.row-group-limit": "rows of a row group, at most",
     "write.parquet.row-group-size-bytes": "bytes of a row group",
     "write.parquet.page-size-bytes": "bytes of a page",
