@@ -30,8 +30,8 @@ _TIMEOUT_S = 5.0  # the driver's
 _TABLES = "SELECT * FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 _PLACES = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
 _NAMESPACES = (
-    "SELECT table_namespace FROM iceberg_tables WHERE catalog_name = ?1"
-    " UNION SELECT namespace FROM iceberg_namespace_properties WHERE catalog_name = ?1"
+    "SELECT table_namespace FROM iceberg_tables WHERE catalog_name = ?"
+    " UNION SELECT namespace FROM iceberg_namespace_properties WHERE catalog_name = ?"
 )
 _NAMES = "SELECT DISTINCT catalog_name FROM iceberg_tables ORDER BY catalog_name"
 _SWAP = (
@@ -80,7 +80,7 @@ class SqliteCatalog(NoopCatalog, MetastoreCatalog):
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """The namespaces directly below one. Raises NoSuchNamespaceError."""
         parent = Catalog.identifier_to_tuple(namespace)
-        known = {Catalog.identifier_to_tuple(row[0]) for row in self._select(_NAMESPACES, self.name)}
+        known = {Catalog.identifier_to_tuple(row[0]) for row in self._select(_NAMESPACES, self.name, self.name)}
         within = {name for name in known if name[: len(parent)] == parent}
         if parent and not within:
             raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(parent)}")
