@@ -72,7 +72,7 @@ def make_own(decorator: Decorator) -> Any:
 SHAPES = {
     "defaults": (make_point, [(1,), (1, 2.0), (2,), (1, 0.5, {"a": 1}), (1, 0.5, {}, "n"), (1, 0.5, {}, "n", "t")]),
     "empty": (make_empty, [()]),
-    "one field": (make_single, [(1,), ("a",), (None,), (math.nan,), ((),)]),
+    "one field": (make_single, [(1,), ("a",), (None,), ((),)]),
     "own methods": (make_own, [(1,), (2,)]),
 }
 
@@ -92,6 +92,12 @@ def test_values_are_equal_where_those_of_dataclasses_are(both: tuple[list[Any], 
     assert [a == copy.copy(a) for a in ours] == [a == copy.copy(a) for a in plain]
     assert all((a == b) is False and a != b for a in ours for b in (*plain, 1, None))
     assert all(a == ANY for a in ours)  # the other side is asked
+
+
+def test_fields_are_compared_as_tuples() -> None:
+    """As `dataclasses` did until Python 3.12: what is no number equals itself."""
+    kind = make_single(record)
+    assert kind(math.nan) == kind(math.nan)
 
 
 def test_hashes_are_of_the_same_fields(both: tuple[list[Any], list[Any]]) -> None:
