@@ -1,4 +1,4 @@
-"""Where a catalog says that the metadata of its tables are, asked in few requests."""
+"""What a catalog tells of all its tables in few requests: where their metadata are, and whose they are."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping

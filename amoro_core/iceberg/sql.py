@@ -1,6 +1,6 @@
 """SQL catalogs that read a table's row as it is: pyiceberg makes an object of it, which takes three times as long.
 
-Imported only when one is opened: SQLAlchemy takes half a second of every start.
+Imported only when one is opened: SQLAlchemy takes 0.3 s of a start.
 """
 
 from collections.abc import Iterator

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.noop import NoopCatalog
@@ -187,6 +186,6 @@ def _answer(metadata: TableMetadata, location: str) -> CommitTableResponse:
     return CommitTableResponse.model_validate({"metadata": metadata, "metadata-location": location})
 
 
-def _is_table(row: Mapping[str, Any] | sqlite3.Row) -> bool:
+def _is_table(row: sqlite3.Row) -> bool:
     """Java and Rust keep views in the same table, since its second version."""
-    return "iceberg_type" not in row.keys() or row["iceberg_type"] in (None, "TABLE")  # noqa: SIM118 (no mapping)
+    return dict(row).get("iceberg_type") in (None, "TABLE")

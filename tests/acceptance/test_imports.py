@@ -118,6 +118,31 @@ print(len(os.listdir("/proc/self/task")))
     assert done.stdout.splitlines()[-1] == "1"
 
 
+def test_no_plugin_of_pydantic_is_loaded(tmp_path: Path) -> None:
+    about = tmp_path / "some_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: some-plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[pydantic]\nsome = some_plugin:plugin\n")
+    (tmp_path / "some_plugin.py").write_text("plugin = None\nprint('a plugin of pydantic was loaded')\n")
+    program = """
+from amoro_core.command import amoro
+amoro()
+import pydantic
+class Model(pydantic.BaseModel):
+    value: int
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "PYDANTIC_DISABLE_PLUGINS"}
+    path = os.pathsep.join(filter(None, (str(tmp_path), environment.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": path},
+        check=True,
+    )
+    assert "a plugin of pydantic was loaded" not in done.stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a pool is named")
 @pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
 @pytest.mark.parametrize(("named", "expected"), [({}, "jemalloc"), ({"ARROW_DEFAULT_MEMORY_POOL": "system"}, "system")])

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import atexit, sys, threading, time
+import atexit, sys, threading
 import amoro_core.command
 import amoro_core.__main__
 
@@ -21,7 +21,7 @@ left = Left()
 
 
 def work():
-    time.sleep(0.2)
+    threading.main_thread().join()  # which ends first
     print("the thread has ended")
 
 

@@ -1,10 +1,13 @@
 """What installed packages plug in, from a distribution on the path, as pip would leave it there."""
 
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amoro_core import extensions
 from amoro_core.containers.local import LocalContainer
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
@@ -70,6 +73,20 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_policies.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "some_policies", raising=False)
+
+
+def test_installed_packages_are_searched_once_for_all_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    searched: list[None] = []
+
+    def counted() -> Any:
+        searched.append(None)
+        return entry_points()
+
+    monkeypatch.setattr(extensions, "entry_points", counted)
+    monkeypatch.syspath_prepend(tmp_path)  # so that nothing is known of this path
+    found = [bool(extensions.extensions(group)) for group in ("console_scripts", "pytest11", "none")]
+    assert found == [True, True, False]
+    assert len(searched) == 1
 
 
 def test_without_plug_ins_there_are_our_own_policies() -> None:
