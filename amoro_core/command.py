@@ -22,6 +22,7 @@ from amoro_cli.launcher import (
     UpOptions,
 )
 from amoro_cli.main import run
+from amoro_core.importing import absent, deferred
 from amoro_core.store.lock import StateLock
 from amoro_core.store.naming import names_in
 
@@ -61,7 +62,7 @@ class LazyLauncher:
 
 def _lean() -> Launcher:
     """The launcher, without what is imported if installed and not needed: pandas by pyarrow, rich by structlog."""
-    with _absent("pandas", "rich"):
+    with absent("pandas", "rich"):
         return _local()
 
 
@@ -71,26 +72,8 @@ def _refuse_second(home: Path) -> None:
         StateLock.acquire(home).release()
 
 
-class _Absent:
-    """A finder that reports modules as not installed."""
-
-    def __init__(self, modules: Sequence[str]) -> None:
-        self._modules = modules
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname in self._modules:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
-@contextmanager
-def _absent(*modules: str) -> Iterator[None]:
-    """Make imports within the block behave as if the modules were not installed."""
-    finder = _Absent(modules)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+#: Grammars that only a condition needs, and messages without their parser in C.
+_RARELY_USED = ("pyiceberg.expressions.parser", "google.protobuf.internal.python_message")
 
 
 @contextmanager
@@ -101,10 +84,11 @@ def _importing() -> Iterator[None]:
     """
     gc.disable()
     try:
-        from amoro_core.iceberg.configuration import confine_pyiceberg
+        with deferred(*_RARELY_USED):
+            from amoro_core.iceberg.configuration import confine_pyiceberg
 
-        confine_pyiceberg()
-        yield
+            confine_pyiceberg()
+            yield
         from amoro_optimizer.rewrite.memory import share_heaps
 
         share_heaps()
@@ -122,7 +106,7 @@ def _local() -> Launcher:
 
 def _optimizer(*, on_spark: bool) -> Callable[[OptimizerOptions], None]:
     """What runs an optimizer, without the coordinator; PySpark may want pandas."""
-    with nullcontext() if on_spark else _absent("pandas", "rich"), _importing():
+    with nullcontext() if on_spark else absent("pandas", "rich"), _importing():
         from amoro_core.alone import run as run_optimizer
     return run_optimizer
 

@@ -3,7 +3,6 @@
 import re
 
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
@@ -29,6 +28,8 @@ def parse_condition(text: str, schema: Schema) -> BooleanExpression:
     Raises ValueError for one that is malformed, names a column that the schema lacks, or compares it with a value of
     another type.
     """
+    from pyiceberg.expressions.parser import parse  # with pyparsing, for those who have conditions
+
     # Whatever parser or binding raise (pyparsing's, pydantic's and built-in errors), the condition is at fault.
     try:
         expression = parse(_plain(text))

@@ -26,8 +26,9 @@ from amoro_core.__main__ import main
 sys.exit(main())
 """
 HELP = """
-    amoro_cli amoro_core amoro_core.__main__ amoro_core.command amoro_core.documents amoro_core.errors amoro_core.model
-    amoro_core.protocol amoro_core.records amoro_core.store annotated_doc shellingham typer
+    amoro_cli amoro_core amoro_core.__main__ amoro_core.command amoro_core.documents amoro_core.errors
+    amoro_core.importing amoro_core.model amoro_core.protocol amoro_core.records amoro_core.store annotated_doc
+    shellingham typer
 """
 #: typer brings pydantic; gRPC imports tools of its own where they are installed.
 CLIENT = f"""{HELP}
@@ -38,15 +39,15 @@ CLIENT = f"""{HELP}
 OPTIMIZER = f"""{CLIENT}
     amoro_core.alone amoro_core.events amoro_core.extensions amoro_core.failpoints amoro_core.files amoro_core.iceberg
     amoro_core.logs amoro_core.maintaining amoro_core.positions amoro_core.signals amoro_core.tokens amoro_optimizer
-    cachetools cloudpickle colorama dateutil greenlet mmh3 numpy pyarrow pyiceberg pyparsing pyroaring
+    cachetools cloudpickle colorama dateutil greenlet mmh3 numpy pyarrow pyiceberg pyroaring
     six strictyaml structlog thrift zlib_ng zstandard
 """
 
 #: Of REST catalogs, of SQL catalogs other than a file of SQLite, of site files, containers, encrypted calls, pages,
-#: Avro and ORC files, deletions, and of libraries that others import where they are installed.
+#: Avro and ORC files, deletions, conditions, and of libraries that others import where they are installed.
 NOT_ALONE = """
     amoro_core.dashboard amoro_core.web cryptography defusedxml fastavro jinja2 packaging pandas psutil pyarrow.orc
-    requests rich sqlalchemy starlette urllib3
+    pyparsing requests rich sqlalchemy starlette urllib3
 """
 
 
