@@ -1,7 +1,8 @@
-"""Write pages and JSON schemas that are made from the code: `python docs/generate.py`. Tests compare them with it."""
+"""Write pages and schemas that are made from the code: `python docs/generate.py`. Tests compare them with it."""
 
 import inspect
 import json
+import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from amoro_core.dashboard.rest.openapi import description
 from amoro_core.documents.contract import file_name, schemas
 from amoro_core.errors import AmoroError
 from amoro_core.settings_sources import file_schema
+from amoro_core.store.connection import Connection
+from amoro_core.store.migrations import MIGRATIONS, migrate
+from amoro_core.store.newest_schema import SCRIPT, script_of
 
 HERE = Path(__file__).resolve().parent
 #: Of the REST API, as it is in the package; the site shows it, too.
@@ -48,6 +52,17 @@ def _section(kind: type[AmoroError]) -> str:
     return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nWhat to do: {kind.remedy}\n"
 
 
+def state_schema() -> str:
+    """What makes a state database as all migrations leave a new one."""
+    db = Connection(sqlite3.connect(":memory:", isolation_level=None))
+    try:
+        db.execute("PRAGMA foreign_keys = OFF")
+        migrate(db, MIGRATIONS)
+        return script_of(db)
+    finally:
+        db.close()
+
+
 #: By path below this directory.
 PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
 
@@ -57,6 +72,7 @@ if __name__ == "__main__":
         (HERE / name).write_text(page(), encoding="utf-8")
     (HERE.parent / "amoro_core" / "settings.schema.json").write_text(f"{json.dumps(file_schema(), indent=2)}\n")
     DESCRIPTION.write_text(f"{json.dumps(description(), indent=1)}\n", encoding="utf-8")
+    SCRIPT.write_text(state_schema(), encoding="utf-8")
     for name, schema in schemas().items():
         path = HERE.parent / "amoro_core" / "documents" / "schemas" / file_name(name)
         path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

@@ -1,4 +1,7 @@
-"""The schema, as functions that are appended and never edited. The number of a migration is its place."""
+"""The schema, as functions that are appended and never edited. The number of a migration is its place.
+
+A new database gets the schema of all at once, from `schema.sql`, which `python docs/generate.py` makes from them.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +32,7 @@ from amoro_core.store.first_schema import create_tables
 from amoro_core.store.journal_schema import JOURNAL
 from amoro_core.store.listing_schema import keep_listings
 from amoro_core.store.maintenance_schema import MAINTENANCE
+from amoro_core.store.newest_schema import is_empty, make_newest
 from amoro_core.store.repeat_schema import REPEATS
 from amoro_core.store.saved_plans import keep_saved_plans
 from amoro_core.store.series import keep_series
@@ -42,12 +46,17 @@ Migration = Callable[[Connection], None]
 def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> int:
     """Bring the database to the newest schema, inside the caller's transaction; how many migrations that took.
 
+    An empty one is made by the script, where no migrations are given; those that it lacks are applied to it.
     References are not to be enforced meanwhile: a table that others refer to may be made anew. Raises StoreFailed for
     a database that a newer version has written.
     """
     steps = MIGRATIONS if migrations is None else migrations
+    new = migrations is None and is_empty(db)
+    if new:
+        make_newest(db)
     db.execute("CREATE TABLE IF NOT EXISTS schema_migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT")
     done = applied(db)
+    before = 0 if new else done
     if done > len(steps):
         raise StoreFailed(
             f"the state database has schema {done}, this version knows {len(steps)}: a newer version has written it",
@@ -59,12 +68,12 @@ def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> in
             "INSERT INTO schema_migration (number, name) VALUES (:number, :name)",
             {"number": number, "name": step.__name__},
         )
-    if done < len(steps) and _has_times(db):  # the newest schema has; a step of before it could not note its own
+    if before < len(steps) and _has_times(db):  # the newest schema has; a step of before it could not note its own
         db.execute(
-            "UPDATE schema_migration SET applied_at_ms = :now_ms WHERE number > :done",
-            {"now_ms": round(time.time() * 1000), "done": done},
+            "UPDATE schema_migration SET applied_at_ms = :now_ms WHERE number > :before",
+            {"now_ms": round(time.time() * 1000), "before": before},
         )
-    return len(steps) - done
+    return len(steps) - before
 
 
 def _has_times(db: Connection) -> bool:
