@@ -5,8 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-#: How long a call waits for others that are likely to come: little beside any work, much beside the time between them.
+#: How long a call waits at least for others that are likely to come: little beside any work, much beside the time
+#: between them.
 GATHER_S = 0.002
+#: Of the time of the call before: a coordinator whose answers take long is busy, and fewer calls spare it.
+GATHER_SHARE = 0.5
+#: At most: a call that hung says nothing of the next one.
+GATHER_MOST_S = 0.05
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -34,11 +39,12 @@ class Batches(Generic[A, R]):
         self,
         call: Callable[[Sequence[A]], Sequence[R]],
         most_bytes: int,
-        gather: Callable[[], None] = lambda: time.sleep(GATHER_S),
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`call` gives an answer for each; a batch beyond its first has at most so many bytes. `gather` waits."""
-        self._call, self._most_bytes, self._gather = call, most_bytes, gather
-        self._size = 0  # of the call before
+        """`call` gives an answer for each; a batch beyond its first has at most so many bytes."""
+        self._call, self._most_bytes, self._sleep, self._clock = call, most_bytes, sleep, clock
+        self._size, self._took_s = 0, 0.0  # of the call before
         self._lock = threading.Lock()
         self._waiting: list[_Asked[A, R]] = []
         self._is_calling = False
@@ -60,7 +66,7 @@ class Batches(Generic[A, R]):
     def _lead(self) -> None:
         """Call for those that wait, the leading thread among them as the first; then the next one leads."""
         if self._size > 1:
-            self._gather()
+            self._sleep(min(max(GATHER_S, GATHER_SHARE * self._took_s), GATHER_MOST_S))
         with self._lock:
             batch = [self._waiting.pop(0)]
             size = batch[0].size
@@ -68,6 +74,7 @@ class Batches(Generic[A, R]):
                 batch.append(self._waiting.pop(0))
                 size += batch[-1].size
             self._size = len(batch)
+        begun = self._clock()
         try:
             answers = self._call([asked.one for asked in batch])
             for asked, answer in zip(batch, answers, strict=True):
@@ -75,6 +82,7 @@ class Batches(Generic[A, R]):
         except BaseException as error:
             for asked in batch:
                 asked.error = error
+        self._took_s = self._clock() - begun
         with self._lock:
             for asked in batch:
                 asked.is_done = True

@@ -19,6 +19,7 @@ class Timing(_Interceptor):
 
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
+        self._timed: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # by method: handlers are the same for every call
 
     async def intercept_service(
         self,
@@ -26,6 +27,8 @@ class Timing(_Interceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any]":
         """The handler of the call, timed."""
+        if (known := self._timed.get(handler_call_details.method)) is not None:
+            return known
         handler = await continuation(handler_call_details)
         inner = handler.unary_unary if handler else None  # no handler: the method is not known
         if inner is None:
@@ -36,6 +39,7 @@ class Timing(_Interceptor):
             with self._meters.timed(metrics.RPC_TIME, name):
                 return await inner(request, context)
 
-        return grpc.unary_unary_rpc_method_handler(
+        timed = self._timed[handler_call_details.method] = grpc.unary_unary_rpc_method_handler(
             answer, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
         )
+        return timed

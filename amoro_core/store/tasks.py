@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from operator import attrgetter
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 from amoro_core.errors import IllegalState, TaskNotFound
@@ -33,7 +34,7 @@ def _same(column: str) -> Callable[[Any], Row]:
     return lambda value: {column: value}
 
 
-#: What a task has beside its id, and the columns that hold it.
+#: What a task has after its id, in that order, and the columns that hold it.
 _TO_COLUMNS: Mapping[str, Callable[[Any], Row]] = {
     "table_id": _same("table_id"),
     "group": _same("group_name"),
@@ -70,7 +71,6 @@ _OF_ASKED = (
 )
 _GET_MANY = f"SELECT task_runtime.* {_OF_ASKED.format(table='task_runtime')}"
 _READ_INPUTS = f"SELECT process_id, task_number, input {_OF_ASKED.format(table='task_payload')}"
-_fields_of = attrgetter(*_TO_COLUMNS)
 
 
 def add_many(db: Connection, planned: Sequence[tuple[OptimizingTask, bytes]]) -> None:
@@ -129,8 +129,10 @@ def _refuse_unchanged(db: Connection, expected: Sequence[OptimizingTask]) -> Non
 def _changed(before: OptimizingTask, after: OptimizingTask) -> Row:
     """The columns in which the two differ, as they are afterwards."""
     changed: Row = {}
-    for to_columns, was, now in zip(_TO_COLUMNS.values(), _fields_of(before), _fields_of(after), strict=True):
-        if was is not now and was != now:
+    was_now = before[1:], after[1:]
+    pairs = zip(_TO_COLUMNS.values(), *was_now, strict=True)
+    for to_columns, was, now in compress(pairs, map(is_not, *was_now)):  # most are the same objects
+        if was != now:
             changed |= to_columns(now)
     return changed
 

@@ -218,8 +218,9 @@ class Board:
 
     def waiting(self, group: str, table_id: int) -> list[OpenProcess]:
         """The table's processes that have planned tasks, oldest first."""
-        found = (self._processes[one].process for one in self._waiting.get(group, {}).get(table_id, ()))
-        return sorted((one for one in found if one is not None), key=_age)
+        found = [self._processes[one].process for one in self._waiting.get(group, {}).get(table_id, ())]
+        present = [one for one in found if one is not None]
+        return present if len(present) < 2 else sorted(present, key=_age)
 
     def take_moved(self, group: str) -> set[int]:
         """The tables whose planned or held tasks, processes or quotas have changed since this was last asked."""
@@ -233,12 +234,12 @@ class Board:
                 return of_process.by_number[number]
         return None
 
-    def quotas(self, db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
+    def quotas(self, db: Connection, table_ids: Collection[int]) -> dict[int, float]:
         """The quota of each of these tables; one that is not known is left out."""
-        asked = set(table_ids)
-        if missing := asked - self._quotas.keys():
-            self._quotas.update(tables.quotas(db, missing))
-        return {table_id: self._quotas[table_id] for table_id in asked if table_id in self._quotas}
+        known = self._quotas
+        if missing := {table_id for table_id in table_ids if table_id not in known}:
+            known.update(tables.quotas(db, missing))
+        return {table_id: known[table_id] for table_id in table_ids if table_id in known}
 
     def threads(self, db: Connection, group: str) -> int:
         """The threads of the group's optimizers."""

@@ -280,7 +280,7 @@ def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> 
         go.wait()
         return asked
 
-    def gather() -> None:
+    def gather(seconds: float) -> None:
         gathered.append(len(calls))
         if len(calls) == 2:
             until(lambda: len(batches._waiting) == 2)
@@ -297,6 +297,25 @@ def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> 
     assert [batches.ask(number) for number in (6, 7)] == [6, 7]
     assert [sorted(one) for one in calls] == [[1], [2, 3], [4, 5], [6], [7]]
     assert gathered == [2, 3], "before the third call and the fourth"
+
+
+@pytest.mark.parametrize(("took_s", "waits_s"), [(0.0, 0.002), (0.003, 0.002), (0.03, 0.015), (60.0, 0.05)])
+def test_a_call_waits_for_others_the_longer_the_longer_the_one_before_took(took_s: float, waits_s: float) -> None:
+    now_s = 0.0
+    waited: list[float] = []
+
+    def call(asked: Sequence[int]) -> Sequence[int]:
+        nonlocal now_s
+        now_s += took_s
+        return asked
+
+    batches: Batches[int, int] = Batches(call, 10, waited.append, lambda: now_s)
+    batches._size = 2  # as if the one before had carried two
+    batches.ask(1)
+    batches._size = 2
+    batches.ask(2)
+    batches.ask(3)
+    assert waited == [0.002, pytest.approx(waits_s)]
 
 
 def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_asked() -> None:

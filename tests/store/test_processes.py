@@ -230,6 +230,11 @@ def test_unknown_task_is_named(store: Store) -> None:
         store.write(lambda db: tasks.change_many(db, [(gone, gone._replace(attempt=1))]))
 
 
+def test_columns_are_in_the_order_of_what_a_task_has() -> None:
+    """By it a task before and after a change are compared, place by place."""
+    assert tuple(tasks._TO_COLUMNS) == OptimizingTask._fields[1:]
+
+
 def test_only_columns_that_change_are_written(store: Store) -> None:
     made = store.write(add_stages)
     after = [made[0]._replace(partition="p=1"), made[4]._replace(failure="broken", stage=2)]
