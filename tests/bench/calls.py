@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -24,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.bench.live_files import made_up
+from tests.bench.machine import described
 
 #: Between two calls, and how long an idle coordinator is asked.
 PAUSE_S, IDLE_S = 0.005, 10.0
@@ -53,8 +52,7 @@ def main() -> None:
         workers: {key: round(statistics.median(one[key] for one in done), 4) for key in done[0]}
         for workers, done in runs.items()
     }
-    about = {"files": given.files, "load": os.getloadavg()[0], "cpus": os.cpu_count()}
-    print(json.dumps({"planning-workers": medians, **about, "python": platform.python_version()}, indent=1))
+    print(json.dumps({"planning-workers": medians, "files": given.files, **described()}, indent=1))
 
 
 def _run(home: Path, root: Path, workers: str) -> dict[str, float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import resource
 import shutil
@@ -31,9 +30,9 @@ import pyarrow.parquet as pq
 
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.bench.data import TABLES, task
+from tests.bench.machine import OURS, described
 from tests.bench.rewrite import run_engine
 
-OURS = Path(__file__).resolve().parents[2]
 TABLE = TABLES["mixed"]
 SMALL = ("cat", "copied", "copied unverified", "decoded")
 LARGE = ("copied in part", "decoded with deletes")
@@ -101,12 +100,7 @@ def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
         "readers' cpu": stages,
         "pairs": pairs,
         "files": len(list((root / "small" / "data").iterdir())),
-        "commits": {"now": _commit(OURS), **({"before": _commit(against)} if against else {})},
-        "load": os.getloadavg()[0],
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **described({"ours": OURS, **({"before": against} if against else {})}),
     }
 
 
@@ -238,11 +232,6 @@ def _ratio(ours: list[Figures], theirs: list[Figures]) -> float:
 
 def _medians(found: list[Figures]) -> Figures:
     return {key: round(statistics.median(one[key] for one in found), 3) for key in found[0]}
-
-
-def _commit(path: Path) -> str:
-    command = ["git", "-C", str(path), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

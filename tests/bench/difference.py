@@ -15,7 +15,6 @@ import gc
 import inspect
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -27,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.live_files import COLUMNS, HERE, MIB, NOW, OF_AMORO, PARTITIONS, _described, _file, _memory, made_up
+from tests.bench.live_files import COLUMNS, MIB, NOW, OF_AMORO, PARTITIONS, _described, _file, _memory, made_up
+from tests.bench.machine import OURS, described
 
-OURS = HERE.parents[2]
 #: Files of another's commit, and files that a commit attempt of ours replaces.
 ADDED, REPLACED = 12, 10
 
@@ -64,21 +63,7 @@ def main() -> None:
             for name, some in rounds.items()
         }
         results.append({"files": given.files, "manifests": manifests, "pairs": given.pairs, "medians": medians})
-    print(json.dumps({"results": results, **_surroundings(versions)}, indent=2))
-
-
-def _surroundings(versions: dict[str, Path]) -> dict[str, Any]:
-    def commit(path: Path) -> str:
-        command = ["git", "-C", str(path), "rev-parse", "--short", "HEAD"]
-        return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
-
-    return {
-        "commits": {name: commit(path) for name, path in versions.items()},
-        "load": os.getloadavg()[0],
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+    print(json.dumps({"results": results, **described(versions)}, indent=2))
 
 
 def _run(version: Path, directory: Path) -> dict[str, float]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import shutil
 import statistics
@@ -37,6 +35,7 @@ from amoro_core.model.lineage import LINEAGE_IDS, LINEAGE_NAMES
 from amoro_core.model.rewrite import CopyRule
 from amoro_core.positions import PositionSet
 from tests.bench.data import TABLES, task
+from tests.bench.machine import described
 from tests.bench.rewrite import run_engine
 
 TABLE = TABLES["mixed"]
@@ -128,12 +127,7 @@ def _compared(root: Path, names: list[str], pairs: int, ids: dict[str, int]) -> 
         "cpu after": {name: _median(found, 1) for name, found in every.items()},
         "pairs": pairs,
         "rows": TABLE.file_rows * len(list((root / "plain" / "data").iterdir())),
-        "commit": _commit(),
-        "load": os.getloadavg()[0],
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **described(),
     }
 
 
@@ -194,11 +188,6 @@ def _ratio(found: list[tuple[Figures, Figures]], key: str) -> float:
 
 def _median(found: list[tuple[Figures, Figures]], side: int) -> float:
     return round(statistics.median(pair[side]["cpu"] for pair in found), 3)
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

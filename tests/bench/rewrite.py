@@ -1,4 +1,4 @@
-"""The engine beside others on the same files: `python -m tests.bench.rewrite [--files 400] [--pairs 5]`.
+"""The engine beside others on the same files: `python -m tests.bench.rewrite [--files 400] [--pairs 5]` prints JSON.
 
 Every measurement is a process of its own: CPU, wall and peak memory of it, imports apart. Ratios are medians of
 interleaved pairs. The bare merge by pyarrow reads each file whole, collects a million rows and writes them as a row
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import shutil
 import statistics
@@ -18,10 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,13 +29,14 @@ import pyarrow.parquet as pq
 from amoro_core.files.io import open_access
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.rewrite import CopyRule, RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
+from tests.bench.machine import described
 
 GROUP_ROWS = 1_000_000
 MEMORY = 2 << 30  # so that a row group of a million rows is not cut short
-OURS = ("merge", "engine", "engine-defaults", "engine-keys", "engine-2-tasks", "engine-2-threads")
+OURS = ("merge", "engine", "engine-defaults", "engine-copies", "engine-keys", "engine-2-tasks", "engine-2-threads")
 RIVALS = ("polars", "duckdb", "daft")
 Figures = dict[str, float]
 
@@ -59,25 +60,25 @@ def main() -> None:
         return
     root = given.root or Path(tempfile.mkdtemp(prefix="amoro-bench-"))
     try:
-        for kind in given.tables:
-            compare(kind, root / kind, given)
+        found = {kind: compare(kind, root / kind, given) for kind in given.tables}
+        print(json.dumps({"tables": found, "pairs": given.pairs, **described()}, indent=2))
     finally:
         if given.root is None:
             shutil.rmtree(root)
 
 
-def compare(kind: str, root: Path, given: argparse.Namespace) -> None:
-    """Print each measurement of a table, then the medians and ratios."""
+def compare(kind: str, root: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """The medians and ratios of a table; each measurement is told as it is made."""
     files = write_files(kind, root, given.files)
     nbytes, rows = sum(file.size_bytes for file in files), sum(file.record_count for file in files)
     keys = given.keys or rows // 10
-    print(f"{kind}: {len(files)} files, {nbytes / len(files) / 1e6:.2f} MB each, {rows:,} rows, {keys:,} deleted keys")
+    _tell(f"{kind}: {len(files)} files, {nbytes / len(files) / 1e6:.2f} MB each, {rows:,} rows, {keys:,} deleted keys")
     mine = [sys.executable, "-m", "tests.bench.rewrite", "--tables", kind, "--root", str(root)]
     commands = {name: [*mine, "--run", name, "--files", str(given.files), "--keys", str(keys)] for name in OURS}
     for name in RIVALS:
         python = given.daft if name == "daft" else sys.executable
         if python == sys.executable and find_spec(name) is None:
-            print(f"  {name} is not installed here: left out")
+            _tell(f"  {name} is not installed here: left out")
             continue
         script = Path(__file__).with_name("rivals.py")
         commands[name] = [python, str(script), name, str(root / "data"), str(root / "out" / f"{name}.parquet")]
@@ -88,35 +89,50 @@ def compare(kind: str, root: Path, given: argparse.Namespace) -> None:
     if not given.without_spark:
         spark = [sys.executable, "-m", "tests.bench.spark_rewrite", kind, str(root), str(given.files)]
         every["spark"] = [_run("spark", root, rows, spark)]
-    print(f"{'median':19s} {'MB/CPU s':>9s} {'wall s':>7s} {'peak MB':>8s} {'CPU / merge':>12s} {'engine / it':>12s}")
-    for name, found in every.items():
-        cpu, wall, peak = (statistics.median(one[key] for one in found) for key in ("cpu", "wall", "peak_mb"))
-        ratios = f"{_ratio(found, every['merge'], 'cpu'):12.2f} {_ratio(every['engine'], found, 'cpu'):12.2f}"
-        print(f"  {name:17s} {nbytes / 1e6 / cpu:9.1f} {wall:7.2f} {peak:8.0f} {ratios} {found[0].get('version', '')}")
-    print(f"with keys / without, CPU: {_ratio(every['engine-keys'], every['engine'], 'cpu'):.2f}")
-    print(f"2 threads / 1, wall: {_ratio(every['engine-2-threads'], every['engine-2-tasks'], 'wall'):.2f}")
-    print(f"pyarrow {pa.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}", flush=True)
+    cpu = {name: [one["cpu"] for one in some] for name, some in every.items()}
+    rivals = [name for name in RIVALS if name in every]
+    return {
+        "files": len(files),
+        "MB": round(nbytes / 1e6),
+        "rows": rows,
+        "medians": {
+            name: {key: round(statistics.median(one[key] for one in some), 3) for key in ("cpu", "wall", "peak_mb")}
+            for name, some in every.items()
+        },
+        "versions": {name: some[0]["version"] for name, some in every.items() if "version" in some[0]},
+        "cpu ratios": {
+            **{f"engine / {name}": _ratio(cpu["engine"], cpu[name]) for name in every if name != "engine"},
+            "engine / the least of merge and rivals": _ratio(
+                cpu["engine"], [min(some) for some in zip(cpu["merge"], *(cpu[name] for name in rivals), strict=True)]
+            ),
+            **({"spark / engine-copies": _ratio(cpu["spark"], cpu["engine-copies"])} if "spark" in cpu else {}),
+        },
+        "wall of 2 threads / 1": _ratio(
+            *([one["wall"] for one in every[name]] for name in ("engine-2-threads", "engine-2-tasks"))
+        ),
+    }
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _run(name: str, root: Path, rows: int, command: list[str]) -> Figures:
     shutil.rmtree(root / "out", ignore_errors=True)
     (root / "out").mkdir()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    if name in RIVALS:  # what did not do the work is no rival
+    if name not in ("spark", "engine-keys"):  # Spark writes elsewhere, and keys delete rows
         written = sum(pq.read_metadata(path).num_rows for path in (root / "out").rglob("*.parquet") if path.is_file())
         assert written == rows, f"{name} has written {written:,} of {rows:,} rows"
     shutil.rmtree(root / "out", ignore_errors=True)
     found: Figures = json.loads(done.stdout.splitlines()[-1])
-    print(
-        f"  {name:17s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB",
-        flush=True,
-    )
+    _tell(f"  {name:17s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB")
     return found
 
 
-def _ratio(ours: list[Figures], theirs: list[Figures], name: str) -> float:
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median over the rounds that both were in."""
-    return statistics.median(one[name] / other[name] for one, other in zip(ours, theirs, strict=False))
+    return round(statistics.median(one / other for one, other in zip(ours, theirs, strict=False)), 3)
 
 
 def measured(name: str, kind: str, root: Path, count: int, keys: int, *, profile: bool = False) -> Figures:
@@ -158,6 +174,8 @@ def _prepared(name: str, kind: str, root: Path, files: list[DataFile], keys: int
         case "engine-defaults":  # row groups as tables have them that say nothing: of 128 MiB
             work = task(root, files, kind=kind)
             return lambda: run_engine(replace(work, table=replace(work.table, properties={})))
+        case "engine-copies":
+            return lambda: run_engine(replace(task(root, files, kind=kind), copy=CopyRule(0, 1024, True)))
         case "engine-keys":
             delete = write_keys(root, "keys", _keys(files, keys), (1,))
             return lambda: run_engine(task(root, files, (delete,), kind=kind))

@@ -1,19 +1,24 @@
-"""How long commands take from the first letter: `python -m tests.bench.start [--runs 5]`.
+"""How long commands take from the first letter: `python -m tests.bench.start [--runs 5]` prints JSON.
 
-Help, the shell's completion of a table's name, a coordinator until it is ready, and one whole `amoro optimize` of five
-files of 4 MB in process. Wall seconds, medians and the best; nothing is asserted.
+Seconds by the clock, medians and the best: help, the shell's completion of a table's name, `amoro up` until it is
+ready, one whole `amoro optimize` of five files of 4 MB that works by itself, and one beside an `amoro up` that is idle,
+with the time from the plan to the commit. And what an `amoro up` with its optimizer and its pages has resident once it
+was idle for a while.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +26,14 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from tests.acceptance.processes import Installation, install
+from tests.acceptance.processes import Installation, Process, free_port, install
+from tests.bench.machine import described
 from tests.engine import writer
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
 FILE_BYTES = 4 * 1024 * 1024
+#: Until what is measured as idle.
+IDLE_S = 20.0
 
 
 def main() -> None:
@@ -36,20 +44,28 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         installation = install(Path(directory))
         try:
-            _print("amoro --help", 0.4, runs, lambda: _run(installation, "--help"))
-            _print("amoro --version", 0.4, runs, lambda: _run(installation, "--version"))
-            _print("amoro up, until it is ready", 3.0, runs, lambda: _up(installation))
             numbers = iter(range(runs))
-            _print("amoro optimize, 5 files of 4 MB", 2.0, runs, lambda: _optimize(installation, next(numbers)))
             words = {"_AMORO_COMPLETE": "complete_bash", "COMP_WORDS": "amoro plan cat.db.t", "COMP_CWORD": "2"}
-            _print("completion of a table's name", 0.3, runs, lambda: _run(installation, environment=words))
+            alone: dict[str, Callable[[], float]] = {
+                "amoro --help": lambda: _run(installation, "--help"),
+                "amoro --version": lambda: _run(installation, "--version"),
+                "amoro up, until it is ready": lambda: _up(installation),
+                "amoro optimize by itself": lambda: _optimize(installation, f"by_itself{next(numbers)}"),
+                "completion of a table's name": lambda: _run(installation, environment=words),
+            }
+            seconds = {name: _told([measure() for _ in range(runs)]) for name, measure in alone.items()}
+            process, resident_mb = _idle(installation)
+            beside = [_beside(installation, f"beside{number}") for number in range(runs)]
+            process.terminate()
         finally:
             installation.close()
+    seconds["amoro optimize beside amoro up"] = _told([whole for whole, _ in beside])
+    seconds["of it from the plan to the commit"] = _told([inner for _, inner in beside])
+    print(json.dumps({"seconds": seconds, "idle amoro up MB": resident_mb, "runs": runs, **described()}, indent=2))
 
 
-def _print(name: str, wanted: float, runs: int, measure: Callable[[], float]) -> None:
-    times = [measure() for _ in range(runs)]
-    print(f"{name:<34} median {statistics.median(times):.2f} s, best {min(times):.2f} s (wanted: below {wanted:g} s)")
+def _told(times: list[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(times), 3), "best": round(min(times), 3)}
 
 
 def _run(installation: Installation, *arguments: str, environment: dict[str, str] | None = None) -> float:
@@ -76,9 +92,30 @@ def _up(installation: Installation) -> float:
     return taken
 
 
-def _optimize(installation: Installation, number: int) -> float:
-    five_files(installation, f"db.t{number}", number)
-    return _run(installation, "optimize", f"cat.db.t{number}", "--type", "full")
+def _optimize(installation: Installation, name: str) -> float:
+    five_files(installation, f"db.{name}", zlib.crc32(name.encode()))
+    return _run(installation, "optimize", f"cat.db.{name}")
+
+
+def _idle(installation: Installation) -> tuple[Process, int]:
+    """An `amoro up` that has had a table for a while, and what it has resident."""
+    five_files(installation, "db.idle", 0)
+    process = installation.start("up", "--port", "0", environment={"AMORO_HTTP_PORT": str(free_port())})
+    process.wait_for("amoro listens on")
+    time.sleep(IDLE_S)
+    status = Path(f"/proc/{process.popen.pid}/status").read_text()
+    (line,) = (one for one in status.splitlines() if one.startswith("VmRSS"))
+    return process, int(line.split()[1]) // 1024
+
+
+def _beside(installation: Installation, name: str) -> tuple[float, float]:
+    """The whole command, and its process from the plan to the commit."""
+    whole = _optimize(installation, name)
+    (found,) = installation.ask("process", "list", "--table", f"cat.db.{name}")["processes"]
+    if found["status"] != "success":
+        raise SystemExit(f"the process of {name} is {found['status']}")
+    begun, ended = (datetime.fromisoformat(found[key]) for key in ("created_at", "finished_at"))
+    return whole, (ended - begun).total_seconds()
 
 
 def five_files(installation: Installation, name: str, seed: int) -> None:

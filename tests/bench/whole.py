@@ -3,9 +3,9 @@
 
 Each run is a process of its own, from the interpreter's start to its end; CPU and the peak of memory are what the
 system counts for it. With a kind the files are small, of `tests.bench.data`, and Polars does
-`scan_parquet` and `sink_parquet` with its defaults; the rows of both are counted. With `--kind five` they are five
-files of 4 MB, optimized as is due, with `five-full` fully; nearly all of it is start-up. Modules of every checkout are
-compiled before anything is measured.
+`scan_parquet` and `sink_parquet` with its defaults. With `--kind five` they are five files of 4 MB, optimized as is
+due, with `five-full` fully; nearly all of it is start-up. The rows after a first run are compared with those before.
+Modules of every checkout are compiled before anything is measured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import compileall
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,20 +22,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from amoro_core.model.files import DataFile
 from tests.acceptance.processes import Installation, install
 from tests.bench.data import TABLES, write_files
+from tests.bench.machine import OURS, described
 from tests.bench.spark_rewrite import add_table
 from tests.bench.start import five_files
 from tests.engine.parquet_rows import local_path
 
-OURS = Path(__file__).parents[2]
 POLARS = """
 import sys
 import polars
 polars.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2], compression="zstd", compression_level=3)
+"""
+ROWS = """
+import sys
+import duckdb
+print(duckdb.execute("SELECT count(*), sum(hash(t)) FROM read_parquet($1) AS t", [sys.argv[1:]]).fetchall())
 """
 FULL = ("--type", "full")
 #: Options by kind: what is due, which is minor optimizing, and full optimizing.
@@ -62,18 +64,18 @@ def main() -> None:
         name: {key: round(statistics.median(run[key] for run in runs), 2) for key in runs[0]}
         for name, runs in figures.items()
     }
-    print(
-        json.dumps(
-            {
-                "medians": medians,
-                "pairs": given.pairs,
-                "load": os.getloadavg()[0],
-                "cpus": os.cpu_count(),
-                "python": platform.python_version(),
-            },
-            indent=2,
-        )
-    )
+    ratios = {
+        f"ours / {name}": {key: _ratio(figures["ours"], runs, key) for key in runs[0]}
+        for name, runs in figures.items()
+        if name != "ours"
+    }
+    found = {"kind": given.kind, "medians": medians, "ratios": ratios, "pairs": given.pairs, **described(checkouts)}
+    print(json.dumps(found, indent=2))
+
+
+def _ratio(ours: Sequence[Mapping[str, float]], theirs: Sequence[Mapping[str, float]], key: str) -> float:
+    """The median over the pairs."""
+    return round(statistics.median(one[key] / other[key] for one, other in zip(ours, theirs, strict=True)), 3)
 
 
 def _measure(
@@ -81,7 +83,7 @@ def _measure(
 ) -> dict[str, list[dict[str, float]]]:
     figures: dict[str, list[dict[str, float]]] = {}
     files = [] if kind in FIVE else write_files(kind, directory / "files", count)
-    rows = sum(file.record_count for file in files)
+    before = ""
     for number in range(pairs):
         for name, path in checkouts.items():
             home = directory / f"{name}-{number}"
@@ -93,10 +95,14 @@ def _measure(
                     add_table(installation.catalog, kind, "db.t", _linked(files, installation))
                 else:
                     five_files(installation, "db.t", number)
+                if number == 0:
+                    before = _rows(_paths(installation))
                 figures.setdefault(name, []).append(_optimize(installation, path, FIVE.get(kind, FULL)))
                 summary = installation.catalog.load_table("db.t").current_snapshot()
                 if summary is None or summary.summary is None or summary.summary.operation.value != "replace":
                     raise SystemExit(f"{name} has not rewritten the table")
+                if number == 0 and _rows(_paths(installation)) != before:
+                    raise SystemExit(f"{name} has changed the table's rows")
             finally:
                 installation.close()
         if files:
@@ -109,9 +115,22 @@ def _measure(
                     directory,
                 )
             )
-            if pq.read_metadata(output).num_rows != rows:
-                raise SystemExit("Polars has not written all rows")
+            if number == 0 and _rows([str(output)]) != before:
+                raise SystemExit("Polars has written other rows")
     return figures
+
+
+def _rows(paths: Sequence[str]) -> str:
+    """How many rows these files have, and the sum of their hashes.
+
+    By another process: what this one ever had in memory counts as the peak of those that it starts later.
+    """
+    done = subprocess.run([sys.executable, "-c", ROWS, *paths], stdout=subprocess.PIPE, check=True, text=True)
+    return done.stdout
+
+
+def _paths(installation: Installation) -> list[str]:
+    return [local_path(one.file.file_path) for one in installation.catalog.load_table("db.t").scan().plan_files()]
 
 
 def _linked(files: Sequence[DataFile], installation: Installation) -> list[DataFile]:
