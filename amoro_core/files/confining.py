@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -16,7 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from amoro_core.errors import TableRefused
 from amoro_core.failpoints import allowed
 from amoro_core.files.locations import require_within
-from amoro_core.model.paths import is_local, is_within, normalise
+from amoro_core.model.paths import is_local, lies_in, normalise
 
 #: The directory of this process's open files; opening an entry opens that very file again.
 _OPEN_FILES = next((place for place in ("/proc/self/fd", "/dev/fd") if os.path.isdir(place)), None)
@@ -80,6 +81,16 @@ class ConfinedFileIO(FileIO):
         source = self.inner.new_input(location)
         return _RegularInput(source, place, self._readable) if is_local(location) else source
 
+    @contextmanager
+    def opened(self, location: str) -> Iterator[int | None]:
+        """A descriptor of a local regular file, as `new_input` opens it; None for one that is not local."""
+        place = self.require(location, "read")
+        if is_local(place):
+            with _opened_within(place, self._readable, location) as descriptor:
+                yield descriptor
+        else:
+            yield None
+
     def new_output(self, location: str) -> OutputFile:
         self.require(location, "write")
         return self.inner.new_output(location)
@@ -104,13 +115,11 @@ class _RegularInput(InputFile):
         return self._source.exists()
 
     def open(self, seekable: bool = True) -> InputStream:
-        with _opened(self._place) as descriptor:
+        with _opened_within(self._place, self._readable, self.location) as descriptor:
             if _OPEN_FILES is None or not isinstance(self._source, PyArrowFile):
                 return self._source.open(seekable)
             # By its descriptor: by name, another file than the inspected one might be opened.
             open_file = f"{_OPEN_FILES}/{descriptor}"
-            if os.path.islink(open_file):
-                require_among(os.readlink(open_file), self._readable, "read", "", self.location)
             return PyArrowFile(self.location, open_file, self._source._filesystem).open(seekable)
 
 
@@ -121,7 +130,7 @@ def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "")
 
 def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, hint: str = "") -> None:
     """`require_real` of each of many normalised local paths; what lies in one directory is looked up there once."""
-    within = tuple(one if one.endswith("/") else f"{one}/" for one in _local(prefixes))
+    within = tuple(one if one.endswith("/") else f"{one}/" for one in _local(tuple(prefixes)))
     parents = dict[str, str]()
     for place in places:
         parent = place[: place.rfind("/") + 1]
@@ -133,8 +142,9 @@ def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, 
             require_among(real, prefixes, verb, hint, place)
 
 
-def _local(prefixes: Iterable[str]) -> list[str]:
-    return [normalise(one) for one in prefixes if is_local(one)]
+@lru_cache(maxsize=1024)
+def _local(prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(normalise(one) for one in prefixes if is_local(one))
 
 
 def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, shown: str) -> None:
@@ -142,10 +152,8 @@ def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, show
 
     What lies in a prefix as it is written lies in it whatever links it has; only else these are looked up.
     """
-    local = _local(prefixes)
-    if not any(is_within(real, one) for one in local) and not any(
-        is_within(real, os.path.realpath(one)) for one in local
-    ):
+    local = _local(tuple(prefixes))
+    if not any(lies_in(real, one) for one in local) and not any(lies_in(real, os.path.realpath(one)) for one in local):
         raise TableRefused(
             f"will not {verb} {shown}: links lead to {real}, which is outside the allowed locations",
             reason="location",
@@ -158,6 +166,16 @@ def require_regular(place: str, mode: int) -> None:
     if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and allowed("file.pipe")):
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
         raise TableRefused(f"{place} is not a regular file but {kind}", reason="file")
+
+
+@contextmanager
+def _opened_within(place: str, prefixes: Sequence[str], shown: str) -> Iterator[int]:
+    """As `_opened`. Raises TableRefused("location") for a file that links have led outside meanwhile."""
+    with _opened(place) as descriptor:
+        open_file = f"{_OPEN_FILES}/{descriptor}"
+        if _OPEN_FILES is not None and os.path.islink(open_file):
+            require_among(os.readlink(open_file), prefixes, "read", "", shown)
+        yield descriptor
 
 
 @contextmanager

@@ -23,10 +23,10 @@ from amoro_core.errors import (
 )
 from amoro_core.files.arrow_storage import ArrowStorage
 from amoro_core.files.confining import ConfinedFileIO
-from amoro_core.files.local import LocalStorage, is_cached
+from amoro_core.files.local import LocalStorage, read_cached
 from amoro_core.files.locations import same_place
 from amoro_core.files.storage import OBJECT_SCHEMES, PAGE, Storage, each_at_once
-from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, is_local, normalise, scheme_of, split_place
+from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, normalise, scheme_of, split_place
 from amoro_core.model.stored import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
@@ -54,10 +54,13 @@ class FileAccess:
         with translated(path), self._io.new_input(normalise(path)).open() as stream:
             return bytes(stream.read())
 
-    def is_cached(self, path: str) -> bool:
-        """Whether it is a local file that the system has in memory: to read it takes no wait."""
-        place = self._io.require(path, "read")
-        return is_local(place) and is_cached(place)
+    def read_cached(self, path: str) -> bytes | None:
+        """The whole of a local file that the system has in memory, so that there is nothing to wait for; else None.
+
+        Raises DataFileMissing.
+        """
+        with translated(path), self._io.opened(path) as handle:
+            return None if handle is None else read_cached(handle)
 
     def read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
         """A part of the file, in one request; fewer bytes where the file ends. Raises DataFileMissing."""

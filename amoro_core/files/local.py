@@ -9,24 +9,22 @@ from amoro_core.files.storage import PAGE
 from amoro_core.model.stored import ABSENT, DELETED, EVERYWHERE, MOVED, Ended, KeyRange, Removal, StoredFile
 
 
-def is_cached(path: str) -> bool:
-    """Whether the page cache has the first and the last byte of a regular file, so that nearly always it has the rest.
+def read_cached(handle: int) -> bytes | None:
+    """The whole of an open regular file if the page cache has it; None for any other.
 
-    False where the system does not tell: it is asked for a read that does not wait, `RWF_NOWAIT` of Linux's preadv(2).
+    It has the first and the last byte, so that nearly always it has the rest. The system tells it for a read that does
+    not wait, `RWF_NOWAIT` of Linux's preadv(2); where it does not tell, the answer is None.
     """
     if not hasattr(os, "RWF_NOWAIT"):
-        return False
+        return None
+    size = os.fstat(handle).st_size
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is opened at once, too
-        try:
-            found = os.fstat(handle)
-            return stat.S_ISREG(found.st_mode) and all(
-                os.preadv(handle, [bytearray(1)], at, os.RWF_NOWAIT) == 1 for at in (0, max(0, found.st_size - 1))
-            )
-        finally:
-            os.close(handle)
+        if not all(os.preadv(handle, [bytearray(1)], at, os.RWF_NOWAIT) == 1 for at in (0, max(0, size - 1))):
+            return None
     except OSError:
-        return False
+        return None
+    with open(handle, "rb", buffering=0, closefd=False) as file:
+        return file.readall()
 
 
 class LocalStorage:

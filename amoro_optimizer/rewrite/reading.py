@@ -137,8 +137,8 @@ class ReadAhead:
             return None
         if file.path in self._read:
             return self._read.pop(file.path)
-        if self._are_cached and self._access.is_cached(file.path):
-            return self._access.read_bytes(file.path)
+        if self._are_cached and (content := self._access.read_cached(file.path)) is not None:
+            return content
         expected, future = self._expected(file)
         fetched = waited(future, self._checkpoint)
         self._read, self._are_cached = fetched.contents, fetched.are_cached
@@ -169,9 +169,11 @@ class ReadAhead:
         return begun(lambda: self._fetched(files))
 
     def _fetched(self, files: Sequence[DataFile]) -> "_Fetched":
-        # Asked here: a file system that hangs keeps this thread alone.
-        are_cached = all(self._access.is_cached(file.path) for file in files)
-        return _Fetched({file.path: self._access.read_bytes(file.path) for file in files}, are_cached)
+        cached = {file.path: self._access.read_cached(file.path) for file in files}
+        contents = {
+            path: self._access.read_bytes(path) if content is None else content for path, content in cached.items()
+        }
+        return _Fetched(contents, None not in cached.values())
 
 
 @record

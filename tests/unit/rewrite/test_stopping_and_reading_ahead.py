@@ -15,7 +15,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from amoro_core.errors import AttemptAbandoned, DataFileMissing
+from amoro_core.errors import AttemptAbandoned, DataFileMissing, TableRefused
+from amoro_core.files import confining
 from amoro_core.files.io import FileAccess
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.rewrite import RewriteOutput
@@ -77,6 +78,9 @@ class Hanging(FileAccess):
         if path.endswith(self.path):
             self.wait()
         return super().read_bytes(path)
+
+    def read_cached(self, path: str) -> bytes | None:
+        return None if path.endswith(self.path) else super().read_cached(path)
 
     def open_input(self, path: str) -> Any:
         stream = super().open_input(path)
@@ -203,8 +207,8 @@ class Recording(FileAccess):
             self.has_read.notify_all()
         return super().read_bytes(path)
 
-    def is_cached(self, path: str) -> bool:
-        return path in self.cached
+    def read_cached(self, path: str) -> bytes | None:
+        return self.read_bytes(path) if path in self.cached else None
 
     def wait_for(self, *files: DataFile) -> bool:
         """Whether these are read first; small ones after them may have been fetched together with the last."""
@@ -285,8 +289,12 @@ def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch:
     access, path, pipe = access_to(tmp_path), tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(b"x" * 100_000)
     os.mkfifo(pipe)
-    assert access.is_cached(str(path)) is answered(path, 99_999)
-    assert not any(access.is_cached(str(one)) for one in (tmp_path, tmp_path / "none", pipe))
+    assert access.read_cached(str(path)) == (path.read_bytes() if answered(path, 99_999) else None)
+    with pytest.raises(DataFileMissing):
+        access.read_cached(str(tmp_path / "none"))
+    for other in (tmp_path, pipe):
+        with pytest.raises(TableRefused, match="is not a regular file"):
+            access.read_cached(str(other))
 
     read: list[int] = []
 
@@ -298,13 +306,29 @@ def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "preadv", preadv)
     for absent in ({0}, {99_999}, set[int]()):
-        assert access.is_cached(str(path)) is (not absent)
+        assert access.read_cached(str(path)) == (None if absent else path.read_bytes())
     assert set(read) == {0, 99_999}
 
 
 def test_no_file_of_an_object_store_is_in_memory() -> None:
     access = FileAccess(PyArrowFileIO(), read_locations=["s3://b"], write_locations=[])
-    assert access.is_cached("s3://b/file") is False
+    assert access.read_cached("s3://b/file") is None
+
+
+def test_a_file_in_memory_is_read_where_it_may_be_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    allowed.mkdir()
+    outside.write_bytes(b"secret")
+    access, link = access_to(allowed), allowed / "link"
+    with pytest.raises(TableRefused, match="outside the locations"):
+        access.read_cached(str(outside))
+    link.symlink_to(outside)
+    with pytest.raises(TableRefused, match="links lead to"):
+        access.read_cached(str(link))
+    # As if the link had come between the look and the opening.
+    monkeypatch.setattr(confining, "require_real", lambda *_: None)
+    with pytest.raises(TableRefused, match="links lead to"):
+        access.read_cached(str(link))
 
 
 def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
