@@ -244,6 +244,23 @@ def test_an_answer_has_no_more_than_a_message_holds(store: Store, monkeypatch: p
     assert _numbers(alone) == [5], "one task is given however large it is"
 
 
+def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> None:
+    scheduler = _filled(store, 0)
+
+    def plan(db: Connection) -> None:
+        table = tables.list_tables(db)[0]
+        for lane, seconds in (("layout", 2), ("storage", 1)):  # the younger one is planned first
+            created = NOW + timedelta(seconds=seconds)
+            owner = processes.add(db, process(table, f"p-{lane}", created_at=created, lane=lane, commits=False))
+            tasks.add_many(db, [(task(owner, number), b"") for number in (1, 2)])
+
+    store.write(plan)
+    asked = [Asked("optimizer-1", "default", (1, 2, 3))]
+    (given,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
+    assert isinstance(given, list)
+    assert [str(one.task_id) for one in given] == ["p-storage-1", "p-storage-2", "p-layout-1"]
+
+
 def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None:
     scheduler = _filled(store, 1)
     asked = Asked("optimizer-1", "default", (1,))
