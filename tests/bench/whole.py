@@ -38,6 +38,7 @@ polars.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2], compression="zstd", c
 ROWS = """
 import sys
 import duckdb
+duckdb.execute("SET enable_progress_bar = false")  # it goes to stdout
 print(duckdb.execute("SELECT count(*), sum(hash(t)) FROM read_parquet($1) AS t", [sys.argv[1:]]).fetchall())
 """
 FULL = ("--type", "full")
