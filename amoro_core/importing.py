@@ -72,7 +72,11 @@ class _Later(SourceFileLoader):
                 with lock:
                     if not begun:
                         begun = True
-                        super(_Later, self).exec_module(module)
+                        try:
+                            super(_Later, self).exec_module(module)
+                        except BaseException:
+                            begun = False  # whoever asks next gets the error, too, or the module
+                            raise
                 if name in vars(module):
                     return vars(module)[name]
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")

@@ -218,9 +218,8 @@ class Board:
 
     def waiting(self, group: str, table_id: int) -> list[OpenProcess]:
         """The table's processes that have planned tasks, oldest first."""
-        found = [self._processes[one].process for one in self._waiting.get(group, {}).get(table_id, ())]
-        present = [one for one in found if one is not None]
-        return present if len(present) < 2 else sorted(present, key=_age)
+        found = (self._processes[one].process for one in self._waiting.get(group, {}).get(table_id, ()))
+        return sorted((one for one in found if one is not None), key=_age)
 
     def take_moved(self, group: str) -> set[int]:
         """The tables whose planned or held tasks, processes or quotas have changed since this was last asked."""

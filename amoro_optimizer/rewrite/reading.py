@@ -169,6 +169,7 @@ class ReadAhead:
         return begun(lambda: self._fetched(files))
 
     def _fetched(self, files: Sequence[DataFile]) -> "_Fetched":
+        # Asked here: a file system that hangs keeps this thread alone.
         cached = {file.path: self._access.read_cached(file.path) for file in files}
         contents = {
             path: self._access.read_bytes(path) if content is None else content for path, content in cached.items()

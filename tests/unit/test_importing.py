@@ -1,6 +1,7 @@
 """Modules that are left out, and modules whose code runs when they are first used."""
 
 import inspect
+import py_compile
 import sys
 import threading
 from collections.abc import Iterator
@@ -67,6 +68,26 @@ def test_threads_that_want_it_at_once_all_get_it_whole(rare: Path) -> None:
     for thread in threads:
         thread.join()
     assert (got, runs(rare)) == ([1] * 8, 1)
+
+
+def test_who_asks_after_a_failure_gets_the_module(rare: Path) -> None:
+    with deferred(MODULE):
+        package = import_module(PACKAGE)
+    whole = rare.read_text()
+    rare.write_text("raise OSError('too many open files')\n")
+    for _ in range(2):
+        with pytest.raises(OSError, match="too many open files"):
+            package.rare.last()
+    rare.write_text(whole)
+    assert package.rare.last() == 1
+
+
+def test_a_module_without_source_is_imported_as_ever(rare: Path) -> None:
+    py_compile.compile(str(rare), str(rare.with_suffix(".pyc")))
+    rare.unlink()
+    with deferred(MODULE):
+        import_module(PACKAGE)
+    assert runs(rare) == 1
 
 
 def test_who_looks_at_all_modules_does_not_load_it(rare: Path) -> None:
