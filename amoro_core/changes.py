@@ -43,7 +43,6 @@ class Changes:
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:
     """Wait for the event, at most that long."""
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):  # unlike `asyncio.wait_for` it makes no task of its own
+            await event.wait()

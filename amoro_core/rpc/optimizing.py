@@ -36,6 +36,8 @@ from amoro_core.services.optimizing import (
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
+#: Long polls that get nothing are answered at multiples of this: what idle optimizers cost are the wakes.
+TOGETHER_S = 1.0
 #: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
 MAX_ACK_WAIT_S = 10.0
 _ASKED_AGAIN_S = 0.2
@@ -129,23 +131,31 @@ class OptimizingServicer(OptimizingServiceServicer):
         request: pb.PollTaskRequest,
         context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
     ) -> pb.PollTaskResponse:
+        try:
+            return await self._polled(request, bearer(context))
+        except Exception as error:
+            await abort(context, error)
+
+    async def _polled(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
+        """The answer to a poll, which is a heartbeat where it tells its threads."""
         if request.threads < 1:
-            return await self._polled(request, context)
-        abandon = await self._as_optimizer(context, lambda optimizer: self._touch(optimizer, request))
+            return await self._waited(request, token)
+        optimizer = self._optimizers.authenticate(token)
+        if request.running or request.threads != optimizer.threads:  # the store is asked or changed
+            abandon = await off_loop(self._pool, lambda: self._touch(optimizer, request))
+        else:
+            abandon = self._touch(optimizer, request)
         if abandon:
             return pb.PollTaskResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
-        optimizer_id = self._optimizers.authenticate(bearer(context)).optimizer_id
-        with self._optimizers.polling(optimizer_id):
-            return await self._polled(request, context)
+        with self._optimizers.polling(optimizer.optimizer_id):
+            return await self._waited(request, token)
 
-    async def _polled(
-        self, request: pb.PollTaskRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.PollTaskResponse:
-        """The answer to a poll; it may wait."""
-        deadline = time.monotonic() + min(request.wait_ms / 1000, MAX_POLL_WAIT_S)
+    async def _waited(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
+        """What is given to a poll within the time that it waits."""
+        deadline = _end_of_wait(time.monotonic(), min(request.wait_ms / 1000, MAX_POLL_WAIT_S))
         while True:
             planned = self._work.current()
-            answer = await self._given(request, context)
+            answer = await self._given(request, token)
             left = deadline - time.monotonic()
             # Who is told by heartbeats alone that it drains must not poll again at once.
             is_told = answer.draining and request.threads > 0
@@ -153,25 +163,18 @@ class OptimizingServicer(OptimizingServiceServicer):
                 return answer
             await wait_for(planned, left)
 
-    async def _given(
-        self, request: pb.PollTaskRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.PollTaskResponse:
+    async def _given(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
         """What can be scheduled at once; polls of one moment share a transaction."""
-        try:
-            optimizer = self._optimizers.authenticate(bearer(context))
-            if optimizer.draining:
-                return pb.PollTaskResponse(draining=True)
-            asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
-            if not self._optimizing.scheduling.may_give(asked):
-                return pb.PollTaskResponse()
-            answer = pb.PollTaskResponse()
-            for task in await self._polls.ask(asked):
-                self._put(answer.tasks.add(), task)
-            return answer
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await abort(context, error)
+        optimizer = self._optimizers.authenticate(token)
+        if optimizer.draining:
+            return pb.PollTaskResponse(draining=True)
+        asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
+        if not self._optimizing.scheduling.may_give(asked):
+            return pb.PollTaskResponse()
+        answer = pb.PollTaskResponse()
+        for task in await self._polls.ask(asked):
+            self._put(answer.tasks.add(), task)
+        return answer
 
     async def AckTask(
         self,
@@ -295,6 +298,12 @@ class OptimizingServicer(OptimizingServiceServicer):
             raise
         except Exception as error:
             await abort(context, error)
+
+
+def _end_of_wait(now_s: float, wait_s: float) -> float:
+    """When a poll that waits in vain is answered, in seconds of the clock of `now_s`."""
+    end = now_s + wait_s
+    return end - end % TOGETHER_S if wait_s > 4 * TOGETHER_S else end
 
 
 def _acked(attempt: Attempt, answer: Acked) -> pb.AckResult:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 
@@ -15,6 +16,7 @@ from amoro_core.model.processes import Attempt, OptimizingTask, TaskStatus
 from amoro_core.model.secrets import Secret
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.rpc import optimizing
 from amoro_core.rpc.rounds import Rounds
 from amoro_core.store import tasks
 from amoro_optimizer.batching import Batches
@@ -114,6 +116,34 @@ def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: 
     assert optimizers.silent() == []
     now_s += 1
     assert optimizers.silent() == [optimizer_id]
+
+
+def test_a_heartbeat_by_the_poll_of_who_runs_nothing_takes_no_thread(
+    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = register(coordinator, client)
+    ((_, before),) = coordinator.optimizers.list_optimizers()
+    with monkeypatch.context() as patched:
+        patched.setattr(optimizing, "off_loop", _refuse)
+        assert client.poll_alive(registration.token, [1], 0, (), 3) == Polled((), (), False)
+    ((optimizer, after),) = coordinator.optimizers.list_optimizers()
+    assert optimizer.threads == 3
+    assert after.touched_s > before.touched_s
+    client.poll_alive(registration.token, [1], 0, (), 5)
+    ((optimizer, _),) = coordinator.optimizers.list_optimizers()
+    assert optimizer.threads == 5
+
+
+async def _refuse(*_: object) -> NoReturn:
+    raise AssertionError("it takes a thread")
+
+
+def test_long_polls_that_get_nothing_end_together_and_never_late() -> None:
+    for wait_s in (5.0, 10.0, optimizing.MAX_POLL_WAIT_S):
+        ends = {optimizing._end_of_wait(1000 + begun / 10, wait_s) for begun in range(10)}
+        assert ends == {1000 + wait_s}
+    assert optimizing._end_of_wait(1000.4, 2.0) == 1002.4  # who asks for little gets all of it
+    assert optimizing._end_of_wait(1000.4, 0.0) == 1000.4
 
 
 class Painter:
