@@ -7,6 +7,7 @@ staged and written down), and after it landed but before the coordinator, which 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import Lake
 from tests.model.operations import OPERATIONS, Kind, Operation, Scene, expected_status, prepared
 from tests.model.stages import Stages
+from tests.services.remembering import remembering
 from tests.services.world import World
 
 
@@ -119,8 +121,10 @@ def pair(chance: random.Random) -> Case:
     return Case(table, (Happening(first, points[at[0]]), Happening(second, points[at[1]])))
 
 
-def carry_out(case: Case, directory: Path, stages: Stages) -> ProcessStatus:
+def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] | None = None) -> ProcessStatus:
     """Let the process go through all that happens; returns how it ended.
+
+    Partitioned tables are looked at by difference. What was copied and decoded elsewhere is counted.
 
     Raises AssertionError unless the process ends as the only operation lets it, says what is true of it, every ref
     holds its rows, and no file is missing or left behind.
@@ -131,12 +135,14 @@ def carry_out(case: Case, directory: Path, stages: Stages) -> ProcessStatus:
         lambda catalog: prepared(catalog, table.version, partitioned=table.partitioned, kind=table.kind),
     )
     directory.mkdir(parents=True, exist_ok=True)
-    world = World(directory, lake.catalog)
+    counts = Counter() if counts is None else counts
+    world = World(directory, lake.catalog, iceberg=partial(remembering, counts=counts) if table.partitioned else None)
     try:
         scene = Scene(lake, world, directory / "other")
         process_id = _begin(world, lake, table.kind)
         _run(case.happenings, Point.BEFORE_EXECUTE, scene)
         world.run_all(process_id)
+        counts["files copied"] += sum(world.output_of(task).files_copied for task in world.tasks(process_id))
         _run(case.happenings, Point.BEFORE_COMMIT, scene)
         _commit(case.happenings, scene, process_id)
         status = require_ended(world, lake, process_id)

@@ -24,6 +24,8 @@ from tests.engine.files import partition_of, stored_partition
 from tests.engine.values import Row, canonical, rows_of
 
 MAIN = "main"
+#: How properties of copying begin.
+COPIES = "self-optimizing.rewrite.use-parquet-row-group-merge"
 NAME = "db.t"
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,8 +31,9 @@ from tests.engine.writer import make_catalog
 from tests.model.conftest import quick_directory
 from tests.model.crashes import Died, dying
 from tests.model.invariants import require_ended, require_tidy
-from tests.model.lake import MAIN, Lake
+from tests.model.lake import COPIES, MAIN, Lake
 from tests.model.writers import SIZES, WRITES, Writers, idents, parts
+from tests.services.remembering import remembering
 from tests.services.world import World
 
 EXECUTING = (ProcessStatus.RUNNING,)
@@ -44,7 +46,10 @@ kinds = st.sampled_from(OptimizingType)
 
 
 class Optimizing(Writers):
-    """Two coordinators with an optimizer each, and the writers of one table."""
+    """Two coordinators with an optimizer each, and the writers of one table. The first one looks by difference.
+
+    Both are as right: what the second one reads of the table it reads anew each time.
+    """
 
     counts: ClassVar[Counter[str]] = Counter()  # what happened in all schedules, for the record
 
@@ -66,17 +71,25 @@ class Optimizing(Writers):
         """Runs after the creation of the table and after each step."""
         self.counts["steps"] += 1
 
-    @initialize(version=st.sampled_from((2, 3, 2, 1)), partitioned=st.booleans(), size=st.sampled_from(SIZES))
-    def create(self, version: int, partitioned: bool, size: str) -> None:
+    @initialize(
+        version=st.sampled_from((2, 3, 2, 1)),
+        partitioned=st.booleans(),
+        size=st.sampled_from(SIZES),
+        copies=st.sampled_from(("true", "", "false")),  # "": minor optimizing does
+    )
+    def create(self, version: int, partitioned: bool, size: str, copies: str) -> None:
         properties = {
             "self-optimizing.target-size": size,
             "self-optimizing.major.trigger.duplicate-ratio": "1.0",
+            f"{COPIES}.min-avg-row-group-size-bytes": "0",
+            **({f"{COPIES}.enabled": copies} if copies else {}),
         }
         self.lake = Lake.created(self.catalog, version, partitioned=partitioned, properties=properties)
         for number in (0, 1):
             home = Path(self.directory.name) / f"home{number}"
             home.mkdir()
-            self.worlds.append(World(home, self.catalog))
+            by_difference = partial(remembering, counts=self.counts) if number == 0 else None
+            self.worlds.append(World(home, self.catalog, iceberg=by_difference))
         self.lake.append([self._row(id_, "a") for id_ in range(4)], files=2)
         self.lake.append([self._row(id_, "b") for id_ in range(3, 7)])
 
@@ -216,7 +229,8 @@ class Optimizing(Writers):
     def _execute_one(self, which: int) -> None:
         self.meets("own execution", but=which)
         world = self.worlds[which]
-        world.run_one(world.optimizer(1))
+        output = world.output(world.run_one(world.optimizer(1)).attempt)
+        self.counts["files copied"] += output.files_copied if output else 0
         self._note(which)
 
     def _commit(self, which: int) -> None:

@@ -17,7 +17,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle
 from tests.engine.files import stored_partition
-from tests.model.lake import Lake, ids_are, row
+from tests.model.lake import COPIES, Lake, ids_are, row
 from tests.services.world import World
 
 
@@ -65,7 +65,7 @@ PARTITIONED = {
 }
 #: The properties by which minor optimizing takes what it is to take. Small files are fragments, or all are segments.
 PROPERTIES = {
-    Kind.REWRITE: {"self-optimizing.target-size": "80000"},
+    Kind.REWRITE: {"self-optimizing.target-size": "80000", f"{COPIES}.min-avg-row-group-size-bytes": "0"},
     Kind.CONVERT: {
         "self-optimizing.target-size": "4000",
         "self-optimizing.major.trigger.duplicate-ratio": "1.0",

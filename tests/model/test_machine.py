@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.model import schedules
+from tests.services.remembering import DECODED
 
 EXAMPLES = int(os.environ.get("AMORO_EXAMPLES", "60"))
 STEPS = int(os.environ.get("AMORO_STEPS", "20"))
@@ -23,6 +24,8 @@ def test_every_ref_keeps_its_rows_in_random_schedules() -> None:
         schedules.run(SEED, EXAMPLES, STEPS, totals, shrinks=True)
     finally:
         print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
+    assert totals["files copied"]
+    assert totals[DECODED]
 
 
 def test_the_same_seed_goes_the_same_way() -> None:

@@ -67,9 +67,14 @@ class World:
         catalog: SqlCatalog | RestCatalog,
         more_actions: tuple[Action, ...] = (),
         config: CatalogConfig | None = None,
+        iceberg: Callable[[Path], IcebergFormat] | None = None,
     ) -> None:
-        """The services reach the catalog by `config`, without one as the catalog itself does."""
+        """The services reach the catalog by `config`, without one as the catalog itself does.
+
+        `iceberg` makes, for that state directory, the format that reads the tables; without it nothing is remembered.
+        """
         self.more_actions = more_actions
+        self._iceberg = iceberg or (lambda home: IcebergFormat())
         self.home = home
         self.catalog = catalog
         self.now = START
@@ -81,7 +86,7 @@ class World:
 
     def _open(self) -> None:
         self.store = open_store(self.home / "amoro.db")
-        self.formats = Formats([IcebergFormat()])
+        self.formats = Formats([self._iceberg(self.home)])
         parts = Parts(
             self.formats,
             self.containers,
