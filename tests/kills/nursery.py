@@ -19,13 +19,14 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
 
-from amoro_core import failpoints
+from amoro_core import failpoints, wiring
 from tests.large import count_as_large
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,8 @@ class Child:
 class Nursery:
     """Starts children until the context is left, and kills those that live then.
 
-    To those of one with `large_tables` every table counts as large.
+    Their coordinators look at every table as at a large one, by difference and with workers. To those of one with
+    `large_tables` every table counts as large for maintenance too.
     """
 
     def __init__(self, *, large_tables: bool = False) -> None:
@@ -123,6 +125,8 @@ class Nursery:
 def main() -> None:
     for name in _LOADED:
         importlib.import_module(name)
+    for name, least in (("ColumnCache", 1), ("KnownTables", 0), ("DecodingWorkers", 0)):
+        setattr(wiring, name, partial(getattr(wiring, name), least_files=least))
     if LARGE_TABLES in sys.argv:
         count_as_large(pytest.MonkeyPatch())
     # Whoever forks with threads may leave a lock behind that nobody will ever release. jemalloc sees to its own.

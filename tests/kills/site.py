@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +23,16 @@ from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, ins
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.kills.nursery import Child, Nursery
-from tests.model.lake import Lake, ids_are, process_of, row
+from tests.model.lake import COPIES, Lake, ids_are, process_of, row
 
 #: Silence counts only after so long, so that a busy machine does not look like a death.
 SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 4s\n"
-PROPERTIES = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
+PROPERTIES = {
+    "self-optimizing.target-size": "4000",
+    "self-optimizing.major.trigger.duplicate-ratio": "1.0",
+    f"{COPIES}.enabled": "true",
+    f"{COPIES}.min-avg-row-group-size-bytes": "0",
+}
 TABLE = "cat.db.t"
 S = TypeVar("S", bound="Site")
 ACTIVE = ("running", "committing", "commit_unknown")
@@ -39,6 +44,7 @@ class Site:
 
     def __init__(self, directory: Path, nursery: Nursery, properties: Mapping[str, str] = PROPERTIES) -> None:
         self._nursery = nursery
+        self._copies = f"{COPIES}.enabled" in properties
         self._installation = install(directory, SETTINGS)
         self._port = free_port()
         self._started = 0
@@ -191,11 +197,24 @@ class Site:
         assert self._rows(_TASKS_NOT_DONE) == [(0,)]
         assert self._rows("SELECT count(*) FROM task_runtime WHERE status IN ('scheduled', 'acked')") == [(0,)]
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
-        missing = [file.path for file in oracle.live_files(self.lake.table) if not Path(local_path(file.path)).exists()]
+        assert "amoro_core.iceberg.decoding_worker" in self._of_coordinator()
+        paths = [file.path for file in oracle.live_files(self.lake.table)]
+        assert not self._copies or any("-copied" in path for path in paths)
+        missing = [path for path in paths if not Path(local_path(path)).exists()]
         assert missing == []
         totals["groups committed"] += len(groups)
         for status, code in processes.values():
             totals[f"processes {status} {code}".strip()] += 1
+
+    def _of_coordinator(self) -> str:
+        """The command lines of all processes that it began."""
+        assert self.coordinator is not None
+        parent, found = str(self.coordinator.pid), []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it is gone
+                if (process / "stat").read_text().rpartition(")")[2].split()[1] == parent:
+                    found.append((process / "cmdline").read_text())
+        return " ".join(found)
 
     def _keep_alive(self) -> None:
         """Two new processes, with nothing armed."""
