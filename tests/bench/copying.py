@@ -4,7 +4,8 @@
 and written as bytes alone, copied, copied without being verified, and decoded; large files of ten row groups, one of
 which has deleted rows, are copied in part and decoded. Readers then read the small files as written, copied and
 encoded: everything, one column, one id. Each measurement is a process of its own, ratios are medians of interleaved
-rounds, and rows are counted. `--against` names another checkout, whose engine decodes the same files in turn with ours.
+rounds. Rows are counted in each round, and in the first compared with those that were to be written. `--against` names
+another checkout, whose engine decodes the same files in turn with ours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import resource
 import shutil
 import statistics
@@ -30,8 +30,9 @@ import pyarrow.parquet as pq
 
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.bench.data import TABLES, task
-from tests.bench.machine import OURS, described
+from tests.bench.machine import OURS, described, modules_of, peak_mb
 from tests.bench.rewrite import run_engine
+from tests.bench.rows import Rows, check_count, check_rows, read_rows
 
 TABLE = TABLES["mixed"]
 SMALL = ("cat", "copied", "copied unverified", "decoded")
@@ -80,11 +81,15 @@ def _write(root: Path, files: int, rows: int, group: int | None) -> None:
 def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
     names = [*SMALL, *LARGE]
     every: dict[str, list[Figures]] = {name: [] for name in (*names, *(["before"] if against else []))}
-    for _ in range(pairs):
+    small, large = _inputs(root / "small"), _inputs(root / "large")
+    wanted = dict.fromkeys(names, read_rows(small)) | dict.fromkeys(LARGE, read_rows(large, _left(large[0])))
+    for number in range(pairs):
         for name in every:
-            checkout = against if name == "before" and against else OURS
-            every[name].append(_process("decoded" if name == "before" else name, root, checkout))
-    stages = _read(root, pairs)
+            checkout, run = (against, "decoded") if name == "before" and against else (OURS, name)
+            every[name].append(_process(run, root, checkout))
+            if name != "cat":
+                (check_count if number else check_rows)(name, wanted[run], _part(name, root).glob("out/**/*.parquet"))
+    stages = _read(root, pairs, wanted["decoded"])
     ratios = {
         "copied / decoded": _ratio(every["copied"], every["decoded"]),
         "copied / cat": _ratio(every["copied"], every["cat"]),
@@ -104,10 +109,12 @@ def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
     }
 
 
-def _read(root: Path, pairs: int) -> dict[str, dict[str, float]]:
+def _read(root: Path, pairs: int, wanted: Rows) -> dict[str, dict[str, float]]:
     """The readers' CPU by what was done to the small files."""
     for stage, name in (("copied", "copied"), ("encoded", "decoded")):
-        _process(name, root, OURS, keeps=root / stage)
+        _process(name, root, OURS)
+        check_rows(name, wanted, (root / "small" / "out").rglob("*.parquet"))
+        shutil.move(root / "small" / "out", root / stage)
     found: dict[str, dict[str, list[float]]] = {stage: {name: [] for name in READERS} for stage in STAGES}
     for _ in range(pairs):
         for name in READERS:
@@ -119,51 +126,41 @@ def _read(root: Path, pairs: int) -> dict[str, dict[str, float]]:
     }
 
 
-def _process(name: str, root: Path, checkout: Path, keeps: Path | None = None) -> Figures:
-    """The figures of one process with the modules of that checkout; what it writes is kept, or gone afterwards."""
-    part = root / ("large" if name in LARGE else "small")
-    out = part / "out"
+def _process(name: str, root: Path, checkout: Path) -> Figures:
+    """The figures of one process with the modules of that checkout; what it writes is there until the next one."""
+    out = _part(name, root) / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    with tempfile.TemporaryDirectory() as packages:
-        for package in ("amoro_core", "amoro_optimizer"):
-            (Path(packages) / package).symlink_to(checkout / package)
-        command = [sys.executable, str(Path(__file__).resolve()), "--run", name, "--root", str(root)]
-        env = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{OURS}"}
+    command = [sys.executable, str(Path(__file__).resolve()), "--run", name, "--root", str(root)]
+    with modules_of(checkout) as path:
+        env = {**os.environ, "PYTHONPATH": path}
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
     print(f"{name}: {figures}", file=sys.stderr, flush=True)
-    if ":" not in name and name != "cat":
-        written = sum(pq.read_metadata(path).num_rows for path in out.rglob("*.parquet"))
-        wanted = sum(file.record_count for file in _files(part)) - (LARGE_ROWS // 100 if name in LARGE else 0)
-        assert written == wanted, f"{name} has written {written:,} rows instead of {wanted:,}"
-    if keeps is not None:
-        shutil.move(out, keeps)
     return figures
+
+
+def _part(name: str, root: Path) -> Path:
+    """Where the files are that a run reads."""
+    return root / ("large" if name in LARGE else "small")
 
 
 def measured(name: str, root: Path) -> Figures:
     """CPU and wall seconds, the memory before, and its peak."""
     work = _prepared(name, root)
-    base = _peak_mb()
+    base = peak_mb()
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     work()
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu": cpu, "wall": wall, "base_mb": base, "peak_mb": _peak_mb()}
-
-
-def _peak_mb() -> float:
-    """The most memory since this program began; what `getrusage` tells counts the one that started it, too."""
-    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found) / 1024
+    return {"cpu": cpu, "wall": wall, "base_mb": base, "peak_mb": peak_mb()}
 
 
 def _prepared(name: str, root: Path) -> Callable[[], None]:
     if ": " in name:
         stage, reader = name.split(": ")
         return _reading(reader, root / "small" / "data" if stage == "written" else root / stage)
-    part = root / ("large" if name in LARGE else "small")
+    part = _part(name, root)
     files = _files(part)
     if name == "cat":
         return lambda: _cat(files, part / "out" / "all")
@@ -176,10 +173,19 @@ def _prepared(name: str, root: Path) -> Callable[[], None]:
     return lambda: run_engine(work)
 
 
+def _inputs(part: Path) -> list[Path]:
+    return sorted((part / "data").glob("in-*.parquet"))
+
+
 def _files(part: Path) -> list[DataFile]:
-    paths = sorted((part / "data").glob("in-*.parquet"))
+    paths = _inputs(part)
     rows = {path: pq.read_metadata(path).num_rows for path in paths}
     return [DataFile(str(path), FileFormat.PARQUET, 0, (), rows[path], path.stat().st_size, 1) for path in paths]
+
+
+def _left(file: Path) -> str:
+    """The condition in SQL for what `_deletes` leaves."""
+    return f"NOT (filename = '{file}' AND file_row_number < {LARGE_ROWS // 10} AND file_row_number % 10 = 0)"
 
 
 def _deletes(part: Path, file: DataFile) -> DeleteFile:

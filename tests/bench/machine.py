@@ -1,12 +1,15 @@
-"""What figures were measured on."""
+"""What figures were measured on, and by."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,3 +34,18 @@ def commit_of(checkout: Path) -> str:
     """The commit of a checkout, and whether it has other changes; empty where it is none."""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
     return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
+
+
+@contextmanager
+def modules_of(checkout: Path) -> Iterator[str]:
+    """The path of Python for processes that run our benches with the packages of that checkout."""
+    with tempfile.TemporaryDirectory() as packages:
+        for package in ("amoro_core", "amoro_optimizer"):
+            (Path(packages) / package).symlink_to(checkout.resolve() / package)
+        yield f"{packages}{os.pathsep}{OURS}"
+
+
+def peak_mb() -> float:
+    """The most memory since this program began; what `getrusage` tells counts the one that started it, too."""
+    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found) / 1024

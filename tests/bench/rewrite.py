@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from amoro_core.files.io import open_access
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import CopyRule, RewriteInput
+from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
 from tests.bench.machine import described
@@ -191,6 +191,8 @@ def _prepared(
             work = task(root, files, kind=kind)
             return lambda: run_engine(replace(work, table=replace(work.table, properties={})))
         case "engine-copies":
+            from amoro_core.model.rewrite import CopyRule  # another checkout may not have it
+
             return lambda: run_engine(replace(task(root, files, kind=kind), copy=CopyRule(0, 1024, True)))
         case "engine-keys":
             delete = write_keys(root, "keys", _keys(files, keys), (1,))

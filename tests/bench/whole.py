@@ -26,6 +26,7 @@ from amoro_core.model.files import DataFile
 from tests.acceptance.processes import Installation, install
 from tests.bench.data import TABLES, write_files
 from tests.bench.machine import OURS, described
+from tests.bench.rows import Rows, check_rows, read_rows
 from tests.bench.spark_rewrite import add_table
 from tests.bench.start import five_files
 from tests.engine.parquet_rows import local_path
@@ -34,12 +35,6 @@ POLARS = """
 import sys
 import polars
 polars.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2], compression="zstd", compression_level=3)
-"""
-ROWS = """
-import sys
-import duckdb
-duckdb.execute("SET enable_progress_bar = false")  # it goes to stdout
-print(duckdb.execute("SELECT count(*), sum(hash(t)) FROM read_parquet($1) AS t", [sys.argv[1:]]).fetchall())
 """
 FULL = ("--type", "full")
 #: Options by kind: what is due, which is minor optimizing, and full optimizing.
@@ -84,7 +79,7 @@ def _measure(
 ) -> dict[str, list[dict[str, float]]]:
     figures: dict[str, list[dict[str, float]]] = {}
     files = [] if kind in FIVE else write_files(kind, directory / "files", count)
-    before = ""
+    before: Rows | None = None
     for number in range(pairs):
         for name, path in checkouts.items():
             home = directory / f"{name}-{number}"
@@ -97,13 +92,13 @@ def _measure(
                 else:
                     five_files(installation, "db.t", number)
                 if number == 0:
-                    before = _rows(_paths(installation))
+                    before = read_rows(_paths(installation))
                 figures.setdefault(name, []).append(_optimize(installation, path, FIVE.get(kind, FULL)))
                 summary = installation.catalog.load_table("db.t").current_snapshot()
                 if summary is None or summary.summary is None or summary.summary.operation.value != "replace":
                     raise SystemExit(f"{name} has not rewritten the table")
-                if number == 0 and _rows(_paths(installation)) != before:
-                    raise SystemExit(f"{name} has changed the table's rows")
+                if number == 0 and before is not None:
+                    check_rows(name, before, _paths(installation))
             finally:
                 installation.close()
         if files:
@@ -116,18 +111,9 @@ def _measure(
                     directory,
                 )
             )
-            if number == 0 and _rows([str(output)]) != before:
-                raise SystemExit("Polars has written other rows")
+            if number == 0 and before is not None:
+                check_rows("polars", before, [output])
     return figures
-
-
-def _rows(paths: Sequence[str]) -> str:
-    """How many rows these files have, and the sum of their hashes.
-
-    By another process: what this one ever had in memory counts as the peak of those that it starts later.
-    """
-    done = subprocess.run([sys.executable, "-c", ROWS, *paths], stdout=subprocess.PIPE, check=True, text=True)
-    return done.stdout
 
 
 def _paths(installation: Installation) -> list[str]:
