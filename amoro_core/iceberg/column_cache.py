@@ -1,14 +1,16 @@
 """Columns of data manifests on disk: loading them takes a small part of the time that decoding the manifest takes.
 
-Manifests are immutable, so what was decoded once stays valid. A file that is damaged, or of another version, is dropped
-and its manifest is decoded again. The directory may be deleted at any time. Only planning reads it: what is committed
-is validated against the manifests themselves.
+Manifests are immutable, so what was decoded once stays valid. A file that is damaged, or of another version of Arrow,
+is removed and its manifest is decoded again. Files of another version of ours have other names, and go in their turn.
+The directory may be deleted at any time. Only planning reads it: what is committed is validated against the manifests
+themselves.
 """
 
 import hashlib
 import json
 import os
 import secrets
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -25,7 +27,7 @@ from amoro_core.live.storing import packed_part, unpacked_part
 
 log = get_logger("amoro.cache")
 
-#: The version of what a file holds; the columns are part of its key, too.
+#: The version of what a file holds, a part of its name; so are the columns.
 _LAYOUT = 3
 _COLUMNS = str(SCHEMA)
 _SUFFIX = ".arrow"
@@ -50,8 +52,13 @@ class ColumnCache:
         self._used: int | None = None  # bytes, once the directory was read
         self._has_warned = False
 
-    def find(self, table_uuid: str, listed: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
-        """The live files of the manifest as `listed` describes it; None where they are not in the cache."""
+    def find(
+        self, table_uuid: str, listed: ManifestFile, types: PartitionTypes, unusable: list[str]
+    ) -> ColumnPart | None:
+        """The live files of the manifest as `listed` describes it; None where they are not in the cache.
+
+        A file that is there and can't be used is added to `unusable`, with the reason.
+        """
         if _live_files(listed, self._least_files) < self._least_files:
             return None
         key = _key(table_uuid, listed, types)
@@ -61,11 +68,14 @@ class ColumnCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(error)
+            if os.path.lexists(path):
+                unusable.append(f"{path}: {error.strerror}")
+            else:
+                self._warn(error)
             return None
         found = _unpacked(key, content)
         if found is None or found.batch.num_rows != _live_files(listed, found.batch.num_rows):
-            log.warning("cache.file_dropped", file=path.name, manifest=listed.manifest_path)
+            unusable.append(f"{path}: it is damaged, or of another version, and was removed")
             with suppress(OSError):
                 path.unlink()
             return None
@@ -84,6 +94,8 @@ class ColumnCache:
         try:
             self._make_room(len(content))
             self._write(self._path(key), content)
+        except IsADirectoryError:
+            return  # told when the file was looked for
         except OSError as error:
             self._warn(error)
 
@@ -121,11 +133,13 @@ class ColumnCache:
                 self._used -= bytes_
 
     def _files(self) -> list[tuple[int, int, Path]]:
-        """The time of the last use, the size and the path of each file; abandoned ones are removed."""
+        """The time of the last use, the size and the path of each file of any version; abandoned ones are removed."""
         found = []
         for path in self._directory.iterdir():
             with suppress(FileNotFoundError):  # removed meanwhile
-                status = path.stat()
+                status = path.lstat()
+                if not stat.S_ISREG(status.st_mode):
+                    continue
                 if path.name.startswith("."):
                     if status.st_mtime < time.time() - _ABANDONED_S:
                         path.unlink()
@@ -134,7 +148,7 @@ class ColumnCache:
         return found
 
     def _warn(self, error: OSError) -> None:
-        """Once: the same problem would be told for each manifest."""
+        """Once: the same problem of the directory would be told for each manifest."""
         if not self._has_warned:
             self._has_warned = True
             log.warning("cache.unusable", directory=str(self._directory), why=str(error))
@@ -178,8 +192,8 @@ def _unpacked(key: str, content: bytes) -> ColumnPart | None:
         return None
     try:
         return unpacked_part(payload)
-    except (pa.ArrowException, StopIteration):  # of a version of Arrow that this one does not read
-        return None
+    except (pa.ArrowException, OSError, StopIteration, ValueError, KeyError):
+        return None  # of a version of Arrow that this one does not read
 
 
 def _digest(key: str, payload: bytes) -> bytes:

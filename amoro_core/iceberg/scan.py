@@ -9,6 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
+from amoro_core.events import get_logger
 from amoro_core.files.confining import require_all_real
 from amoro_core.files.locations import require_all_within
 from amoro_core.iceberg.caching import ManifestReader
@@ -39,6 +40,8 @@ from amoro_core.live.spelling import Paths
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
 from amoro_core.records import record
+
+log = get_logger("amoro.cache")
 
 
 @record
@@ -126,20 +129,25 @@ class _Source:
 
     def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, KnownPart]:
         """The live files of data manifests, in their order."""
-        known = {key: self._known_part(key, listed) for key, listed in manifests.items()}
+        unusable: list[str] = []
+        known = {key: self._known_part(key, listed, unusable) for key, listed in manifests.items()}
+        if unusable:  # one line, however many manifests the table has
+            table = ".".join(self._table.name())
+            log.warning("cache.files_not_used", table=table, count=len(unusable), first=unusable[0])
         wanted = [manifests[key] for key, found in known.items() if found is None]
         read = self._read_parts(wanted)
         return {key: next(read) if found is None else found for key, found in known.items()}
 
-    def _known_part(self, key: Key, listed: ManifestFile) -> KnownPart | None:
+    def _known_part(self, key: Key, listed: ManifestFile, unusable: list[str]) -> KnownPart | None:
         trusts, cache = self._known.trusts_cache, self._known.cache
         found = self._before.data.get(key)
         if found is not None and (found.is_read or trusts):
             return found
         types = self.types[listed.partition_spec_id]
-        if trusts and cache is not None and (cached := cache.find(self._uuid, listed, types)) is not None:
-            return KnownPart(cached, is_read=False)
-        return None
+        if not trusts or cache is None:
+            return None
+        cached = cache.find(self._uuid, listed, types, unusable)
+        return None if cached is None else KnownPart(cached, is_read=False)
 
     def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[KnownPart]:
         cache, read = self._known.cache, self._known.columns

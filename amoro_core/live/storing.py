@@ -32,7 +32,7 @@ def packed_part(part: ColumnPart, compression: str | None = None) -> bytes:
 
 
 def unpacked_part(payload: bytes) -> ColumnPart:
-    """What was packed. Raises ArrowException or StopIteration for a stream that this version of Arrow can't read."""
+    """What was packed. Raises ArrowException, OSError or StopIteration for a stream that this Arrow can't read."""
     with pa.ipc.open_stream(payload, options=_ALONE) as reader:
         batch = reader.read_next_batch()
     told = batch.schema.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import struct
@@ -199,8 +200,86 @@ def test_what_is_not_of_the_listed_number_of_files_is_dropped(lake: Lake, direct
     empty = ColumnPart((), pa.RecordBatch.from_arrays([pa.array([], one.type) for one in SCHEMA], schema=SCHEMA))
     ColumnCache(directory, ROOM, least_files=0).keep("uuid", listed, (), empty)
     assert len(files(directory)) == 1
-    assert cache.find("uuid", listed, ()) is None
+    assert cache.find("uuid", listed, (), unusable := []) is None
+    assert len(unusable) == 1
     assert files(directory) == []
+
+
+def _of_other_bytes(path: Path, others: list[Path], chance: random.Random) -> None:
+    """A file whose digest is right and that Arrow does not read."""
+    payload = bytes(100)
+    path.write_bytes(hashlib.sha256(path.stem.encode() + payload).digest() + payload)
+
+
+def _directory(path: Path, others: list[Path], chance: random.Random) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _loop(path: Path, others: list[Path], chance: random.Random) -> None:
+    """A link to itself, which not even root opens."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+#: What becomes of a file, what is told of it, and whether its place can be taken again.
+UNUSABLE = {
+    "cut": (_cut, "it is damaged, or of another version, and was removed", True),
+    "flipped": (_flip, "it is damaged, or of another version, and was removed", True),
+    "of another version of Arrow": (_of_other_bytes, "it is damaged, or of another version, and was removed", True),
+    "not a file": (_directory, "Is a directory", False),
+    "not to be opened": (_loop, "Too many levels of symbolic links", True),
+}
+
+
+@pytest.mark.parametrize(("spoil", "why", "is_replaced"), UNUSABLE.values(), ids=UNUSABLE)
+def test_files_that_can_not_be_used_are_read_anew_and_told_in_one_line(
+    lake: Lake,
+    directory: Path,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Path, list[Path], random.Random], None],
+    why: str,
+    is_replaced: bool,
+) -> None:
+    cache, again, after = small(directory), Reader(), Reader()
+    expected = said(scanned(lake.table, cache))
+    known = files(directory)
+    assert len(known) == 5
+    for path in known[:3]:
+        spoil(path, [], random.Random(1))
+    assert said(scanned(lake.table, cache, again)) == expected
+    assert again.data == 3
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "amoro.cache"]
+    assert line.startswith("cache.files_not_used table=db.t count=3 first=")
+    assert line.endswith(f".arrow: {why}")
+    caplog.clear()
+    assert said(scanned(lake.table, small(directory), after)) == expected
+    assert after.data == (0 if is_replaced else 3)
+    assert len([record for record in caplog.records if record.name == "amoro.cache"]) == (not is_replaced)
+
+
+def test_files_of_another_version_are_never_found_and_go_as_the_least_recently_used(
+    lake: Lake, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("amoro_core.iceberg.column_cache._LAYOUT", 2)
+    scanned(lake.table, small(directory))
+    before = files(directory)
+    for path in before:
+        os.utime(path, (1, 1))
+    monkeypatch.undo()
+    read = Reader()
+    assert said(scanned(lake.table, small(directory), read)) == said(scanned(lake.table))
+    assert read.data == len(before) == 5
+    own = sorted({*files(directory)} - {*before})
+    assert len(own) == 5
+    assert "cache" not in caplog.text
+    # A directory among them is in nobody's way.
+    (directory / f"{'0' * 64}.arrow").mkdir()
+    lake.append([row(50, "c")])
+    scanned(lake.table, small(directory, 2 * sum(path.stat().st_size for path in own)))
+    assert {*files(directory)} >= {*own}
+    assert 0 < len({*files(directory)} & {*before}) < 5
+    assert "cache" not in caplog.text
 
 
 def test_the_least_recently_used_files_go(lake: Lake, directory: Path) -> None:
@@ -215,12 +294,12 @@ def test_the_least_recently_used_files_go(lake: Lake, directory: Path) -> None:
     for path in files(directory):
         os.utime(path, (1, 1))
     size = files(directory)[0].stat().st_size
-    assert cache.find("table 0", listed, types) is not None
+    assert cache.find("table 0", listed, types, []) is not None
     (abandoned := directory / ".abandoned.arrow.00").write_bytes(b"half")
     os.utime(abandoned, (1, 1))
     tight = small(directory, int(2.5 * size))
     tight.keep("table 3", listed, types, part)
-    known = [number for number in range(4) if tight.find(f"table {number}", listed, types) is not None]
+    known = [number for number in range(4) if tight.find(f"table {number}", listed, types, []) is not None]
     assert known == [0, 3]
     assert len(files(directory)) == len(known)
 
@@ -248,8 +327,10 @@ class Lying(ColumnCache):
         self._lie = lie
         self.lies = 0
 
-    def find(self, table_uuid: str, listed: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
-        found = super().find(table_uuid, listed, types)
+    def find(
+        self, table_uuid: str, listed: ManifestFile, types: PartitionTypes, unusable: list[str]
+    ) -> ColumnPart | None:
+        found = super().find(table_uuid, listed, types, unusable)
         self.lies += found is not None
         return found and self._lie(found)
 
