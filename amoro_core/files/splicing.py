@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +35,7 @@ from amoro_core.files.parquet_format import (
     Struct,
 )
 from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
+from amoro_core.model.rewrite import CopyRule
 
 #: The writer of an output whose parts are of several writers, in the form that readers parse.
 CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
@@ -42,10 +43,12 @@ CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
 MOST_ROW_GROUPS = 32_767
 #: Written at once, so that an attempt that is cancelled ends soon.
 _PIECE_BYTES = 8 << 20
-
+_EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
 
 #: Parts of a row group, and the file that has them or their bytes.
 _Piece = tuple[CopySource | bytes, Sequence[Part]]
+#: Chunks that adjoin, and their bytes.
+_Content = tuple[Sequence[Part], memoryview]
 
 
 class SplicedOutput(ParquetOutput):
@@ -60,19 +63,20 @@ class SplicedOutput(ParquetOutput):
         *,
         memory_bytes: int,
         checkpoint: Callable[[], None],
-        max_row_groups: int = MOST_ROW_GROUPS,
-        verifies: bool = True,
+        copied_path: str | None = None,
+        rule: CopyRule = _EVERYTHING,
     ) -> None:
-        """Create the file. `verifies`: pages are compared with checksums and indexes before they are copied.
+        """`copied_path`: the file's path if a row group is copied into it before one of full size is encoded.
 
         `memory_bytes` holds for the rows collected, for a column chunk copied from a large file, and for the footer.
-        `checkpoint` is called for each piece that is written, and may raise. Raises StorageFull.
+        `checkpoint` is called for each piece that is written, and may raise.
         """
         super().__init__(access, path, schema, options, memory_bytes=memory_bytes, checkpoint=checkpoint)
         self._max_bytes = memory_bytes
         self._checkpoint = checkpoint
-        self._max_row_groups = min(max_row_groups, MOST_ROW_GROUPS)
-        self._verifies = verifies
+        self._copied_path = copied_path or path
+        self._max_row_groups = min(rule.max_row_groups, MOST_ROW_GROUPS)
+        self._verifies = rule.verifies
         self._plain = self._encoded(pa.Table.from_batches([], self._arrow))
         self._with_lineage = has_lineage(schema)
         self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
@@ -80,8 +84,6 @@ class SplicedOutput(ParquetOutput):
         self._behind = BehindRows()
         self._origins: list[CopiedFile | None] = []
         self._writers: set[bytes] = set()
-        with translated(path):
-            self._stream.write(MAGIC)
 
     @property
     def agreement(self) -> Agreement:
@@ -115,10 +117,16 @@ class SplicedOutput(ParquetOutput):
             view = memoryview(source.content)
             for part in parts:
                 verify_pages(source.structs, view, part.leaf, part.chunk.meta_data, part.begin, _pages_of(part))
+        pieces = [(source, parts), *made]
+        contents = self._contents(pieces)
+        # The first is read before the file has a name: what refuses a large file is mostly seen there.
+        contents = chain([next(contents)], contents)
+        if not self.written_bytes:
+            self.path = self._copied_path
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):
-            self._splice(group, [(source, parts), *made])
+            self._splice(group, pieces, contents)
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -127,6 +135,7 @@ class SplicedOutput(ParquetOutput):
         try:
             if self._pending_rows:
                 self._write_pending()
+            self._begin()
             end = self.written_bytes
             with translated(self.path):
                 writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
@@ -154,6 +163,7 @@ class SplicedOutput(ParquetOutput):
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _write_table(self, table: pa.Table) -> None:
+        self._begin()
         shift = self.written_bytes - len(MAGIC)
         source = self._encoded(table)
         leaves = range(len(source.leaves))
@@ -190,15 +200,27 @@ class SplicedOutput(ParquetOutput):
         source = _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
         return source, _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
 
-    def _splice(self, group: Struct, pieces: Sequence[_Piece]) -> None:
-        """Write a row group like `group`, with the parts of several files one after the other."""
-        begin, shifts = self.written_bytes, dict[int, int]()
+    def _begin(self) -> None:
+        if not self.written_bytes:
+            with translated(self.path):
+                self._stream.write(MAGIC)
+
+    def _contents(self, pieces: Sequence[_Piece]) -> Iterator[_Content]:
+        """The chunks in the order in which they are written, each read when it is wanted. Raises NotCopied."""
         for source, parts in pieces:
             for run in _runs(parts, whole=isinstance(source, bytes) or source.content is not None):
                 first, last = run[0], run[-1]
-                shift = self.written_bytes - first.begin
-                self._write_all(self._chunks(source, first, last.begin + last.length - first.begin))
-                shifts |= dict.fromkeys(map(id, run), shift)
+                yield run, self._chunks(source, first, last.begin + last.length - first.begin)
+
+    def _splice(self, group: Struct, pieces: Sequence[_Piece], contents: Iterable[_Content]) -> None:
+        """Write a row group like `group`, with the parts of several files one after the other."""
+        self._begin()
+        begin, shifts = self.written_bytes, dict[int, int]()
+        for run, content in contents:
+            shift = self.written_bytes - run[0].begin
+            self._write_all(content)
+            shifts |= dict.fromkeys(map(id, run), shift)
+            del content  # a large one is gone before the next is read
         self._behind.add(group, begin, [(part, shifts[id(part)]) for _, parts in pieces for part in parts])
 
     def _write_all(self, content: memoryview) -> None:

@@ -52,12 +52,11 @@ class ParquetOutput:
         checkpoint: Callable[[], None] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the file, with `metadata` in its footer.
+        """The file, with `metadata` in its footer; it is created when something is written.
 
         A row group is written before the collected rows exceed `memory_bytes`.
 
         `checkpoint` is called for each piece that is written, and may raise: encoding a row group takes seconds.
-                Raises StorageFull.
         """
         self.path = path
         self._schema = schema
@@ -70,7 +69,7 @@ class ParquetOutput:
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
         self._access = access
         self._metadata = metadata
-        self._stream = CheckedStream(access.create_output(path), checkpoint)
+        self._stream = CheckedStream(lambda: access.create_output(self.path), checkpoint)
         self._writer: pq.ParquetWriter | None = None  # created for the first rows, whose values decide the encoding
         self._sampled_rows = 0  # of the row group that decided how columns are encoded
         self._encoding: Mapping[str, Any] = {}
@@ -120,8 +119,9 @@ class ParquetOutput:
                 self._writer.close()
         with suppress(OSError, pa.ArrowException):
             self._stream.close()
-        with suppress(AmoroError):
-            self._access.delete(self.path)
+        if self._stream.is_created:  # else another's file may have its name
+            with suppress(AmoroError):
+                self._access.delete(self.path)
 
     def _open_writer(self, first: pa.Table, sink: Any) -> pq.ParquetWriter:
         more: dict[str, Any] = {}
@@ -186,22 +186,30 @@ class ParquetOutput:
 
 
 class CheckedStream:
-    """A stream that calls the checkpoint before each write."""
+    """A stream that is created for the first write, and calls the checkpoint before each."""
 
-    def __init__(self, stream: Any, checkpoint: Callable[[], None] | None) -> None:
+    def __init__(self, create: Callable[[], Any], checkpoint: Callable[[], None] | None) -> None:
         self.checkpoint = checkpoint
-        self._stream = stream
+        self._create = create
+        self._stream: Any = None
         self._written_bytes = 0
+
+    @property
+    def is_created(self) -> bool:
+        """Whether something was to be written, and the stream could be created."""
+        return self._stream is not None
 
     @property
     def closed(self) -> bool:
         """Whether it was closed."""
-        return bool(self._stream.closed)
+        return self._stream is not None and bool(self._stream.closed)
 
     def write(self, content: Any) -> int:
         """Write it, unless the checkpoint raises."""
         if self.checkpoint is not None:
             self.checkpoint()
+        if self._stream is None:
+            self._stream = self._create()
         written = int(self._stream.write(content))
         self._written_bytes += written
         return written
@@ -212,11 +220,13 @@ class CheckedStream:
 
     def flush(self) -> None:
         """Pass on what is buffered."""
-        self._stream.flush()
+        if self._stream is not None:
+            self._stream.flush()
 
     def close(self) -> None:
-        """Close the stream below."""
-        self._stream.close()
+        """Close the stream below, if there is one."""
+        if self._stream is not None:
+            self._stream.close()
 
 
 def _float_ids(columns: pa.Schema) -> list[int]:

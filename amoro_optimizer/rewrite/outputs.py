@@ -182,11 +182,10 @@ class Outputs:
         if self._rows_left is not None:
             files_left = max(1, self._work.output_count - len(self.data_files))
             self._even_rows = self._room = max(1, -(-self._rows_left // files_left))
-        suffix = self._labels.suffix
-        if self.copy_rule is not None and not self.copy_rule.min_row_group_bytes:
-            suffix = SUFFIX
-        path = self._new_path(self._work.rewritten[0].data.partition, suffix)
+        partition = self._work.rewritten[0].data.partition
+        path = self._new_path(partition, self._labels.suffix)
         if self.copy_rule is not None:
+            copies_small = not self.copy_rule.min_row_group_bytes
             self._open = SplicedOutput(
                 self._access,
                 path,
@@ -194,8 +193,8 @@ class Outputs:
                 self._options,
                 memory_bytes=self._memory_bytes,
                 checkpoint=self._checkpoint,
-                max_row_groups=self.copy_rule.max_row_groups,
-                verifies=self.copy_rule.verifies,
+                copied_path=self._new_path(partition, SUFFIX) if copies_small else None,
+                rule=self.copy_rule,
             )
             return self._open
         self._open = ParquetOutput(

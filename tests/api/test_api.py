@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.types import LongType
 
 from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, Optimizing, Plan, Verification
@@ -308,6 +309,22 @@ def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) ->
     assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
     assert figures["coarse_bytes"] == done.receipt.bytes_after
     assert oracle.live_rows(table) == rows
+
+
+def test_encoded_outputs_are_not_among_the_coarse_bytes(catalog: SqlCatalog, home: Path) -> None:
+    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
+    table = writer.make_table(catalog, "db.mixed", SCHEMA, BY_PART, properties={key: "0"})
+    writer.append(table, [row(number, "a") for number in range(10)], files=2)
+    with table.update_schema() as change:
+        change.add_column("more", LongType())
+    writer.append(table, [row(number, "b") for number in range(10)], files=3)
+    done = optimize(table, type="full", home=home)
+    assert done.receipt is not None
+    figures = {figure.name: figure.value for figure in done.receipt.figures}
+    assert (figures["files_copied"], figures["files_encoded"]) == (3, 2)
+    (encoded, copied) = sorted(oracle.live_files(table), key=lambda file: "part=b" in file.path)
+    assert figures["coarse_bytes"] == copied.file_size_bytes
+    assert (encoded.path.endswith("-copied.parquet"), copied.path.endswith("-copied.parquet")) == (False, True)
 
 
 def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(catalog: SqlCatalog, home: Path) -> None:

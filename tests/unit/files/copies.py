@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,10 +32,12 @@ from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_source import CopySource, open_source
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.options import writer_options
+from amoro_core.files.parquet_format import MAGIC, FileMetaData, Struct, decoded, encoded
 from amoro_core.files.schema import arrow_schema
-from amoro_core.files.splicing import SplicedOutput
+from amoro_core.files.splicing import MOST_ROW_GROUPS, SplicedOutput
 from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.files import ColumnMetrics
+from amoro_core.model.rewrite import CopyRule
 
 FLAT = Schema(
     NestedField(1, "id", LongType()),
@@ -128,6 +131,53 @@ def _large(kind: pa.DataType) -> pa.DataType:
 
 Writer = Callable[[pa.Table, Path], None]
 
+WRITERS: dict[str, Writer] = {
+    "arrow": by_arrow,
+    "arrow with data pages of version 2": partial(by_arrow, data_page_version="2.0"),
+    "arrow without dictionaries": partial(by_arrow, use_dictionary=False, compression="zstd"),
+    "arrow with gzip": partial(by_arrow, compression="gzip"),
+    "arrow with brotli": partial(by_arrow, compression="brotli"),
+    "arrow with lz4": partial(by_arrow, compression="lz4", data_page_version="2.0"),
+    "arrow uncompressed": partial(by_arrow, compression="none"),
+    "arrow without statistics": partial(by_arrow, write_statistics=False),
+    "arrow with an index and checksums": partial(
+        by_arrow, write_page_index=True, write_page_checksum=True, data_page_size=500, write_batch_size=100
+    ),
+    "arrow with delta encodings": partial(
+        by_arrow,
+        use_dictionary=False,
+        column_encoding={"id": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY", "f": "BYTE_STREAM_SPLIT"},
+    ),
+    "duckdb": by_duckdb,
+    "duckdb with zstd": partial(by_duckdb, codec="zstd", parquet_version="v2"),
+    "polars": by_polars,
+    "polars with snappy": partial(by_polars, compression="snappy", data_page_size=2000),
+}
+
+
+def files(root: Path, writer: Writer, rows: Callable[[int, int], pa.Table] = flat_rows, count: int = 3) -> list[Path]:
+    paths = [root / f"in-{number}.parquet" for number in range(count)]
+    for number, path in enumerate(paths):
+        writer(rows(number * 2500, 2500), path)
+    return paths
+
+
+def footer_of(path: Path | str) -> tuple[bytes, bytes]:
+    """What is before the footer, and its bytes."""
+    content = Path(path).read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return content[:begin], content[begin:-8]
+
+
+def with_footer(path: Path, footer: bytes) -> None:
+    path.write_bytes(footer_of(path)[0] + footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+
+def change_footer(path: Path, change: Callable[[Struct], None]) -> None:
+    footer = decoded(FileMetaData, footer_of(path)[1])
+    change(footer)
+    with_footer(path, encoded(footer))
+
 
 def source(path: Path) -> CopySource:
     """The file as it is opened when it was fetched whole."""
@@ -148,6 +198,7 @@ def streamed(path: Path) -> CopySource:
 
 def output(root: Path, schema: Schema, name: str = "out.parquet", **more: Any) -> SplicedOutput:
     options = writer_options(more.pop("properties", {}))
+    rule = CopyRule(0, more.pop("max_row_groups", MOST_ROW_GROUPS), more.pop("verifies", True))
     return SplicedOutput(
         access_to(root),
         f"{root}/{name}",
@@ -155,6 +206,7 @@ def output(root: Path, schema: Schema, name: str = "out.parquet", **more: Any) -
         options,
         memory_bytes=more.pop("memory_bytes", MEMORY),
         checkpoint=more.pop("checkpoint", lambda: None),
+        rule=rule,
         **more,
     )
 

@@ -25,7 +25,6 @@ from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
 from amoro_core.files.copy_source import FooterSchema, Leaf, NotCopied, bloom_filter, extent, open_source, page_index
 from amoro_core.files.parquet_format import (
-    MAGIC,
     Bytes,
     ColumnMetaData,
     DataPage,
@@ -42,64 +41,22 @@ from amoro_core.model.files import ColumnMetrics
 from tests.unit.files.copies import (
     FLAT,
     NESTED,
+    WRITERS,
     Writer,
     by_arrow,
     by_duckdb,
     by_polars,
+    change_footer,
     copied,
+    files,
     flat_rows,
+    footer_of,
     nested_rows,
     output,
     source,
     streamed,
+    with_footer,
 )
-
-WRITERS: dict[str, Writer] = {
-    "arrow": by_arrow,
-    "arrow with data pages of version 2": partial(by_arrow, data_page_version="2.0"),
-    "arrow without dictionaries": partial(by_arrow, use_dictionary=False, compression="zstd"),
-    "arrow with gzip": partial(by_arrow, compression="gzip"),
-    "arrow with brotli": partial(by_arrow, compression="brotli"),
-    "arrow with lz4": partial(by_arrow, compression="lz4", data_page_version="2.0"),
-    "arrow uncompressed": partial(by_arrow, compression="none"),
-    "arrow without statistics": partial(by_arrow, write_statistics=False),
-    "arrow with an index and checksums": partial(
-        by_arrow, write_page_index=True, write_page_checksum=True, data_page_size=500, write_batch_size=100
-    ),
-    "arrow with delta encodings": partial(
-        by_arrow,
-        use_dictionary=False,
-        column_encoding={"id": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY", "f": "BYTE_STREAM_SPLIT"},
-    ),
-    "duckdb": by_duckdb,
-    "duckdb with zstd": partial(by_duckdb, codec="zstd", parquet_version="v2"),
-    "polars": by_polars,
-    "polars with snappy": partial(by_polars, compression="snappy", data_page_size=2000),
-}
-
-
-def files(root: Path, writer: Writer, rows: Callable[[int, int], pa.Table] = flat_rows, count: int = 3) -> list[Path]:
-    paths = [root / f"in-{number}.parquet" for number in range(count)]
-    for number, path in enumerate(paths):
-        writer(rows(number * 2500, 2500), path)
-    return paths
-
-
-def footer_of(path: Path | str) -> tuple[bytes, bytes]:
-    """What is before the footer, and its bytes."""
-    content = Path(path).read_bytes()
-    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    return content[:begin], content[begin:-8]
-
-
-def with_footer(path: Path, footer: bytes) -> None:
-    path.write_bytes(footer_of(path)[0] + footer + len(footer).to_bytes(4, "little") + MAGIC)
-
-
-def change_footer(path: Path, change: Callable[[Struct], None]) -> None:
-    footer = decoded(FileMetaData, footer_of(path)[1])
-    change(footer)
-    with_footer(path, encoded(footer))
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS.keys())

@@ -22,7 +22,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from amoro_core.errors import DataFileMissing, UnreadableFile
+from amoro_core.errors import AmoroError, DataFileMissing, UnreadableFile
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.options import writer_options
@@ -237,3 +237,19 @@ def test_a_discarded_file_is_gone(access: FileAccess, tmp_path: Path) -> None:
     output.discard()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_created_when_something_is_written(access: FileAccess, tmp_path: Path) -> None:
+    output = ParquetOutput(access, f"{tmp_path}/x.parquet", NS, writer_options({}))
+    assert list(tmp_path.iterdir()) == []
+    output.close()
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 0
+
+
+def test_a_file_that_was_there_before_is_left(access: FileAccess, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"another's")
+    with pytest.raises(AmoroError):
+        ParquetOutput(access, str(path), NS, writer_options({})).close()
+    ParquetOutput(access, str(path), NS, writer_options({})).discard()
+    assert path.read_bytes() == b"another's"

@@ -11,10 +11,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
+from amoro_core.files.parquet_format import Struct
+from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import is_copied
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, ScannedFile
 from amoro_core.model.rewrite import CopyRule, RewriteInput, RewriteOutput
+from amoro_core.planning.files import assess
 from amoro_optimizer.rewrite import reading
+from tests.unit.files.copies import change_footer
 from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, position_deletes, run, task
 from tests.unit.rewrite.builders import written_under as written
 
@@ -109,6 +113,56 @@ def test_only_outputs_of_small_row_groups_are_marked(tmp_path: Path) -> None:
     for rule, marked in ((EVERYTHING, True), (CopyRule(1, 1024), False), (None, False)):
         (made,) = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=rule)).data_files
         assert is_copied(made.path) is marked
+
+
+def older(root: Path, first: int, count: int = 100, **options: Any) -> DataFile:
+    """Like `file`, but refused: its column was renamed since."""
+    columns = [COLUMNS[0], col("t", pa.string(), 2)]
+    return data_file(root, columns, {"id": list(range(first, first + count)), "t": ["x"] * count}, **options)
+
+
+def coarse(output: RewriteOutput) -> list[bool]:
+    """For each output, whether it is coarse if it has target size."""
+    sized = [replace(made, size_bytes=200 << 20) for made in output.data_files]
+    return [assess(ScannedFile(made, ()), OptimizingConfig()).is_coarse for made in sized]
+
+
+def test_an_output_of_which_nothing_is_copied_is_neither_marked_nor_coarse(tmp_path: Path) -> None:
+    output = run(work(tmp_path, [older(tmp_path, 0), older(tmp_path, 100)]))
+    assert (ids(output), groups(output), output.files_copied) == (list(range(200)), [200], 0)
+    assert (written(tmp_path), coarse(output)) == ([f"data/{Path(output.data_files[0].path).name}"], [False])
+    assert coarse(run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)]))) == [True]
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_an_output_of_which_some_is_copied_is_marked_though_other_rows_come_first(tmp_path: Path, refused: int) -> None:
+    files = [file(tmp_path, 0), older(tmp_path, 100)]
+    output = run(work(tmp_path, files[::-1] if refused else files))
+    assert (sorted(ids(output)), sorted(groups(output))) == (list(range(200)), [*[10] * 10, 100])
+    assert coarse(output) == [True]
+
+
+def test_each_of_several_outputs_is_marked_by_what_it_holds(tmp_path: Path) -> None:
+    files = [older(tmp_path, 0), file(tmp_path, 100), older(tmp_path, 200)]
+    output = run(work(tmp_path, files, output_count=3))
+    assert (ids(output), [made.record_count for made in output.data_files]) == (list(range(300)), [100] * 3)
+    assert coarse(output) == [False, True, False]
+
+
+def test_a_large_file_refused_for_its_pages_marks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_FILE_BYTES", 1)
+    monkeypatch.setattr(reading, "_LEAST_BYTES", 1)
+    one = file(tmp_path, 0)
+    change_footer(Path(one.path), without_encodings)
+    output = run(work(tmp_path, [replace(one, size_bytes=Path(one.path).stat().st_size)]))
+    assert (ids(output), groups(output)) == (list(range(100)), [100])
+    assert output.encoded_because == "a page has an encoding that the footer does not name"
+    assert coarse(output) == [False]
+
+
+def without_encodings(footer: Struct) -> None:
+    for group in footer.row_groups:
+        group.columns[0].meta_data.encodings = [4]
 
 
 def test_what_is_beyond_the_most_row_groups_is_encoded(tmp_path: Path) -> None:
