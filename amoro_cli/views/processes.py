@@ -10,7 +10,7 @@ from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
 from amoro_core.documents.bodies import optimize_body
 from amoro_core.documents.encoding import encode
-from amoro_core.documents.figures import label, own_figures, row_equation, value
+from amoro_core.documents.figures import encoded_lines, label, own_figures, row_equation, value
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.model.texts import one_line
 from amoro_core.model.undoing import UNDOABLE
@@ -116,6 +116,7 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
         ("bytes", f"{format_bytes(receipt.bytes_before)} → {format_bytes(receipt.bytes_after)}"),
         ("rows", row_equation(receipt)),
         *own_figures(receipt.figures),
+        *encoded_lines(receipt),
         *_undo(process),
     )
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []

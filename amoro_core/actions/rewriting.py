@@ -1,6 +1,6 @@
 """Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces their inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -24,6 +24,7 @@ from amoro_core.model.commits import (
     StagedCommit,
 )
 from amoro_core.model.copied_files import is_copied
+from amoro_core.model.encoded_files import OTHERS, PLANNED, EncodedFiles, commonest
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.lanes import FILES
 from amoro_core.model.plans import Evaluation, PartitionKey
@@ -134,7 +135,12 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
-        receipt=replace(receipt, disputed_deletes=len(table.disputed_deletes(inputs)), more=more),
+        receipt=replace(
+            receipt,
+            disputed_deletes=len(table.disputed_deletes(inputs)),
+            encoded=encoded_files([group for group in record.groups if group.number in content.groups]),
+            more=more,
+        ),
         groups=content.groups,
         files=files,
         metadata_files=(*staged.metadata_files, *(file.path for file in content.carried_deletes)),
@@ -281,17 +287,36 @@ def receipt_of(
 
 def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:
     """How many of the rewritten files were copied, how many encoded, and the bytes of outputs with small row groups
-    that were copied; nothing where no file was."""
-    copied = sum(group.output.files_copied for group in groups)
-    if not copied:
+    that were copied, of whatever size; nothing where no task may copy."""
+    if all(group.work.copy is None for group in groups):
         return ()
+    copied = sum(group.output.files_copied for group in groups)
     rewritten = sum(len(group.work.rewritten) for group in groups)
     outputs = (file for group in groups for file in group.output.data_files)
+    small = sum(file.size_bytes for file in outputs if is_copied(file.path))
     return (
         Figure("files_copied", copied, "files"),
         Figure("files_encoded", rewritten - copied, "files"),
-        Figure("coarse_bytes", sum(file.size_bytes for file in outputs if is_copied(file.path)), "bytes"),
+        Figure("coarse_bytes", small, "bytes"),
     )
+
+
+def encoded_files(groups: Sequence[Group]) -> tuple[EncodedFiles, ...]:
+    """Why rewritten files were encoded, by the commonest reasons; nothing where no task may copy."""
+    if all(group.work.copy is None for group in groups):
+        return ()
+    return commonest(reason for group in groups for reason in _reasons(group))
+
+
+def _reasons(group: Group) -> Iterator[tuple[str, int]]:
+    output, encoded = group.output, len(group.work.rewritten) - group.output.files_copied
+    if group.work.copy is None:
+        yield PLANNED, encoded
+        return
+    # Optimizers of before told the commonest reason only: it stands for all.
+    told = output.encoded_files or {output.encoded_because: encoded}
+    yield from told.items()
+    yield OTHERS, encoded - sum(told.values())
 
 
 def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ...]:

@@ -79,6 +79,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedFiles:
+    """How many files were decoded and encoded anew for one reason."""
+
+    reason: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt(Shown):
     """What a commit did."""
 
@@ -96,6 +104,8 @@ class Receipt(Shown):
     revertible: bool  # the snapshot is still the head
     disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
     figures: tuple[Figure, ...] = field(default=(), repr=False)  # these and those of the action's own
+    #: Why files were encoded where row groups may be copied, the commonest reason first.
+    encoded: tuple[EncodedFiles, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

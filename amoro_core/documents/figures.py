@@ -36,6 +36,11 @@ def own_figures(figures: "Iterable[pb.Figure]") -> list[tuple[str, str]]:
     return lines
 
 
+def encoded_lines(made: "pb.Receipt") -> list[tuple[str, str]]:
+    """Why files were encoded and not copied, a line for each reason."""
+    return [("encoded since", f"{one.reason} ({many(one.files, 'file')})") for one in made.encoded]
+
+
 def label(name: str) -> str:
     """The figure's name as words, without its unit."""
     return name.removesuffix("_ms").replace("_", " ")

@@ -15,6 +15,7 @@ from amoro_core.model.commits import (
     StatisticsGone,
     StatisticsNamed,
 )
+from amoro_core.model.encoded_files import EncodedFiles
 from amoro_core.model.lanes import FILES
 from amoro_core.model.work import REWRITE
 from amoro_core.records import record
@@ -238,6 +239,7 @@ class Receipt:
     duration_ms: int
     disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
     words: str = ""  # what was done, when no files were replaced by a snapshot
+    encoded: tuple[EncodedFiles, ...] = ()  # why files were encoded where row groups may be copied
     more: tuple[Figure, ...] = ()  # figures of the action's own
     equal: tuple[Equation, ...] = ()  # of the action's own
 

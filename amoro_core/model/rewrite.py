@@ -1,6 +1,7 @@
 """The work of one rewrite task and its result."""
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.records import record
@@ -107,5 +108,6 @@ class RewriteOutput:
     duration_ms: int
     peak_memory_bytes: int
     files_copied: int = 0  # rewritten files of which no row was decoded
-    encoded_because: str = ""  # the commonest reason why the others were, where copying is allowed
+    encoded_because: str = ""  # the commonest reason why the others were not, where copying is allowed
+    encoded_files: Mapping[str, int] = field(default_factory=dict)  # how many others for each reason, the commonest
     position_map: PositionMap | None = None  # None: not known

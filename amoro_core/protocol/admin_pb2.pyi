@@ -3605,6 +3605,7 @@ class Receipt(_message.Message):
     WORDS_FIELD_NUMBER: _builtins.int
     FIGURES_FIELD_NUMBER: _builtins.int
     EQUATIONS_FIELD_NUMBER: _builtins.int
+    ENCODED_FIELD_NUMBER: _builtins.int
     data_files_before: _builtins.int
     data_files_after: _builtins.int
     delete_files_before: _builtins.int
@@ -3629,6 +3630,10 @@ class Receipt(_message.Message):
 
     @_builtins.property
     def equations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Equation]: ...
+    @_builtins.property
+    def encoded(self) -> _containers.RepeatedCompositeFieldContainer[Global___EncodedFiles]:
+        """why files were encoded where row groups may be copied, the commonest reason first"""
+
     def __init__(
         self,
         *,
@@ -3649,14 +3654,39 @@ class Receipt(_message.Message):
         words: _builtins.str = ...,
         figures: _abc.Iterable[Global___Figure] | None = ...,
         equations: _abc.Iterable[Global___Equation] | None = ...,
+        encoded: _abc.Iterable[Global___EncodedFiles] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "equality_delete_files_after", b"equality_delete_files_after", "equations", b"equations", "figures", b"figures", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "encoded", b"encoded", "equality_delete_files_after", b"equality_delete_files_after", "equations", b"equations", "figures", b"figures", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Receipt: _TypeAlias = Receipt  # noqa: Y015
+
+@_typing.final
+class EncodedFiles(_message.Message):
+    """Files that were decoded and encoded anew for one reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    files: _builtins.int
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EncodedFiles: _TypeAlias = EncodedFiles  # noqa: Y015
 
 @_typing.final
 class Figure(_message.Message):

@@ -124,6 +124,7 @@ def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
         peak_memory_bytes=output.peak_memory_bytes,
         files_copied=output.files_copied,
         encoded_because=output.encoded_because,
+        encoded_files=dict(output.encoded_files),
         position_map=None if output.position_map is None else _encode_map(output.position_map),
     )
 
@@ -142,6 +143,7 @@ def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
         peak_memory_bytes=message.peak_memory_bytes,
         files_copied=message.files_copied,
         encoded_because=message.encoded_because,
+        encoded_files=dict(message.encoded_files),
         position_map=_decode_map(message.position_map) if message.HasField("position_map") else None,
     )
 

@@ -654,6 +654,26 @@ Global___PositionMap: _TypeAlias = PositionMap  # noqa: Y015
 class RewriteOutput(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EncodedFilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DATA_FILES_FIELD_NUMBER: _builtins.int
     DELETE_FILES_FIELD_NUMBER: _builtins.int
     ROWS_READ_FIELD_NUMBER: _builtins.int
@@ -666,6 +686,7 @@ class RewriteOutput(_message.Message):
     FILES_COPIED_FIELD_NUMBER: _builtins.int
     ENCODED_BECAUSE_FIELD_NUMBER: _builtins.int
     POSITION_MAP_FIELD_NUMBER: _builtins.int
+    ENCODED_FILES_FIELD_NUMBER: _builtins.int
     rows_read: _builtins.int
     """rows of the rewritten files, before deletes"""
     rows_deleted: _builtins.int
@@ -688,6 +709,10 @@ class RewriteOutput(_message.Message):
     def position_map(self) -> Global___PositionMap:
         """absent: not known"""
 
+    @_builtins.property
+    def encoded_files(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """how many others for each reason, the commonest ones"""
+
     def __init__(
         self,
         *,
@@ -703,10 +728,11 @@ class RewriteOutput(_message.Message):
         files_copied: _builtins.int = ...,
         encoded_because: _builtins.str = ...,
         position_map: Global___PositionMap | None = ...,
+        encoded_files: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position_map", b"position_map"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "encoded_because", b"encoded_because", "files_copied", b"files_copied", "peak_memory_bytes", b"peak_memory_bytes", "position_map", b"position_map", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "encoded_because", b"encoded_because", "encoded_files", b"encoded_files", "files_copied", b"files_copied", "peak_memory_bytes", b"peak_memory_bytes", "position_map", b"position_map", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+from amoro_core.model.encoded_files import EncodedFiles
 from amoro_core.model.processes import Equation, Figure, Receipt
 from amoro_core.store.rows import to_json
 
@@ -17,4 +18,5 @@ def receipt_from_json(text: str) -> Receipt:
     said = json.loads(text)
     more = tuple(Figure(**figure) for figure in said.pop("more", ()))
     equal = tuple(Equation(**equation) for equation in said.pop("equal", ()))
-    return Receipt(**said, more=more, equal=equal)
+    encoded = tuple(EncodedFiles(**files) for files in said.pop("encoded", ()))
+    return Receipt(**said, encoded=encoded, more=more, equal=equal)

@@ -12,6 +12,7 @@ from amoro_core.model.rewrite import CopyRule
 from amoro_optimizer.rewrite.reading import WatchedAccess
 
 _MIB = 1 << 20
+_MOST_REASONS = 20  # that a result tells: of broken files each may have its own
 
 
 class Sources:
@@ -32,9 +33,10 @@ class Sources:
         if data.file_format is not FileFormat.PARQUET:
             raise NotCopied(f"its format is {data.file_format}")
         rule, limit = self._rule, self._options.row_group_rows
-        least = f"{rule.min_row_group_bytes / _MIB:.1f} MiB"
+        # Without the file's own size: files are counted by their reasons.
+        small = f"its row groups are smaller than {rule.min_row_group_bytes / _MIB:.3g} MiB on average"
         if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
-            raise NotCopied(f"its row groups are small: {data.size_bytes / _MIB:.1f} of {least} at most")
+            raise NotCopied(small)
         source = open_source(*self._reader(data, content, closing), content, self._schema)
         self._schema = source.schema
         rows = source.rows
@@ -42,8 +44,7 @@ class Sources:
             raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
         groups = sum(count > 0 for count in rows)
         if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
-            mean = data.size_bytes / groups / _MIB
-            raise NotCopied(f"its row groups are small: {mean:.1f} of {least} on average")
+            raise NotCopied(small)
         return source
 
     def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
@@ -77,4 +78,9 @@ class Account:
     @property
     def encoded_because(self) -> str:
         """The commonest reason; empty when every file was copied."""
-        return self._reasons.most_common(1)[0][0] if self._reasons else ""
+        return next(iter(self.encoded_files), "")
+
+    @property
+    def encoded_files(self) -> dict[str, int]:
+        """How many files were not copied for each of the commonest reasons, most files first."""
+        return dict(self._reasons.most_common(_MOST_REASONS))

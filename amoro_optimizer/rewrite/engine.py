@@ -133,6 +133,7 @@ def rewrite(
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
         files_copied=account.files_copied,
         encoded_because=account.encoded_because,
+        encoded_files=account.encoded_files,
         position_map=position_map,
     )
 

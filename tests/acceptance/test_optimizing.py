@@ -41,6 +41,7 @@ def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
     receipt = document["process"]["receipt"]
     assert receipt.pop("duration_ms") >= 0
     figures = {figure["name"]: figure["value"] for figure in receipt.pop("figures")}
+    assert sum(one["files"] for one in receipt.pop("encoded")) == figures.get("files_encoded", 0)
     assert figures.pop("files_copied", 0) + figures.pop("files_encoded", 0) in (0, data)
     assert figures.pop("coarse_bytes", 0) in (0, receipt["bytes_after"])
     assert figures == {name: value for name, value in receipt.items() if name in figures}

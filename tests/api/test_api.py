@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from amoro_core import connect, optimize, plan, verify
-from amoro_core.api import Client, Optimizing, Plan, Verification
+from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
 from amoro_core.api.shown import Shown
 from amoro_core.app import Coordinator, optimizer_beside
 from amoro_core.documents.quantities import format_bytes
@@ -307,7 +307,7 @@ def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) ->
     assert done.receipt is not None
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
-    assert figures["coarse_bytes"] == done.receipt.bytes_after
+    assert done.receipt.encoded == ()
     assert oracle.live_rows(table) == rows
 
 
@@ -325,6 +325,18 @@ def test_encoded_outputs_are_not_among_the_coarse_bytes(catalog: SqlCatalog, hom
     (encoded, copied) = sorted(oracle.live_files(table), key=lambda file: "part=b" in file.path)
     assert figures["coarse_bytes"] == copied.file_size_bytes
     assert (encoded.path.endswith("-copied.parquet"), copied.path.endswith("-copied.parquet")) == (False, True)
+
+
+def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> None:
+    writer.delete_where(table, lambda item: item["id"] in (1, 11, 12))
+    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
+    with table.transaction() as transaction:
+        transaction.set_properties({key: "0"})
+    done = optimize(table, type="full", home=home)
+    assert done.receipt is not None
+    figures = {figure.name: figure.value for figure in done.receipt.figures}
+    assert (figures["files_copied"], figures["files_encoded"]) == (1, 2)
+    assert done.receipt.encoded == (EncodedFiles("rows of its row groups are deleted", 2),)
 
 
 def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(catalog: SqlCatalog, home: Path) -> None:

@@ -104,6 +104,7 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
             "words": "",
             "figures": [],
             "equations": [],
+            "encoded": [],
         },
         "tasks_total": 3,
         "tasks_done": 3,
@@ -145,6 +146,26 @@ def test_a_receipt_shows_the_figures_of_its_own_action(cli: Cli, admin: FakeAdmi
     assert "depth of a 56 → 9" in lines
     assert "cpu 1.6 s" in lines
     assert not [line for line in lines if "spill" in line]
+
+
+@pytest.mark.usefixtures("_planned")
+def test_a_receipt_says_how_many_files_were_copied_and_why_others_were_encoded(cli: Cli, admin: FakeAdmin) -> None:
+    figures = [
+        pb.Figure(name=f"files_{how}", value=value, unit="files") for how, value in (("copied", 9), ("encoded", 3))
+    ]
+    encoded = [pb.EncodedFiles(reason="its footer is encrypted", files=2), pb.EncodedFiles(reason="other", files=1)]
+    admin.script("GetProcess", *[process(receipt=receipt(figures=figures, encoded=encoded))] * 2)
+    assert (
+        "  files copied   9\n"
+        "  files encoded  3\n"
+        "  encoded since  its footer is encrypted (2 files)\n"
+        "  encoded since  other (1 file)\n"
+    ) in cli("optimize", "sales.db.orders", "--wait").out
+    body = json.loads(cli("process", "show", PROCESS, "-o", "json").out)
+    assert body["receipt"]["encoded"] == [
+        {"reason": "its footer is encrypted", "files": 2},
+        {"reason": "other", "files": 1},
+    ]
 
 
 @pytest.mark.usefixtures("_planned")

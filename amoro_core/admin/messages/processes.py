@@ -84,6 +84,7 @@ def receipt(made: Receipt) -> pb.Receipt:
         duration_ms=made.duration_ms,
         disputed_deletes=made.disputed_deletes,
         words=made.words,
+        encoded=[pb.EncodedFiles(reason=one.reason, files=one.files) for one in made.encoded],
         figures=[pb.Figure(name=one.name, value=one.value, unit=one.unit) for one in made.figures],
         equations=[
             pb.Equation(left=one.left, right=one.right, holds=one not in made.unequal) for one in made.equations

@@ -1,6 +1,6 @@
 """Receipts of processes as lines to show."""
 
-from amoro_core.documents.figures import label, own_figures, row_equation
+from amoro_core.documents.figures import encoded_lines, label, own_figures, row_equation
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -15,7 +15,7 @@ def receipt_lines(made: pb.Receipt) -> list[tuple[str, str]]:
             ("delete files", f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}"),
             ("bytes", f"{format_bytes(made.bytes_before)} → {format_bytes(made.bytes_after)}"),
         ]
-    lines += own_figures(made.figures)
+    lines += [*own_figures(made.figures), *encoded_lines(made)]
     for one in made.equations:
         if (one.left, one.right) == ("rows_before", "rows_after"):
             continue

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.model.processes import OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.encoded_files import EncodedFiles
+from amoro_core.model.processes import Figure, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.store import processes
 from amoro_core.store.database import Connection
 from tests.dashboard import states
@@ -83,6 +84,18 @@ def test_a_receipt_whose_rows_differ_says_so(site: Site) -> None:
     page = site(unequal).get(f"/processes/{ENDED}").text
     assert "≠" in page
     assert "An equation of this receipt does not hold." in page
+
+
+def test_a_receipt_says_why_files_were_encoded(site: Site) -> None:
+    def encoded(db: Connection) -> None:
+        (one,) = states.fill(db, 1)
+        more = (Figure("files_copied", 1, "files"), Figure("files_encoded", 2, "files"))
+        why = (EncodedFiles("its column '<b>' has no type", 2),)
+        states.ended(db, one, ENDED, receipt=replace(builders.RECEIPT, more=more, encoded=why))
+
+    page = site(encoded).get(f"/processes/{ENDED}").text
+    assert "files copied 1 files encoded 2 encoded since its column" in words(page)
+    assert "its column &#39;&lt;b&gt;&#39; has no type (2 files)" in page
 
 
 def test_a_failure_is_told_whole(site: Site) -> None:

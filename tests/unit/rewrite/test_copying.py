@@ -1,5 +1,6 @@
 """Tasks that copy row groups: which they copy, which they decode, and what the outputs hold."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,28 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
+from amoro_core.events import FIELDS
 from amoro_core.files.parquet_format import Struct
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, ScannedFile
 from amoro_core.model.rewrite import CopyRule, RewriteInput, RewriteOutput
 from amoro_core.planning.files import assess
+from amoro_core.protocol import codec
+from amoro_optimizer.kinds import RewriteKind, Run
 from amoro_optimizer.rewrite import reading
 from tests.unit.files.copies import change_footer
-from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, position_deletes, run, task
+from tests.unit.rewrite.builders import (
+    ATTEMPT,
+    access_to,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    position_deletes,
+    run,
+    task,
+)
 from tests.unit.rewrite.builders import written_under as written
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
@@ -97,9 +111,48 @@ def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
     limit = large.size_bytes - 1
     output = run(work(tmp_path, [large, small], rule=CopyRule(limit, 1024)))
     assert (ids(output), groups(output), output.files_copied) == (list(range(2100)), [2000, 100], 1)
-    assert output.encoded_because == "its row groups are small: 0.0 of 0.1 MiB at most"
+    reason = f"its row groups are smaller than {limit / 2**20:.3g} MiB on average"
+    assert (output.encoded_because, output.encoded_files) == (reason, {reason: 1})
+    # Not by its bytes alone: its footer tells that it has ten.
     output = run(work(tmp_path, [small], rule=CopyRule(small.size_bytes, 1024)))
-    assert (output.files_copied, output.encoded_because) == (0, "its row groups are small: 0.0 of 0.0 MiB on average")
+    reason = f"its row groups are smaller than {small.size_bytes / 2**20:.3g} MiB on average"
+    assert (output.files_copied, output.encoded_because) == (0, reason)
+
+
+def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path) -> None:
+    one, other, whole = file(tmp_path, 0), file(tmp_path, 100), file(tmp_path, 200)
+    deletes = [position_deletes(tmp_path, [(one.path, 15), (other.path, 99)])]
+    old = data_file(tmp_path, COLUMNS[:1], {"id": [300]})
+    output = run(work(tmp_path, [old, one, whole, other], deletes, applicable={1: [0], 3: [0]}))
+    assert list(output.encoded_files.items()) == [
+        ("rows of its row groups are deleted", 2),
+        ("it has 1 columns, levels within them included, instead of 2", 1),
+    ]
+    assert (output.files_copied, output.encoded_because) == (1, "rows of its row groups are deleted")
+
+
+def test_the_optimizers_log_tells_how_many_files_were_copied_and_why_others_were_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, other = file(tmp_path, 0), file(tmp_path, 100)
+    deletes = [position_deletes(tmp_path, [(other.path, 99)])]
+    works = [
+        work(tmp_path, [whole, other], deletes, applicable={1: [0]}),
+        work(tmp_path, [whole]),
+        work(tmp_path, [whole], rule=None),
+    ]
+    with caplog.at_level(logging.INFO, "amoro"):
+        for given in works:
+            payload = codec.encode_input(given).SerializeToString()
+            kind_of_work = RewriteKind()
+            one = Run(ATTEMPT, {}, 512 << 20, lambda done, total: None, lambda: False)
+            kind_of_work.execute(payload, access_to(tmp_path), one)
+    told = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
+    common = {"event": "files.copied", "task": str(ATTEMPT)}
+    assert [fields for fields in told if fields["event"] == "files.copied"] == [
+        {**common, "copied": 1, "encoded": 1, "because": "rows of its row groups are deleted"},
+        {**common, "copied": 1, "encoded": 0},
+    ]
 
 
 def test_row_groups_with_half_the_rows_that_are_written_are_not_small(tmp_path: Path) -> None:
