@@ -24,6 +24,7 @@ from tests.engine.writer3 import upgrade
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
+MERGE = "self-optimizing.rewrite.use-parquet-row-group-merge"
 
 
 def verify(world: World, before: int | None = None) -> Verification:
@@ -46,7 +47,7 @@ def test_every_row_keeps_its_lineage_however_often_it_is_rewritten(
 ) -> None:
     table = written(catalog)
     with table.transaction() as change:
-        change.set_properties({"self-optimizing.rewrite.use-parquet-row-group-merge.enabled": copies})
+        change.set_properties({f"{MERGE}.enabled": copies, f"{MERGE}.min-avg-row-group-size-bytes": "0"})
     start = table.refresh().metadata.current_snapshot_id
     before = lineage_of(table)
     assert len({row_id for row_id, _ in before.values()}) == len(before) == 60
@@ -57,6 +58,7 @@ def test_every_row_keeps_its_lineage_however_often_it_is_rewritten(
     before = lineage_of(table)
     assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
     assert lineage_of(table) == before
+    assert world.files_copied == (16 if copies == "true" else 0)
     found = verify(world, start)
     assert (found.is_sound, len(found.comparisons)) == (True, 2)
 

@@ -79,6 +79,7 @@ class World:
         self.catalog = catalog
         self.now = START
         self.seconds = 1000.0
+        self.files_copied = 0  # by all tasks that were executed here
         self.heard = Heard()
         self.containers: dict[str, Container] = {EXTERNAL: ExternalContainer(home)}
         self._open()
@@ -177,7 +178,7 @@ class World:
             read_locations=work.table.read_locations,
             write_locations=(work.table.location, work.table.data_location),
         )
-        return rewrite(
+        output = rewrite(
             work,
             access,
             handed.attempt,
@@ -185,6 +186,8 @@ class World:
             is_cancelled=lambda: False,
             memory_limit_bytes=512 * 1024 * 1024,
         )
+        self.files_copied += output.files_copied
+        return output
 
     def complete(self, optimizer: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
         """Report what came of an attempt."""
