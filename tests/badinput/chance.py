@@ -26,6 +26,7 @@ COUNTS = {
     "metadata": 40,
     "manifests": 30,
     "files": 35,
+    "copied files": 30,
 }
 
 

@@ -29,6 +29,26 @@ def break_files(chance: Chance, table: Table) -> str:
     return f"{('data', 'position delete', 'equality delete')[file.content]} file: {how}"
 
 
+def break_data_file(chance: Chance, table: Table) -> str:
+    """Make the bytes of one data file bad, of which the manifest knows the size, and name the file."""
+    file = chance.choice([one for one in oracle.live_files(table) if one.content == oracle.DATA])
+    path = Path(local_path(file.path))
+    how = chance.choice((_broken_bytes, _cut_or_longer, _other_data))(chance, path)
+    edit_entry(table, file.path, file_size_in_bytes=path.stat().st_size)
+    return f"{path.name}: {how}"
+
+
+def _cut_or_longer(chance: Chance, path: Path) -> str:
+    """Bytes go or come in the middle, as often as not in the pages."""
+    bytes_ = path.read_bytes()
+    at, length = chance.randrange(chance.choice((len(bytes_), len(bytes_) // 2))), chance.choice((1, 1, 4, 60))
+    if chance.random() < 0.5:
+        path.write_bytes(bytes_[:at] + bytes_[at + length :])
+        return f"{length} bytes cut out at {at}"
+    path.write_bytes(bytes_[:at] + chance.randbytes(length) + bytes_[at:])
+    return f"{length} bytes put in at {at}"
+
+
 def _broken_bytes(chance: Chance, path: Path) -> str:
     bytes_ = path.read_bytes()
     at = chance.randrange(len(bytes_))
