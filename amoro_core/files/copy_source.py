@@ -13,6 +13,7 @@ from typing import TypeVar
 from amoro_core.files.parquet_format import (
     MAGIC,
     MAGIC_ENCRYPTED,
+    MISSING_CODEC,
     BloomFilterHeader,
     Bytes,
     ColumnIndex,
@@ -26,9 +27,9 @@ from amoro_core.records import record
 S = TypeVar("S", bound=Struct)
 
 _TAIL_BYTES = 8
-#: What a footer's number of rows begins with where nothing is before it, and how an encoded one ends after that mark
-#: if it is 0 and nothing is behind it.
-_NUM_ROWS, _NO_ROWS = encoded(FileMetaData(num_rows=0))[:1], encoded(FileMetaData(num_rows=0))[1:]
+#: What a footer's number of rows begins with where nothing is before it (field 3, of 64 bits), and how an encoded one
+#: ends after that mark if it is 0 and nothing is behind it.
+_NUM_ROWS, _NO_ROWS = b"\x36", b"\0\0"
 _DEEPEST = 100
 #: Page indexes up to this size are read at once, with what lies between them.
 _INDEX_BYTES = 4 << 20
@@ -120,6 +121,8 @@ def open_source(read: Read, size: int, content: bytes | None = None, like: Foote
 
     `like` spares the work for a schema that is byte for byte that of a file that was opened before.
     """
+    if MISSING_CODEC:
+        raise NotCopied(MISSING_CODEC)
     if size < 2 * _TAIL_BYTES:
         raise NotCopied("the file is too short")
     tail = read(size - _TAIL_BYTES, _TAIL_BYTES)

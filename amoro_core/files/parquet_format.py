@@ -230,8 +230,19 @@ class _Memory:
         raise EOFError
 
 
-#: Encoding needs no transport.
-_encode: Callable[[Struct, list[Any]], bytes] = TCompactProtocolAccelerated(None, fallback=False)._fast_encode
+def _codec() -> tuple[Callable[[Struct, list[Any]], bytes], str]:
+    """Thrift's encoder in C, which needs no transport, and why there is none: a wheel has it, other builds may not."""
+    try:
+        return TCompactProtocolAccelerated(None, fallback=False)._fast_encode, ""
+    except (ImportError, AttributeError):
+        return _no_encoder, "the package thrift is installed without its C extension"
+
+
+def _no_encoder(value: Struct, kind: list[Any]) -> bytes:
+    raise RuntimeError(MISSING_CODEC)
+
+
+_encode, MISSING_CODEC = _codec()
 
 
 class Bytes:

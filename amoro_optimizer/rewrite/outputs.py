@@ -17,6 +17,7 @@ from amoro_core.files.lineage import written_schema
 from amoro_core.files.lineage_chunks import GroupLineage
 from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
+from amoro_core.files.parquet_format import MISSING_CODEC
 from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_rows_schema, parse_spec, with_dropped
 from amoro_core.files.splicing import SplicedOutput
@@ -184,7 +185,7 @@ class Outputs:
             self._even_rows = self._room = max(1, -(-self._rows_left // files_left))
         partition = self._work.rewritten[0].data.partition
         path = self._new_path(partition, self._labels.suffix)
-        if self.copy_rule is not None:
+        if self.copy_rule is not None and not MISSING_CODEC:
             copies_small = not self.copy_rule.min_row_group_bytes
             self._open = SplicedOutput(
                 self._access,

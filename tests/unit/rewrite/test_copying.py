@@ -1,6 +1,8 @@
 """Tasks that copy row groups: which they copy, which they decode, and what the outputs hold."""
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,6 +218,23 @@ def test_a_large_file_refused_for_its_pages_marks_nothing(tmp_path: Path, monkey
 def without_encodings(footer: Struct) -> None:
     for group in footer.row_groups:
         group.columns[0].meta_data.encodings = [4]
+
+
+WITHOUT_CODEC = """
+import sys
+from pathlib import Path
+sys.modules["thrift.protocol.fastbinary"] = None
+from tests.unit.rewrite.test_copying import file, groups, ids, run, work
+root = Path(sys.argv[1])
+output = run(work(root, [file(root, 0), file(root, 100)]))
+print(ids(output) == list(range(200)), groups(output), output.files_copied, output.encoded_because, sep="; ")
+"""
+
+
+def test_nothing_is_copied_where_thrift_lacks_its_codec(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CODEC, str(tmp_path)], capture_output=True, text=True)
+    reason = "the package thrift is installed without its C extension"
+    assert (done.stdout, done.stderr) == (f"True; [200]; 0; {reason}\n", "")
 
 
 def test_what_is_beyond_the_most_row_groups_is_encoded(tmp_path: Path) -> None:
