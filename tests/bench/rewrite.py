@@ -3,6 +3,8 @@
 Every measurement is a process of its own: CPU, wall and peak memory of it, imports apart. Ratios are medians of
 interleaved pairs. The bare merge by pyarrow reads each file whole, collects a million rows and writes them as a row
 group; how the others do it say `tests/bench/rivals.py` (Polars, DuckDB, Daft) and `tests/bench/spark_rewrite.py`.
+Rows that were written are counted in each round, and in the first compared with the inputs', with keys with those that
+the keys leave.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
 from tests.bench.machine import described
+from tests.bench.rows import Rows, check_count, check_rows, read_rows
 
 GROUP_ROWS = 1_000_000
 MEMORY = 2 << 30  # so that a row group of a million rows is not cut short
@@ -94,12 +97,18 @@ def compare(kind: str, root: Path, given: argparse.Namespace) -> dict[str, Any]:
         script = Path(__file__).with_name("rivals.py")
         commands[name] = [python, str(script), name, str(root / "data"), str(root / "out" / f"{name}.parquet")]
     every: dict[str, list[Figures]] = {name: [] for name in commands}
-    for _ in range(given.pairs):
+    wanted: dict[str, Rows] = dict.fromkeys(commands, read_rows(file.path for file in files))
+    for number in range(given.pairs):
         for name, command in commands.items():
-            every[name].append(_run(name, root, rows, command))
+            every[name].append(_run(name, root, command))
+            if name == "engine-keys" and number == 0:  # which has made the keys
+                wanted[name] = read_rows((file.path for file in files), _left(kind, root))
+            (check_count if number else check_rows)(name, wanted[name], _written(root))
     if not given.without_spark:
         spark = [sys.executable, "-m", "tests.bench.spark_rewrite", kind, str(root), str(given.files)]
-        every["spark"] = [_run("spark", root, rows, spark)]
+        every["spark"] = [_run("spark", root, spark)]
+        check_rows("spark", wanted["merge"], _written(root))
+    shutil.rmtree(root / "out")
     cpu = {name: [one["cpu"] for one in some] for name, some in every.items()}
     rivals = [name for name in RIVALS if name in every]
     return {
@@ -131,17 +140,24 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run(name: str, root: Path, rows: int, command: list[str]) -> Figures:
+def _run(name: str, root: Path, command: list[str]) -> Figures:
+    """The figures of one process; what it writes is there until the next one."""
     shutil.rmtree(root / "out", ignore_errors=True)
     (root / "out").mkdir()
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    if name not in ("spark", "engine-keys"):  # Spark writes elsewhere, and keys delete rows
-        written = sum(pq.read_metadata(path).num_rows for path in (root / "out").rglob("*.parquet") if path.is_file())
-        assert written == rows, f"{name} has written {written:,} of {rows:,} rows"
-    shutil.rmtree(root / "out", ignore_errors=True)
     found: Figures = json.loads(done.stdout.splitlines()[-1])
     _tell(f"  {name:18s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB")
     return found
+
+
+def _written(root: Path) -> list[Path]:
+    return [path for path in (root / "out").rglob("*.parquet") if path.is_file()]
+
+
+def _left(kind: str, root: Path) -> str:
+    """The condition in SQL for what the keys leave."""
+    column = TABLES[kind].schema.fields[0].name
+    return f"{column} NOT IN (SELECT id FROM read_parquet('{root / 'data' / 'keys.parquet'}'))"
 
 
 def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:

@@ -1,7 +1,8 @@
 """Spark's `rewrite_data_files` on the same files: `python -m tests.bench.spark_rewrite TABLE DIRECTORY FILES`.
 
 local[2], with code generation and all that makes it fast; the start of the JVM is not measured. A first table of a
-quarter of the files warms it up, the second is measured: CPU of the JVM, as the system counts it.
+quarter of the files warms it up, the second is measured: CPU of the JVM, as the system counts it. The files that Spark
+has written are then in `out` of the directory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyiceberg.typedef import Record
 from amoro_core.model.files import DataFile as InputDataFile
 from tests.bench.data import TABLES, write_files
 from tests.engine.commits import Change, commit
+from tests.engine.parquet_rows import local_path
 from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri
 from tests.spark.session import EXTENSIONS, JARS, missing_parts
 
@@ -65,6 +67,7 @@ def main() -> None:
         _rewrite(spark, "warm")
         found = _rewrite(spark, "measured")
         spark.stop()
+        _keep(catalog, directory, root / "out")
         catalog.close()
         shutil.rmtree(directory / "warehouse")
     print(json.dumps({**found, "version": __version__}))
@@ -98,6 +101,15 @@ def _rewrite(spark: Any, name: str) -> dict[str, float]:
     ).collect()
     wall = time.perf_counter() - started
     return {"cpu": _cpu(pid) - before, "wall": wall, "peak_mb": _peak(pid)}
+
+
+def _keep(catalog: SqlCatalog, warehouse: Path, out: Path) -> None:
+    """Move the measured table's files out of its warehouse; those that were not rewritten are none of them."""
+    out.mkdir(exist_ok=True)
+    for one in catalog.load_table("db.measured").scan().plan_files():
+        path = Path(local_path(one.file.file_path))
+        if path.is_relative_to(warehouse):
+            shutil.move(path, out / path.name)
 
 
 def _cpu(pid: int) -> float:
