@@ -142,7 +142,7 @@ class AdminClient(AccessCalls, ListCalls):
 
     def table_changed(self, table: str, hint: str) -> pb.Table:
         """The table as it is known, once the coordinator has heard that it has changed."""
-        return self._call(self._stub.TableChanged, pb.TableChangedRequest(table=table, hint=hint), QUICK)
+        return self._call(self._stub.TableChanged, pb.TableChangedRequest(table=table, hint=hint), TOUCHING)
 
     def block_table(self, table: str, operations: Sequence[str], hold: timedelta | None, reason: str) -> pb.Blocker:
         """The blocker that was taken; `hold` None: as the coordinator's settings say."""

@@ -248,7 +248,7 @@ class Services:
             WorkLimits(settings.start_to_close, settings.delete_rate),
         )
         self.starting = StartingService(store, tables_of, self.actions.of, clock, self.optimizing.announce)
-        self.hearing = HearingService(around.look)
+        self.hearing = HearingService(self.discovery.find, around.look)
         self.learning = LearningService(store, tables_of, clock)
         self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
         self.optimizers = OptimizerService(

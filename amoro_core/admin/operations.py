@@ -87,7 +87,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "CompareSnapshots": Operation(snapshots.compare_snapshots, _VIEWER, TOUCHING),
     "GetRetention": Operation(snapshots.get_retention, _VIEWER, TOUCHING),
     "SetTableEnabled": Operation(tables.set_table_enabled, _OPERATOR, TOUCHING, changes=True, on=by_table),
-    "TableChanged": Operation(tables.table_changed, _OPERATOR, QUICK, changes=True, on=by_table),
+    "TableChanged": Operation(tables.table_changed, _OPERATOR, TOUCHING, changes=True, on=by_table),
     "UpgradeTable": Operation(upgrading.upgrade_table, _ADMIN, TOUCHING, changes=True, on=by_table),
     "BlockTable": Operation(blockers.block_table, _OPERATOR, TOUCHING, changes=True, on=by_table),
     "RenewBlocker": Operation(blockers.renew_blocker, _OPERATOR, QUICK, changes=True, on=by_blocker),

@@ -88,10 +88,9 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
 
 
 def table_changed(services: Services, request: pb.TableChangedRequest, call: Call) -> pb.Table:
-    """Look at the table soon; the answer is what is known of it now."""
-    runtime = services.tables.find_known(services.catalogs.resolve(request.table))
-    services.hearing.changed(runtime, request.hint, call.caller)
-    return _table(services, runtime)
+    """Look at the table soon, also at one that is new; the answer is what is known of it now."""
+    identifier = services.catalogs.resolve(request.table)
+    return _table(services, services.hearing.changed(identifier, request.hint, call.caller))
 
 
 def _wanted(request: pb.ListTablesRequest) -> WantedTables:

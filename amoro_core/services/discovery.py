@@ -8,12 +8,12 @@ from amoro_core.errors import AmoroError, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.records import record
 from amoro_core.store import tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.table_listing import list_names
-from amoro_core.transactions.listing import add_all, dispose
+from amoro_core.transactions.listing import add_all, add_table, dispose
 
 log = get_logger("amoro.tables")
 
@@ -57,6 +57,23 @@ class DiscoveryService:
         if added or disposed:
             log.info("catalog.explored", catalog=catalog, added=len(added), disposed=len(disposed))
         return Exploration(added, disposed)
+
+    def find(self, identifier: TableIdentifier) -> TableRuntime:
+        """The runtime of a table; a new one is added, as when its catalog is listed.
+
+        Raises TableNotFound, also for a new one that the catalog's filters leave out, TableRefused for one of no known
+        format, CatalogNotFound, CatalogUnavailable.
+        """
+        known = self._store.read(lambda db: tables.find(db, identifier))
+        if known is not None:
+            return known
+        if not discovery_filter(dict(self._tables.catalog(identifier.catalog).properties)).admits(identifier):
+            raise TableNotFound(
+                f"table {identifier} is not known: the filters of its catalog leave it out",
+                hint=f"To have it looked at nevertheless: amoro table enable {identifier}",
+            )
+        self._tables.open(identifier)
+        return self._store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self._clock()))
 
     def _forget(self, identifier: TableIdentifier, table_id: int) -> bool:
         def forget(db: Connection) -> bool:

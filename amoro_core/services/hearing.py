@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from amoro_core.errors import TooManyEvents
 from amoro_core.events import get_logger
-from amoro_core.model.tables import TableRuntime
+from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.model.texts import briefly
 from amoro_core.model.throttle import Throttle
 
@@ -26,10 +26,15 @@ class HearingService:
     """
 
     def __init__(
-        self, look: Callable[[int, str], bool], throttle: Throttle | None = None, coalesced_s: float = COALESCED_S
+        self,
+        find: Callable[[TableIdentifier], TableRuntime],
+        look: Callable[[int, str], bool],
+        throttle: Throttle | None = None,
+        coalesced_s: float = COALESCED_S,
     ) -> None:
-        """`look` begins the look at a table of a catalog; False: one is going on, and may have begun too early."""
-        self._look = look
+        """`find` adds a table that is new, or raises TableNotFound; `look` begins the look at a table of a catalog,
+        False: one is going on, and may have begun too early."""
+        self._find, self._look = find, look
         self._throttle = throttle or Throttle(MOST_A_MINUTE, timedelta(minutes=1))
         self._coalesced_s = coalesced_s
         self._lock = threading.Lock()
@@ -37,19 +42,25 @@ class HearingService:
         self._timer: threading.Timer | None = None
         self._is_over = False
 
-    def changed(self, table: TableRuntime, hint: str, caller: str) -> None:
-        """Look at the table soon. Raises TooManyEvents for a caller who tells too much."""
+    def changed(self, identifier: TableIdentifier, hint: str, caller: str) -> TableRuntime:
+        """What is known of the table, which is looked at soon.
+
+        Raises TooManyEvents for a caller who tells too much, and what finding the table raises.
+        """
         with self._lock:
             later_s = self._throttle.take(caller)
-            if later_s > 0:
-                raise TooManyEvents(
-                    f"{caller} has told of {MOST_A_MINUTE} changed tables within a minute; "
-                    f"{table.identifier} is looked at in its own time",
-                    hint=f"Tell again in {later_s:.0f} s, or not at all.",
-                )
-            self._changed[table.table_id] = table.identifier.catalog
+        if later_s > 0:
+            raise TooManyEvents(
+                f"{caller} has told of {MOST_A_MINUTE} changed tables within a minute; "
+                f"{identifier} is looked at in its own time",
+                hint=f"Tell again in {later_s:.0f} s, or not at all.",
+            )
+        table = self._find(identifier)
+        with self._lock:
+            self._changed[table.table_id] = identifier.catalog
             self._begin()
-        log.info("table.changed", table=str(table.identifier), hint=briefly(hint, LONGEST_HINT), caller=caller)
+        log.info("table.changed", table=str(identifier), hint=briefly(hint, LONGEST_HINT), caller=caller)
+        return table
 
     def stop(self) -> None:
         """Look at nothing more."""

@@ -328,6 +328,23 @@ def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: 
     ]
 
 
+def test_a_new_table_that_is_asked_for_is_found_unless_a_filter_leaves_it_out(world: World) -> None:
+    world.catalogs.update("cat", CatalogChange({"table-filter": "orders"}))
+    world.catalog.create_namespace_if_not_exists("db")
+    for name in ("orders", "lines"):
+        world.catalog.create_table(f"db.{name}", SCHEMA)
+    found = world.discovery.find(parse_table("cat.db.orders"))
+    assert world.discovery.find(found.identifier) == found == world.tables.find_known(found.identifier)
+    assert world.tables.list_due() == [(found.table_id, "cat")]
+    with pytest.raises(TableNotFound, match=r"cat\.db\.lines is not known: the filters of its catalog leave it out"):
+        world.discovery.find(parse_table("cat.db.lines"))
+    enabled = world.tables.set_enabled(parse_table("cat.db.lines"), True)
+    assert world.discovery.find(enabled.identifier).table_id == enabled.table_id
+    with pytest.raises(TableNotFound, match=r"cat\.tmp\.orders does not exist"):
+        world.discovery.find(parse_table("cat.tmp.orders"))
+    assert len(world.tables.list_tables()) == 2
+
+
 def test_a_table_under_a_process_is_not_forgotten_by_a_filter(world: World) -> None:
     small_files(world)
     world.begin(OptimizingType.MINOR)
