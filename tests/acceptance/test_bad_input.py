@@ -295,6 +295,16 @@ UNFIT = {
         ("{directory}/settings.yaml: heartbeat-timeout has the malformed value 'soon'", "[AMORO-2002]"),
         "heartbeat-timeout: soon\n",
     ),
+    "number of workers that says neither none nor how many": Unfit(
+        ("up", "--home", "{directory}/b", "--port", "0", "--config", "{directory}/settings.yaml"),
+        2,
+        (
+            "{directory}/settings.yaml: planning-workers has the malformed value 0: ",
+            "expected auto, none, or a number from 1 to 64 [AMORO-2002]",
+            "Hint: Give it such a value, or leave it out for its default.",
+        ),
+        "planning-workers: 0\n",
+    ),
     "state directory that cannot be made": Unfit(
         ("up", "--home", "{directory}/catalog.db/home", "--port", "0"),
         2,
