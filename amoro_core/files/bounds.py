@@ -57,7 +57,7 @@ def column_bounds(
     if isinstance(kind, StringType):
         return _string_bounds(lower, upper, length)
     if isinstance(kind, BinaryType):
-        return lower if length is None else lower[:length], _raised_bytes(upper, length)
+        return lower if length is None else lower[:length], raised_bytes(upper, length)
     to_bytes = _TO_BYTES[type(kind)]
     return to_bytes(lower), to_bytes(upper)
 
@@ -79,10 +79,11 @@ def _string_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[Boun
         first, last = lower.decode(), upper.decode()
     except UnicodeDecodeError:
         return None, None
-    return first[:length].encode(), _raised_text(last, length)
+    return first[:length].encode(), raised_text(last, length)
 
 
-def _raised_text(text: str, length: int | None) -> Bound:
+def raised_text(text: str, length: int | None) -> Bound:
+    """The least text of so many characters above all that begin as this one; itself if it is no longer."""
     if length is None or len(text) <= length:
         return text.encode()
     for end in range(length, 0, -1):
@@ -94,7 +95,8 @@ def _raised_text(text: str, length: int | None) -> Bound:
     return None
 
 
-def _raised_bytes(value: bytes, length: int | None) -> Bound:
+def raised_bytes(value: bytes, length: int | None) -> Bound:
+    """The least bytes of that length above all that begin as these; themselves if they are no longer."""
     if length is None or len(value) <= length:
         return value
     for end in range(length, 0, -1):

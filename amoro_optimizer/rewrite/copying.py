@@ -3,10 +3,14 @@
 from collections import Counter
 from contextlib import ExitStack
 
+from pyiceberg.schema import Schema
+
 from amoro_core.errors import UnreadableFile
+from amoro_core.files.copy_bounds import ComparedColumn, compared_columns, require_told
 from amoro_core.files.copy_source import CopySource, FooterSchema, NotCopied, Read, open_source
 from amoro_core.files.io import reading_parquet
 from amoro_core.files.options import WriterOptions
+from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.rewrite import CopyRule
 from amoro_optimizer.rewrite.reading import WatchedAccess
@@ -18,11 +22,13 @@ _MOST_REASONS = 20  # that a result tells: of broken files each may have its own
 class Sources:
     """Opens files of a task as sources of copies, as the rule allows."""
 
-    def __init__(self, access: WatchedAccess, rule: CopyRule, options: WriterOptions) -> None:
+    def __init__(self, access: WatchedAccess, rule: CopyRule, options: WriterOptions, schema: Schema) -> None:
         self._access = access
         self._rule = rule
         self._options = options
+        self._table = schema
         self._schema: FooterSchema | None = None  # of the file that was opened last
+        self._compared: tuple[ComparedColumn, ...] = ()  # its columns
 
     def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
         """The file as a source, from its content if that was fetched; a stream is left to `closing`.
@@ -38,13 +44,16 @@ class Sources:
         if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
             raise NotCopied(small)
         source = open_source(*self._reader(data, content, closing), content, self._schema)
-        self._schema = source.schema
+        if source.schema is not self._schema:
+            self._schema, self._compared = source.schema, compared_columns(source.schema, self._table)
         rows = source.rows
         if sum(rows) != data.record_count:
             raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
         groups = sum(count > 0 for count in rows)
         if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
             raise NotCopied(small)
+        # Of a file into which not all row groups of another were copied, the bounds are those of the other.
+        require_told(source, self._compared, self._table, data.metrics, are_reached=not is_copied(data.path))
         return source
 
     def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:

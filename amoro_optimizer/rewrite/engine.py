@@ -99,7 +99,8 @@ def rewrite(
             memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
             labels=labels,
         )
-        sources = Sources(run.watched, outputs.copy_rule, options) if outputs.copy_rule is not None else None
+        rule = outputs.copy_rule
+        sources = Sources(run.watched, rule, options, run.schema) if rule is not None else None
         account, left_out = Account(), LeftOut(work)
         try:
             for number, file in enumerate(work.rewritten):

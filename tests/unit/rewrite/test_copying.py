@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -313,3 +314,40 @@ def test_bounds_are_those_of_the_manifest(tmp_path: Path) -> None:
     assert (made.metrics.lower_bounds, made.metrics.upper_bounds) == ({1: low}, {1: high})
     assert made.metrics.value_counts == {1: 100, 2: 100}
     assert made.metrics.null_value_counts == {1: 0, 2: 0}
+
+
+def with_bounds(one: DataFile, least: int, greatest: int) -> DataFile:
+    low, high = (number.to_bytes(8, "little") for number in (least, greatest))
+    size = Path(one.path).stat().st_size
+    return replace(one, metrics=ColumnMetrics(lower_bounds={1: low}, upper_bounds={1: high}), size_bytes=size)
+
+
+def hide_first_rows(footer: Struct) -> None:
+    footer.row_groups[0].columns[0].meta_data.statistics.min_value = (5).to_bytes(8, "little")
+
+
+def found(output: RewriteOutput, number: int) -> int:
+    """How many rows with that id a reader finds that goes by statistics."""
+    (path,) = (made.path for made in output.data_files)
+    return len(duckdb.sql(f"select * from '{path}' where id = {number}").fetchall())
+
+
+def test_a_file_whose_footer_would_hide_rows_is_decoded(tmp_path: Path) -> None:
+    one = file(tmp_path, 0)
+    change_footer(Path(one.path), hide_first_rows)
+    output = run(work(tmp_path, [with_bounds(one, 0, 99)]))
+    assert (ids(output), found(output, 2), output.files_copied) == (list(range(100)), 1, 0)
+    assert output.encoded_because == "statistics of column id contradict the manifest"
+    # Where the manifest tells nothing, there is nothing to compare.
+    assert found(run(work(tmp_path, [replace(with_bounds(one, 0, 99), metrics=ColumnMetrics())])), 2) == 0
+
+
+def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -> None:
+    one = file(tmp_path, 0)
+    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10)])]
+    (made,) = run(work(tmp_path, [with_bounds(one, 0, 99)], deletes)).data_files
+    assert int.from_bytes(made.metrics.lower_bounds[1], "little") == 0  # its least id is 10
+    again = run(work(tmp_path, [made]))
+    assert (ids(again), again.files_copied) == (list(range(10, 100)), 1)
+    renamed = Path(made.path).rename(tmp_path / "in" / "other.parquet")
+    assert run(work(tmp_path, [replace(made, path=str(renamed))])).files_copied == 0
