@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.ordering import AS_CONFIGURED, Ordering
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.views.tables import health
+from amoro_cli.views.tables import coarse, health
 from amoro_core.documents.encoding import encode
 from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 
@@ -76,6 +76,8 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
     if any(partition.files_to_fold for partition in plan.partitions):
         blocks.append(f"  {_to_fold(plan.partitions)}")
     blocks += [f"  {note}" for note in plan.notes]
+    if explain:
+        blocks += [f"  {line}" for line in _row_groups(plan)]
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
@@ -85,6 +87,12 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
     if plan.type:
         blocks.append(f"Nothing was changed. Run: {command}")
     return blocks
+
+
+def _row_groups(plan: "pb.Plan") -> list[str]:
+    """Which row groups the plan copies, and which the table has that were copied before."""
+    copying = [f"copying: {plan.copying}"] if plan.copying else []
+    return [*copying, *([f"coarse: {coarse(plan.files)}"] if plan.files.coarse_files else [])]
 
 
 def _title(plan: "pb.Plan", chosen: int) -> list[str]:

@@ -167,7 +167,7 @@ def table_health(answer: "pb.TableHealth") -> Document:
         ("health", f"{health(answer.health_score)}, as Amoro scores it"),
         ("fragmentation", f"{share} by count: {fragments(files)}, {largest} or less"),
         ("small files", f"{answer.small_files}/40: {small} of {many(files.data_files, 'file')}"),
-        ("coarse", f"{_coarse(files)}{_COARSE if files.coarse_files else ''}"),
+        ("coarse", f"{coarse(files)}{_COARSE if files.coarse_files else ''}"),
         ("equality deletes", f"{answer.equality_deletes}/40: {many(files.equality_delete_files, 'file')}"),
         ("position deletes", f"{answer.position_deletes}/20: {many(files.position_delete_files, 'file')}"),
         ("weight", f"{_weight(answer.weight)}: {_charged(answer)}"),
@@ -183,7 +183,7 @@ def fragments(files: "pb.FileSummary") -> str:
     return f"{format_count(files.fragment_files)} of {many(files.data_files, 'data file')} {verb}"
 
 
-def _coarse(files: "pb.FileSummary") -> str:
+def coarse(files: "pb.FileSummary") -> str:
     """The files of target size that minor only copied, in words."""
     if not files.coarse_files:
         return "none of target size"
@@ -234,7 +234,7 @@ def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
         ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
-        *((("coarse", _coarse(files)),) if files.coarse_files else ()),
+        *((("coarse", coarse(files)),) if files.coarse_files else ()),
         ("deletes", _deletes(table)),
         ("records", f"{format_count(files.records)}, deletes not subtracted"),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amoro_core.actions.contract import Plan, PlannedTask, Request, Situation
-from amoro_core.files.options import writer_options
+from amoro_core.actions.copying import copy_rule
 from amoro_core.formats.port import Rewritable
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import (
@@ -14,11 +14,10 @@ from amoro_core.model.files import (
     DeleteFile,
     DeleteIdentity,
     DeleteKind,
-    FileFormat,
     ScannedFile,
 )
 from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
-from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, TableContext
+from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.work import REWRITE, Work
 from amoro_core.planning.around import beside, kept_in, told
@@ -112,7 +111,7 @@ def rewrite_work(
                 deletes[delete.identity] = len(ordered)
                 ordered.append(_slim(delete))
 
-    copy = copy_rule(task, context, config, kind)
+    copy = copy_rule(task, context.properties, config, kind)
 
     def inputs(files: Sequence[ScannedFile], whole: bool) -> tuple[InputFile, ...]:
         return tuple(
@@ -136,34 +135,6 @@ def rewrite_work(
         tells_left_out=config.rebase,
         max_hidden_ratio=config.max_hidden_ratio,
     )
-
-
-def copy_rule(task: TaskPlan, context: TableContext, config: OptimizingConfig, kind: OptimizingType) -> CopyRule | None:
-    """What of the task is copied; None where nothing can be: it is switched off, or every file is encoded anyway.
-
-    Minor copies small row groups, too, unless the property says that no type does. A file that tells no split offsets
-    may have large row groups.
-    """
-    rule = CopyRule(config.row_group_merge_min_size, config.copy_max_row_groups, config.copy_verify)
-    files = [file.data for file in task.rewritten]
-    groups = [len(data.split_offsets) for data in files]
-    if config.row_group_merge is False or sum(max(1, one) for one in groups) > task.output_count * rule.max_row_groups:
-        return None
-    if all(data.file_format is not FileFormat.PARQUET for data in files):
-        return None
-    limit = writer_options(context.properties).row_group_rows
-    sizes = [(data.size_bytes, data.record_count) for data in files]
-    size, rows = (sum(column) for column in zip(*sizes, strict=True))
-    if config.row_group_merge is None and kind is OptimizingType.MINOR:
-        if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), limit):
-            return replace(rule, min_row_group_bytes=0)
-        return rule
-    for data, count in zip(files, groups, strict=True):
-        if data.file_format is FileFormat.PARQUET and not (
-            count and rule.is_coarse(data.size_bytes, data.record_count, count, limit)
-        ):
-            return rule
-    return None
 
 
 def _carried(file: ScannedFile) -> ColumnMetrics:

@@ -44,6 +44,8 @@ class PlannedPartition(Shown):
     delete_files_to_fold: int  # these position delete files
     bytes_to_fold: int  # of these position delete files
     data_bytes: int  # of its data files, whether they are read or not
+    coarse_files: int  # data files of target size, of many small row groups that minor copied
+    coarse_bytes: int  # of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Plan(Shown):
     enabled: bool  # whether a coordinator optimizes it automatically
     enabled_origin: str
     disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
+    copying: str  # which row groups are copied, or why all rows are encoded; "": no file is rewritten
     _explained: str = field(default="", repr=False, compare=False)
 
     def explain(self) -> str:

@@ -49,6 +49,8 @@ class PartitionVerdict:
     delete_files_to_fold: int = 0  # these position delete files
     bytes_to_fold: int = 0  # of these position delete files
     data_bytes: int = 0  # of all its data files
+    coarse_files: int = 0  # of its data files: of target size, of many small row groups that minor copied
+    coarse_bytes: int = 0  # of these
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 

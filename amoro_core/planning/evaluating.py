@@ -152,6 +152,8 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         reason=decision.reason,
         data_files=stats.data_files,
         data_bytes=stats.data_bytes,
+        coarse_files=stats.coarse,
+        coarse_bytes=stats.coarse_bytes,
         equality_delete_files=len(stats.equality_deletes),
         position_delete_files=len(stats.position_deletes),
         deletion_vectors=stats.vectors,

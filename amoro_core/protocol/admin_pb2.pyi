@@ -2148,6 +2148,8 @@ class PlannedPartition(_message.Message):
     DELETE_FILES_TO_FOLD_FIELD_NUMBER: _builtins.int
     BYTES_TO_FOLD_FIELD_NUMBER: _builtins.int
     DATA_BYTES_FIELD_NUMBER: _builtins.int
+    COARSE_FILES_FIELD_NUMBER: _builtins.int
+    COARSE_BYTES_FIELD_NUMBER: _builtins.int
     partition: _builtins.str
     """its path, "" when unpartitioned"""
     spec_id: _builtins.int
@@ -2170,6 +2172,10 @@ class PlannedPartition(_message.Message):
     """of these position delete files"""
     data_bytes: _builtins.int
     """of its data files, whether they are read or not"""
+    coarse_files: _builtins.int
+    """data files of target size, of many small row groups that minor copied"""
+    coarse_bytes: _builtins.int
+    """of these"""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnDepth]:
         """of the type cluster"""
@@ -2193,10 +2199,12 @@ class PlannedPartition(_message.Message):
         delete_files_to_fold: _builtins.int = ...,
         bytes_to_fold: _builtins.int = ...,
         data_bytes: _builtins.int = ...,
+        coarse_files: _builtins.int = ...,
+        coarse_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_fold", b"bytes_to_fold", "columns", b"columns", "data_bytes", b"data_bytes", "data_files", b"data_files", "delete_files_to_fold", b"delete_files_to_fold", "deletion_vectors", b"deletion_vectors", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "files_to_fold", b"files_to_fold", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_to_fold", b"bytes_to_fold", "coarse_bytes", b"coarse_bytes", "coarse_files", b"coarse_files", "columns", b"columns", "data_bytes", b"data_bytes", "data_files", b"data_files", "delete_files_to_fold", b"delete_files_to_fold", "deletion_vectors", b"deletion_vectors", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "files_to_fold", b"files_to_fold", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2222,6 +2230,7 @@ class Plan(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     CPU_MS_FIELD_NUMBER: _builtins.int
     PLAN_ID_FIELD_NUMBER: _builtins.int
+    COPYING_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     snapshot_id: _builtins.int
     type: _builtins.str
@@ -2241,6 +2250,8 @@ class Plan(_message.Message):
     """predicted; 0: not predicted"""
     plan_id: _builtins.str
     """it is kept under this; "": it is not kept"""
+    copying: _builtins.str
+    """which row groups are copied, or why all rows are encoded; "": no file is rewritten"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedPartition]: ...
     @_builtins.property
@@ -2268,10 +2279,11 @@ class Plan(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         cpu_ms: _builtins.int = ...,
         plan_id: _builtins.str = ...,
+        copying: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copying", b"copying", "cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 from amoro_core.actions.contract import Action
+from amoro_core.actions.copying import told_copying
 from amoro_core.errors import AmoroError, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.port import Readable
@@ -65,6 +66,7 @@ class Preview:
     plan: OptimizingPlan | None
     partition_paths: tuple[str, ...]  # of the evaluation's partitions
     disputed_deletes: int  # on files of the plan
+    copying: str  # which row groups are copied, in words
 
 
 class TableService:
@@ -220,7 +222,9 @@ class TableService:
             )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
-        return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)))
+        own = loaded.table.facts.properties
+        copying = told_copying(made.tasks, own, loaded.config, made.type) if made else ""
+        return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)), copying)
 
     def _load(self, runtime: TableRuntime) -> LoadedTable:
         catalog = self._tables.catalog(runtime.identifier.catalog)

@@ -332,6 +332,10 @@ def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> Non
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
     with table.transaction() as transaction:
         transaction.set_properties({key: "0"})
+    copies = "row groups without a deleted row are copied, up to 1,024 into an output"
+    planned = plan(table, type="full", home=home)
+    assert planned.copying == copies
+    assert f"\n  copying: {copies}\n" in planned.explain()
     done = optimize(table, type="full", home=home)
     assert done.receipt is not None
     figures = {figure.name: figure.value for figure in done.receipt.figures}

@@ -52,6 +52,16 @@ def test_a_plan_says_that_readers_in_java_pass_over_a_delete(
     assert json.loads(cli("plan", "sales.db.orders", "-o", "json").out)["disputed_deletes"] == 1
 
 
+def test_an_explained_plan_says_what_is_copied_and_what_is_coarse(cli: Cli, admin: FakeAdmin) -> None:
+    files = pb.FileSummary(data_files=54, coarse_files=2, coarse_bytes=220 * 2**20)
+    admin.script("PlanTable", *[plan(copying="every row is encoded anew: no file is Parquet", files=files)] * 3)
+    lines = "  copying: every row is encoded anew: no file is Parquet\n  coarse: 2 files of target size, 220 MB\n"
+    assert lines in cli("plan", "sales.db.orders", "--explain").out
+    assert "copying" not in cli("plan", "sales.db.orders").out
+    body = json.loads(cli("plan", "sales.db.orders", "-o", "json").out)
+    assert body["copying"] == "every row is encoded anew: no file is Parquet"
+
+
 def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin: FakeAdmin) -> None:
     skipped = [pb.PlannedPartition(partition=f"p={n}", reason=f"reason {n // 2}") for n in range(9)]
     admin.script("PlanTable", nothing(partitions=skipped))
@@ -93,6 +103,8 @@ def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admi
         "delete_files_to_fold": 0,
         "bytes_to_fold": 0,
         "data_bytes": 817889280,
+        "coarse_files": 0,
+        "coarse_bytes": 0,
     }
     assert len(body["partitions"]) == 3
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from amoro_core.actions.rewrite_planning import copy_rule, rewrite_work
+from amoro_core.actions.copying import copy_rule, told_copying
+from amoro_core.actions.rewrite_planning import rewrite_work
 from amoro_core.model.config import parse_config
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
@@ -44,7 +45,7 @@ def context(**properties: str) -> TableContext:
 def rule(
     task: TaskPlan, properties: dict[str, str] | None = None, kind: OptimizingType = MAJOR, **written: str
 ) -> CopyRule | None:
-    return copy_rule(task, context(**written), parse_config(properties or {}), kind)
+    return copy_rule(task, written, parse_config(properties or {}), kind)
 
 
 def test_a_task_with_large_row_groups_may_copy() -> None:
@@ -117,3 +118,43 @@ def test_only_a_task_that_may_copy_carries_bounds(enabled: str) -> None:
     )
     assert given.data.metrics == (carried if enabled == "true" else NO_METRICS)
     assert codec.decode_input(codec.encode_input(work)) == work
+
+
+COPIES = "row groups without a deleted row are copied, up to 1,024 into an output"
+SMALL = "smaller than 8 MiB on average"
+
+
+def told(*tasks: TaskPlan, kind: OptimizingType = MAJOR, written: dict[str, str] | None = None, **more: str) -> str:
+    properties = {f"self-optimizing.rewrite.{key.replace('_', '-')}": value for key, value in more.items()}
+    return told_copying(tasks, written or {}, parse_config(properties), kind)
+
+
+def test_a_plan_says_which_row_groups_it_copies() -> None:
+    large, small = plan(file()), plan(file(MIB))
+    assert told(large) == told(large, kind=MINOR) == f"{COPIES}; files whose row groups are {SMALL} are encoded"
+    assert told(small, kind=MINOR) == f"{COPIES}; they are {SMALL}: major and full encode them later"
+    least = {"use_parquet_row_group_merge.min_avg_row_group_size_bytes": "0"}
+    assert told(small, **least) == told(small, kind=MINOR, **least) == COPIES
+
+
+def test_a_plan_says_why_it_copies_nothing() -> None:
+    small, encodes = plan(file(MIB)), "every row is encoded anew"
+    assert told(small, kind=FULL) == f"{encodes}: the row groups of each file are {SMALL}, and full encodes such"
+    enabled = "use_parquet_row_group_merge.enabled"
+    assert told(small, kind=MINOR, **{enabled: "true"}) == f"{encodes}: the row groups of each file are {SMALL}"
+    assert told(plan(file()), **{enabled: "false"}) == f"{encodes}: {ENABLED} is false"
+    assert told(plan(file(file_format=FileFormat.ORC))) == f"{encodes}: no file is Parquet"
+    assert told(plan(file(groups=1025))) == (
+        f"{encodes}: there are more row groups than 1,024 for each output (self-optimizing.rewrite.copy.max-row-groups)"
+    )
+
+
+def test_tasks_that_differ_are_counted_and_those_that_rewrite_nothing_are_not() -> None:
+    small, converting = plan(file(MIB, records=1000)), plan()
+    assert told(converting) == told() == ""
+    assert told(small, converting, small, plan(file())) == (
+        f"2 of 3 tasks: every row is encoded anew: the row groups of each file are {SMALL}, and major encodes such;"
+        f" 1 of 3 tasks: {COPIES}; files whose row groups are {SMALL} are encoded"
+    )
+    # A row group with half of the rows that are written is not small.
+    assert told(small, written={"write.parquet.row-group-limit": "2000"}).startswith(COPIES)

@@ -18,6 +18,7 @@ def plan(preview: Preview) -> pb.Plan:
             for verdict, path in zip(evaluation.partitions, preview.partition_paths, strict=True)
         ],
         disputed_deletes=preview.disputed_deletes,
+        copying=preview.copying,
     )
     message.MergeFrom(evaluated(runtime, evaluation))
     return message
@@ -46,6 +47,8 @@ def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
         reason=verdict.reason,
         data_files=verdict.data_files,
         data_bytes=verdict.data_bytes,
+        coarse_files=verdict.coarse_files,
+        coarse_bytes=verdict.coarse_bytes,
         equality_delete_files=verdict.equality_delete_files,
         position_delete_files=verdict.position_delete_files,
         deletion_vectors=verdict.deletion_vectors,

@@ -83,6 +83,7 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     page = client.get(planned.headers["location"]).text
     assert "Full optimizing, 1 task" in words(page)
     assert "<code>amoro plan cat.db.t --type full --explain</code>" in page
+    assert "Copying: every row is encoded anew: the row groups of each file are smaller than 8 MiB" in words(page)
     key = planned.headers["location"].partition("kept=")[2]
 
     writer.append(table.refresh(), [row(9, "a")])
