@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
@@ -226,6 +226,8 @@ def _said(entry: ManifestEntry) -> bytes:
 def _value(value: Any) -> Any:
     if isinstance(value, Record):
         return [value[at] for at in range(len(value))]
+    if isinstance(value, DataFileContent):
+        return value.value  # a manifest of format 1 has none, so that it reads as a plain 0
     return sorted(value.items()) if isinstance(value, Mapping) else value
 
 

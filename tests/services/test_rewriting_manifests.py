@@ -9,7 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import DATA_FILE_TYPE, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Periodic
@@ -23,6 +30,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.services.maintaining import Maintained
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.writer3 import upgrade
 from tests.services.world import World
 
 PARTS = "abcdef"
@@ -71,6 +79,7 @@ def _entries(table: Table) -> Iterator[tuple[Any, ...]]:
                     entry.sequence_number,
                     entry.file_sequence_number,
                     file.spec_id,
+                    DataFileContent(next(fields)),  # a plain 0 in a manifest of format 1
                     *map(str, fields),
                 )
 
@@ -151,6 +160,19 @@ def test_a_table_of_format_1_keeps_its_entries_too(world: World) -> None:
     rewrite(world)
     assert len(manifests(table)) == 1
     assert (entries(table), oracle.live_rows(table)) == (before, rows)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_manifests_from_before_an_upgrade_keep_their_entries_too(world: World, version: int) -> None:
+    table = filled(world, version=1)
+    with table.transaction() as change:
+        change.upgrade_table_version(2)
+    if version == 3:
+        upgrade(table)
+    before = entries(table)
+    rewrite(world)
+    assert len(manifests(table)) < 10
+    assert entries(table) == before
 
 
 def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: World) -> None:
