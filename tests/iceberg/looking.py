@@ -6,23 +6,28 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.column_reading import ColumnReader, Listed, read_here
+from amoro_core.iceberg.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
 from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.manifests import Manifest, read_manifest
+from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.live.columns import ColumnPart
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
+from amoro_core.validating.matching import match
+from tests.iceberg.histories import BRANCH, History
 from tests.model.lake import Lake, row
 from tests.unit.planning.builders import NOW
 from tests.unit.planning.random_tables import random_config
@@ -58,79 +63,108 @@ def said(found: TableScan | None) -> object:
     )
 
 
+Homes = dict[str, frozenset[str]]  # the live files of each manifest
+
+
+def one_by_one(table: Table, snapshot_id: int) -> tuple[TableScan, Homes]:
+    """The snapshot's live files, from every entry of every manifest, matched file by file; and which manifests hold
+    them."""
+    metadata, snapshot = table.metadata, table.metadata.snapshot_by_id(snapshot_id)
+    assert snapshot is not None
+    data: list[DataFile] = []
+    deletes: list[DeleteFile] = []
+    homes: Homes = {}
+    for listed in read_list(table.io, snapshot.manifest_list):
+        types = partition_types(metadata, metadata.specs()[listed.partition_spec_id])
+        live = read_manifest(table.io, listed).live
+        if listed.content == ManifestContent.DATA:
+            data += [to_data_file(one, types) for one in live]
+        else:
+            deletes += [to_delete_file(one, types) for one in live]
+        homes[listed.manifest_path] = frozenset(one.data_file.file_path for one in live)
+    unpartitioned = frozenset(number for number, spec in metadata.specs().items() if is_unpartitioned(spec))
+    files, dangling = match(data, deletes, unpartitioned)
+    number, version = snapshot.sequence_number or 0, metadata.format_version
+    return TableScan(snapshot_id, number, files, dangling, unpartitioned, version), homes
+
+
+def is_merged(before: Homes, now: Homes) -> bool:
+    """Whether a new manifest has files of several that are gone."""
+    gone = [files for path, files in before.items() if path not in now]
+    fresh = [files for path, files in now.items() if path not in before]
+    return any(sum(not files.isdisjoint(other) for other in gone) > 1 for files in fresh)
+
+
 def watched(
     lake: Lake, directory: Path, chance: random.Random, commits: int, read: ColumnReader = read_here
 ) -> Counter[str]:
     """What looks after each of so many random commits have shown; any difference is an AssertionError."""
-    seen: Counter[str] = Counter()
     cache, tables = ColumnCache(directory, ROOM, least_files=1), KnownTables(ROOM, 0)
-    config = random_config(chance)
+    config, history, homes = random_config(chance), History(lake, chance), Homes()
+    breaks = random.Random(chance.random())  # its own: the size of a file decides how often it is asked
     lake.append([row(at, "ab"[at % 2]) for at in range(6)])
-    for number in range(commits):
-        _change(lake, chance, number)
+    for _ in range(commits):
+        history.commit(Known(cache, tables, columns=read))
         if chance.random() < 0.2:  # a restart
             tables = KnownTables(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
-        plain, reader, trusts = _seen(lake, NOTHING_KNOWN, Reader(), config), Reader(read), chance.random() < 0.7
-        columns = None if chance.random() < 0.3 else reader.columns
-        assert _seen(lake, Known(cache, tables, trusts, columns), reader, config) == plain
-        again = Reader(read)
-        assert _seen(lake, Known(cache, tables, trusts, again.columns), again, config) == plain
-        assert again.read == [] or isinstance(plain, str)
-        seen += Counter(known=len(again.read) < len(reader.read), read=len(reader.read), refused=isinstance(plain, str))
-        for path in chance.sample(files := _files(directory), k=min(2, len(files))):
-            chance.choice(BREAKS)(path, chance)
-            seen["broken"] += 1
+        refs = lake.table.refresh().metadata.refs
+        if BRANCH in refs and chance.random() < 0.3:
+            _looked(lake, refs[BRANCH].snapshot_id, Known(cache, tables, columns=read), config, chance, history.seen)
+            history.seen["looks at the branch"] += 1
+        before = homes
+        homes = _looked(lake, lake.head, Known(cache, tables, columns=read), config, chance, history.seen) or homes
+        history.seen["merged"] += is_merged(before, homes)
+        for path in breaks.sample(files := _files(directory), k=min(2, len(files))):
+            breaks.choice(BREAKS)(path, breaks)
+            history.seen["broken"] += 1
     lake.require()
-    return seen
+    return history.seen
 
 
-def _seen(lake: Lake, known: Known, read: Reader, config: OptimizingConfig) -> Any:
+def _looked(
+    lake: Lake, head: int, known: Known, config: OptimizingConfig, chance: random.Random, seen: Counter[str]
+) -> Homes | None:
+    """A look anew, one by what is known, and another one; where the files are, unless the table is refused."""
+    plain, homes = _seen(lake, head, NOTHING_KNOWN, Reader(), config), None
+    if isinstance(plain, str):
+        seen["refused"] += 1
+    else:
+        found, homes = one_by_one(lake.table, head)
+        assert _decided(found, config) == plain
+    reader, again = (Reader(known.columns or read_here) for _ in range(2))
+    columns = None if chance.random() < 0.3 else reader.columns
+    first = replace(known, trusts_cache=chance.random() < 0.7, columns=columns)
+    assert _seen(lake, head, first, reader, config) == plain
+    assert _seen(lake, head, replace(first, columns=again.columns), again, config) == plain
+    assert again.read == [] or homes is None
+    seen["read"] += len(reader.read)
+    seen["known"] += len(again.read) < len(reader.read)
+    return homes
+
+
+def _seen(lake: Lake, head: int, known: Known, read: Reader, config: OptimizingConfig) -> Any:
     """The scan, verdict and plan, or the refusal."""
-    table = lake.table.refresh()
+    table = lake.table
     try:
-        found = scan(table, [table.location()], read, known=known)
+        found = scan(table, [table.location()], read, head, known=known)
     except TableRefused as refusal:
         return refusal.message
+    assert found is not None
+    return _decided(found, config)
+
+
+def _decided(found: TableScan, config: OptimizingConfig) -> Any:
     verdict = evaluate(found, config, {}, NOW)
     work = [one.work for one in verdict.partitions]
-    made = None if found is None else plan(found, verdict, config, threads=1)
-    return said(found), verdict, work, verdict.digest, made
-
-
-def _change(lake: Lake, chance: random.Random, number: int) -> None:
-    """A commit of any kind; some change nothing."""
-    keys = [one.record["id"] for one in lake.placed()]
-    some = chance.sample(keys, k=min(2, len(keys)))
-    part = chance.choice("abc")
-    match chance.randrange(11):
-        case 0 | 1:
-            lake.append([row(100 + number, part), row(200 + number, "a")], files=chance.randint(1, 2))
-        case 2:
-            lake.upsert([row(chance.randrange(8), part, f"new {number}")])
-        case 3:
-            lake.delete_equal([row(chance.randrange(8), part)], everywhere=chance.random() < 0.5)
-        case 4:
-            lake.delete_positions(lambda one: one["id"] in some, per_file=chance.random() < 0.5)
-        case 5:
-            lake.overwrite(lambda one: one["id"] in some, {"value": f"over {number}"})
-        case 6 if some:
-            lake.remove_file(lambda one: one["id"] == some[0])
-        case 7:
-            (lake.partition_by_nothing if lake.table.refresh().spec().fields else lake.partition_by_part)()
-        case 8:
-            lake.expire()
-        case 9:
-            lake.set_main(chance.choice(lake.ancestors()))
-        case _:
-            if "branch" not in lake.table.refresh().metadata.refs:
-                lake.create_branch("branch")
-            lake.append([row(300 + number, part)], branch="branch")
+    return said(found), verdict, work, verdict.digest, plan(found, verdict, config, threads=1)
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.exists() else []
+    """The oldest first: names depend on where the table lies."""
+    found = directory.iterdir() if directory.exists() else ()
+    return sorted(found, key=lambda one: (one.stat().st_mtime_ns, one.stat().st_size))
 
 
 def _cut(path: Path, chance: random.Random) -> None:

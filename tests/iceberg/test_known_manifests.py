@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,7 @@ from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import TableScan
 from tests.engine import writer
-from tests.engine.chance import seed_ids
-from tests.iceberg.looking import Reader, said, watched
+from tests.iceberg.looking import Reader, said
 from tests.iceberg.test_column_cache import LIES, Lying
 from tests.model.lake import Lake, row
 
@@ -129,19 +126,3 @@ def test_the_least_recently_used_tables_are_forgotten(lake: Lake) -> None:
     assert tight.find("one") is known
     tight.keep("three", known)
     assert [tight.find(name) is known for name in ("one", "two", "three")] == [True, False, True]
-
-
-def test_random_tables_are_seen_as_without_memory_while_the_cache_on_disk_breaks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`make prove` goes on with other seeds."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    seed_ids(monkeypatch, chance)
-    seen: Counter[str] = Counter()
-    for number in range(2):
-        (place := tmp_path / str(number)).mkdir()
-        lake = Lake.created(writer.make_catalog(place), partitioned=chance.random() < 0.8)
-        seen += watched(lake, place / "cache", chance, 10)
-    assert min(seen[what] for what in ("known", "read", "broken")) > 5, seen
