@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import resource
 import shutil
 import statistics
 import subprocess
@@ -36,7 +35,7 @@ from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
-from tests.bench.machine import described
+from tests.bench.machine import described, peak_mb
 from tests.bench.rows import Rows, check_count, check_rows, read_rows
 
 GROUP_ROWS = 1_000_000
@@ -176,7 +175,7 @@ def measured(name: str, kind: str, root: Path, count: int, keys: int, *, profile
     wall, cpu = time.perf_counter() - started, time.process_time() - before
     if profiler is not None:
         profiler()
-    peaks = [figures["peak_mb"] for figures in others] or [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
+    peaks = [figures["peak_mb"] for figures in others] or [peak_mb()]
     return {"cpu": cpu + sum(figures["cpu"] for figures in others), "wall": wall, "peak_mb": sum(peaks)}
 
 
@@ -262,8 +261,7 @@ def _in_processes(works: list[RewriteInput]) -> Callable[[], Sequence[Figures]]:
 def _alone(work: RewriteInput) -> Figures:
     before = time.process_time()
     run_engine(work)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"cpu": time.process_time() - before, "peak_mb": peak_mb}
+    return {"cpu": time.process_time() - before, "peak_mb": peak_mb()}
 
 
 def bare_merge(files: list[DataFile], path: Path) -> None:
