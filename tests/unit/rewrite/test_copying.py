@@ -38,6 +38,7 @@ from tests.unit.rewrite.builders import (
     task,
 )
 from tests.unit.rewrite.builders import written_under as written
+from tests.unit.rewrite.test_other_formats import avro_file, orc_col, orc_file
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
 COLUMNS = [col("id", pa.int64(), 1), col("s", pa.string(), 2)]
@@ -351,3 +352,20 @@ def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -
     assert (ids(again), again.files_copied) == (list(range(10, 100)), 1)
     renamed = Path(made.path).rename(tmp_path / "in" / "other.parquet")
     assert run(work(tmp_path, [replace(made, path=str(renamed))])).files_copied == 0
+
+
+def test_files_of_other_formats_are_decoded_between_copied_ones(tmp_path: Path) -> None:
+    numbers = range(100, 200)
+    columns = pa.schema([orc_col(field.name, field.type, at) for at, field in enumerate(COLUMNS, 1)])
+    orc = orc_file(tmp_path, pa.table({"id": list(numbers), "s": ["x"] * 100}, schema=columns))
+    fields = [
+        {"name": "id", "type": ["null", "long"], "field-id": 1},
+        {"name": "s", "type": ["null", "string"], "field-id": 2},
+    ]
+    avro = avro_file(
+        tmp_path, {"type": "record", "name": "r", "fields": fields}, [{"id": n, "s": "x"} for n in numbers]
+    )
+    for other, reason in ((orc, "its format is orc"), (avro, "its format is avro")):
+        output = run(work(tmp_path, [file(tmp_path, 0), other, file(tmp_path, 200)]))
+        assert (ids(output), groups(output)) == (list(range(300)), [*[10] * 10, 100, *[10] * 10])
+        assert (output.files_copied, output.encoded_because, coarse(output)) == (2, reason, [True])
