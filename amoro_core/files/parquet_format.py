@@ -23,6 +23,8 @@ _BOOL, _I8, _I16, _I32, _I64, _DOUBLE = (
 _BYTES = (TType.STRING, "BINARY")
 #: In the compact protocol: what a list of structs begins with, and from how many elements on these are counted apart.
 _STRUCTS, _LONG_LIST = 12, 15
+#: A list of truths is one of `true` or of `false` there: most writers say the first, arrow-rs says the other.
+_TRUE, _FALSE = 1, 2
 
 _Kind = tuple[int, Any]
 
@@ -269,7 +271,7 @@ class Bytes:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
         found = self._read(kind, at)
         text = self._content[at : at + length]
-        return (found, text) if _encode(found, kind.kind) == text else None
+        return (found, text) if _encode(found, kind.kind) in (text, _with_our_truths(text, kind)) else None
 
     def _read(self, kind: type[S], at: int) -> S:
         self._stream.seek(at)
@@ -278,6 +280,13 @@ class Bytes:
         except (TProtocolException, EOFError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"no {kind.__name__} at {at}: {error}") from error
         return found
+
+
+def _with_our_truths(text: bytes, kind: type[Struct]) -> bytes:
+    """The bytes of a column index, whose first field is a list of truths, as they would be written here."""
+    if kind is not ColumnIndex or len(text) < 2 or text[1] & 0x0F != _FALSE:
+        return text
+    return text[:1] + bytes([text[1] - _FALSE + _TRUE]) + text[2:]
 
 
 def decoded(kind: type[S], content: bytes) -> S:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,11 +110,26 @@ def by_arrow(table: pa.Table, path: Path, **options: Any) -> None:
 
 
 def by_duckdb(rows: pa.Table, path: Path, **options: Any) -> None:
-    ids = ", ".join(f"{field.name}: {int(field.metadata[b'PARQUET:field_id'])}" for field in rows.schema)
+    ids = ", ".join(f'"{field.name}": {_ids(field)}' for field in rows.schema)
     words = "".join(f", {key} {value!r}" for key, value in options.items())
     duckdb.sql(
         f"copy (select * from rows) to '{path}' (format parquet, field_ids {{{ids}}}, row_group_size 2048{words})"
     )
+
+
+def _ids(field: pa.Field) -> str:
+    """The field's id as DuckDB takes it, with those of what is within it."""
+    kind, own = field.type, int(field.metadata[b"PARQUET:field_id"])
+    inner: list[tuple[str, pa.Field]] = []
+    if pa.types.is_list(kind):
+        inner = [("element", kind.value_field)]
+    elif pa.types.is_map(kind):
+        inner = [("key", kind.key_field), ("value", kind.item_field)]
+    elif pa.types.is_struct(kind):
+        inner = [(one.name, one) for one in kind]
+    if not inner:
+        return str(own)
+    return f"{{__duckdb_field_id: {own}, {', '.join(f'{name}: {_ids(one)}' for name, one in inner)}}}"
 
 
 def by_polars(table: pa.Table, path: Path, **options: Any) -> None:
@@ -126,7 +141,23 @@ def by_polars(table: pa.Table, path: Path, **options: Any) -> None:
 
 def _large(kind: pa.DataType) -> pa.DataType:
     """The type as Polars has it."""
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_field.with_type(_large(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_large(one.type)) for one in kind])
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
     return pa.large_string() if pa.types.is_string(kind) else kind
+
+
+def by_datafusion(table: pa.Table, path: Path, encodings: Mapping[str, str] | None = None, **options: Any) -> None:
+    """By arrow-rs. `encodings` are by the path of a leaf."""
+    # A forked child of a process that has imported it hangs: only who writes by it does.
+    from datafusion import ParquetColumnOptions, ParquetWriterOptions, SessionContext
+
+    kinds = {name: ParquetColumnOptions(encoding=one.lower()) for name, one in (encodings or {}).items()}
+    chosen = ParquetWriterOptions(skip_arrow_metadata=True, column_specific_options=kinds or None, **options)
+    SessionContext().from_arrow(table).write_parquet_with_options(path, chosen)
 
 
 Writer = Callable[[pa.Table, Path], None]
@@ -152,6 +183,8 @@ WRITERS: dict[str, Writer] = {
     "duckdb with zstd": partial(by_duckdb, codec="zstd", parquet_version="v2"),
     "polars": by_polars,
     "polars with snappy": partial(by_polars, compression="snappy", data_page_size=2000),
+    "datafusion": partial(by_datafusion, max_row_group_size=1000),
+    "datafusion with small pages": partial(by_datafusion, max_row_group_size=700, data_page_row_count_limit=20),
 }
 
 
@@ -213,9 +246,13 @@ def output(root: Path, schema: Schema, name: str = "out.parquet", **more: Any) -
 
 def told(path: Path, schema: Schema) -> ColumnMetrics:
     """What a manifest says of the file: as we write it ourselves."""
-    root = path.parent
+    return told_of(pq.read_table(path).cast(arrow_schema(schema)), path.parent, schema)
+
+
+def told_of(rows: pa.Table, root: Path, schema: Schema) -> ColumnMetrics:
+    """What a manifest says of a file with these rows."""
     written = ParquetOutput(access_to(root), f"{root}/{uuid4()}", schema, writer_options({}))
-    for batch in pq.read_table(path).cast(arrow_schema(schema)).to_batches():
+    for batch in rows.to_batches():
         written.write(batch)
     return written.close().metrics
 
