@@ -70,6 +70,7 @@ def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Cat
             copied += output.files_copied
             encoded += len(work.rewritten) - output.files_copied
             assert bool(output.encoded_because) == (output.files_copied < len(work.rewritten)), seed
+            assert sum(output.encoded_files.values()) == len(work.rewritten) - output.files_copied, seed
     # Both ways were taken.
     assert copied >= TABLES // 6
     assert encoded >= TABLES // 6
