@@ -1,18 +1,23 @@
 """CPU of looking at, planning and committing to a large table whose last commit was small:
 
-`python -m tests.bench.difference [--files 100000] [--manifests 100 1000] [--pairs 1] [--against PATH]` prints JSON.
+`python -m tests.bench.difference [--files 100000 …] [--manifests 100 1000 10000] [--pairs 1] [--against PATH]` prints
+JSON.
 
-A table of metadata alone as in `live_files`. Measured in one process, seconds of CPU: the first look (load, scan,
-evaluate), the next look and the plan after another's commit of twelve files, the same with nothing left but the cache
-on disk, and commit attempts that replace ten files after another's commit of twelve. `--against` names another
-checkout, which does the same in turn with ours.
+Tables of metadata alone as in `live_files`, one of each number of files in each number of manifests that gives a
+manifest ten files or more. Measured in one process, seconds of CPU: the first look (load, scan, evaluate), the next
+look and the plan after another's commit of twelve files, the same with nothing left but the cache on disk, and commit
+attempts that replace ten files after another's commit of twelve; and the most memory up to the end of the first look,
+and of all steps. `--against` names another checkout, which does the same in turn with ours on tables of up to
+`--against-files` files; its plans must be equal to ours.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import inspect
+import itertools
 import json
 import os
 import shutil
@@ -21,25 +26,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.live_files import COLUMNS, MIB, NOW, OF_AMORO, PARTITIONS, _described, _file, _memory, made_up
-from tests.bench.machine import OURS, described
+from tests.bench.live_files import COLUMNS, MIB, NOW, OF_AMORO, PARTITIONS, _described, _file, made_up
+from tests.bench.machine import OURS, described, modules_of, peak_mb
 
 #: Files of another's commit, and files that a commit attempt of ours replaces.
 ADDED, REPLACED = 12, 10
+#: Files that a manifest has at least.
+LEAST = 10
+Figures = dict[str, float]
 
 
 def main() -> None:
     """Measure one checkout in this process, or all in turn."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--manifests", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--files", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--manifests", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    parser.add_argument("--against-files", type=int, default=100_000, help="the largest table that it is measured on")
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--append", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -51,30 +60,62 @@ def main() -> None:
         return
     versions = {"now": OURS} | ({} if given.against is None else {"before": given.against})
     results = []
-    for manifests in given.manifests:
-        with tempfile.TemporaryDirectory(prefix="amoro-difference-") as directory:
-            made_up(Path(directory) / "made", given.files, 20, manifests)
-            rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
-            for _ in range(given.pairs):
-                for name, version in versions.items():
-                    rounds[name].append(_run(version, Path(directory)))
-        medians = {
-            name: {key: round(statistics.median(one[key] for one in some), 3) for key in some[0]}
-            for name, some in rounds.items()
-        }
-        results.append({"files": given.files, "manifests": manifests, "pairs": given.pairs, "medians": medians})
-    print(json.dumps({"results": results, **described(versions)}, indent=2))
+    for files, manifests in itertools.product(sorted(given.files), given.manifests):
+        if files < LEAST * manifests:
+            continue
+        some = {name: path for name, path in versions.items() if name == "now" or files <= given.against_files}
+        results.append({"files": files, "manifests": manifests, **_compared(files, manifests, given.pairs, some)})
+    told = {"results": results, "pairs": given.pairs, **_first_looks(results), **described(versions)}
+    print(json.dumps(told, indent=2))
 
 
-def _run(version: Path, directory: Path) -> dict[str, float]:
-    """The figures of one round, after which the table is as it was made."""
-    made, kept, packages = (directory / name for name in ("made", "kept", "packages"))
+def _compared(files: int, manifests: int, pairs: int, versions: Mapping[str, Path]) -> dict[str, Any]:
+    """The medians of one table's rounds, and the plan that all of them made."""
+    rounds: dict[str, list[Figures]] = {name: [] for name in versions}
+    plans: list[Any] = []
+    with tempfile.TemporaryDirectory(prefix="amoro-difference-") as directory:
+        made_up(Path(directory) / "made", files, 20, manifests)
+        for _ in range(pairs):
+            for name, version in versions.items():
+                told = _run(version, Path(directory))
+                print(f"{files} files, {manifests} manifests, {name}: {told}", file=sys.stderr, flush=True)
+                rounds[name].append(told["figures"])
+                plans.append(told["plan"])
+                if plans[0] != told["plan"]:
+                    raise SystemExit(f"{name} plans {told['plan']} instead of {plans[0]}")
+    medians = {
+        name: {key: round(statistics.median(one[key] for one in some), 3) for key in some[0]}
+        for name, some in rounds.items()
+    }
+    return {"medians": medians, "plan": plans[0]}
+
+
+def _first_looks(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """What a file costs in the first look: of before the least at the least size, beside now at each size."""
+    costs = {
+        (name, one["files"], one["manifests"]): figures["first look s"] / one["files"]
+        for one in results
+        for name, figures in one["medians"].items()
+    }
+    sizes = [files for name, files, _ in costs if name == "before"]
+    if not sizes:
+        return {}
+    before = min(cost for (name, files, _), cost in costs.items() if name == "before" and files == min(sizes))
+    ratios = {
+        f"{files} files, {manifests} manifests": round(before / cost, 2)
+        for (name, files, manifests), cost in costs.items()
+        if name == "now"
+    }
+    return {f"first look per file, before at {min(sizes)} files / now": ratios}
+
+
+def _run(version: Path, directory: Path) -> dict[str, Any]:
+    """What one round told, after which the table is as it was made."""
+    made, kept = directory / "made", directory / "kept"
     # Paths in metadata are absolute: the round needs the table in its place.
     shutil.copytree(made, kept)
-    packages.mkdir()
-    (packages / "amoro_core").symlink_to(version / "amoro_core")  # the tests are ours
-    done = _ours(["--root", str(made)], f"{packages}{os.pathsep}{OURS}")
-    shutil.rmtree(packages)
+    with modules_of(version) as path:
+        done = _ours(["--root", str(made)], path)
     shutil.rmtree(made)
     kept.rename(made)
     return dict(json.loads(done.splitlines()[-1]))
@@ -87,8 +128,8 @@ def _ours(arguments: list[str], path: str) -> str:
     return subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
-def measured(root: Path) -> dict[str, float]:
-    """Seconds of CPU of each step, and the peak of memory, by whatever version is imported."""
+def measured(root: Path) -> dict[str, Any]:
+    """Seconds of CPU of each step, peaks of memory and the last plan, by whatever version is imported."""
     from amoro_core.services import planning  # noqa: F401  # what is imported later is no part of the figures
 
     def another() -> None:
@@ -97,7 +138,7 @@ def measured(root: Path) -> dict[str, float]:
 
     numbers: list[int] = []
     bench = _Bench(f"sqlite:///{root / 'catalog.db'}", root.as_uri(), root / "cache")
-    found = {"first look s": bench.timed(bench.look)}
+    found = {"first look s": bench.timed(bench.look), "first look MB": round(peak_mb())}
     another()
     found["look again s"] = bench.timed(bench.look)
     found["plan again s"] = bench.timed(bench.plan)
@@ -109,7 +150,28 @@ def measured(root: Path) -> dict[str, float]:
     for name in ("first attempt s", "second attempt s", "third attempt s"):
         another()
         found[name] = bench.timed(attempt)
-    return {**found, "MB peak": _memory("VmHWM")}
+    found["MB peak"] = round(peak_mb())
+    return {"figures": found, "plan": _summary(bench.plan()[1])}
+
+
+def _summary(plan: Any) -> dict[str, Any]:
+    """What two plans are compared by."""
+    hashes = []
+    for task in plan.tasks:
+        rewritten = sorted((_name(one.data), sorted(map(_name, one.deletes))) for one in task.rewritten)
+        named = repr((rewritten, sorted(_name(one.data) for one in task.converted), task.output_count))
+        hashes.append(hashlib.sha256(named.encode()).hexdigest())
+    return {
+        "type": str(plan.type),
+        "tasks": len(plan.tasks),
+        "files": sum(len(task.rewritten) + len(task.converted) for task in plan.tasks),
+        "hash": hashlib.sha256("".join(sorted(hashes)).encode()).hexdigest()[:16],
+    }
+
+
+def _name(file: Any) -> str:
+    """Where the table is differs from run to run."""
+    return str(file.path.rpartition("/")[2])
 
 
 class _Bench:
