@@ -6,6 +6,7 @@ import datetime
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -181,8 +182,9 @@ def test_a_row_group_that_says_it_has_nulls_alone_is_refused(tmp_path: Path) -> 
     metrics = told(path, schema)
     change(path, null_count=30)
     assert_refused(path, schema, metrics, are_reached=False)
-    change(path, min_value=None, max_value=None)
-    assert_refused(path, schema, metrics)
+    change(path, min_value=None, max_value=None, min=None, max=None)
+    assert_refused(path, schema, ColumnMetrics(lower_bounds=metrics.lower_bounds))
+    assert_refused(path, schema, ColumnMetrics(upper_bounds=metrics.upper_bounds))
 
 
 def test_nulls_alone_are_no_contradiction(tmp_path: Path) -> None:
@@ -201,6 +203,26 @@ def test_without_statistics_of_one_row_group_the_others_need_not_reach_the_bound
     require(path, schema, metrics)
 
 
+def test_row_groups_without_rows_tell_nothing(tmp_path: Path) -> None:
+    path, schema = one_column(tmp_path, LongType(), range(30))
+    metrics = told(path, schema)
+    change_footer(path, add_empty_row_group)
+    require(path, schema, metrics)
+    change(path, min_value=LONG(1))
+    assert_refused(path, schema, metrics)
+
+
+def add_empty_row_group(footer: Struct) -> None:
+    (group,) = footer.row_groups
+    (chunk,) = group.columns
+    vacant = copy(chunk)
+    vacant.meta_data = copy(chunk.meta_data)
+    vacant.meta_data.num_values, vacant.meta_data.statistics = 0, None
+    added = copy(group)
+    added.num_rows, added.columns = 0, [vacant]
+    footer.row_groups.append(added)
+
+
 def drop_statistics(footer: Struct) -> None:
     footer.row_groups[2].columns[0].meta_data.statistics = None
 
@@ -216,6 +238,12 @@ def test_columns_with_nan_values_need_not_reach_the_bounds(tmp_path: Path, nans:
     assert_refused(path, schema, ColumnMetrics(nan_value_counts={1: 0}, **bounds))
     change(path, min_value=struct.pack("<d", -2))
     assert_refused(path, schema, metrics)
+
+
+def test_a_bound_that_is_nan_is_not_compared(tmp_path: Path) -> None:
+    path, schema = one_column(tmp_path, DoubleType(), [-1.0, 9.0])
+    nan = {1: struct.pack("<d", math.nan)}
+    require(path, schema, ColumnMetrics(nan_value_counts={1: 0}, lower_bounds=nan, upper_bounds=nan))
 
 
 def test_zeros_are_the_same_whatever_their_sign(tmp_path: Path) -> None:
@@ -307,6 +335,7 @@ def test_older_fields_of_statistics_are_compared_where_readers_believe_them(tmp_
         (UUIDType(), [UUID(int=1).bytes, UUID(int=2).bytes], None),
         (LongType(), [1, 2], pa.int32()),
         (IntegerType(), [1, 2], pa.uint32()),
+        (DecimalType(9, 2), [1, 2], pa.int32()),
         (TimestampType(), [1, 2], pa.timestamp("ms")),
         (TimestampNanoType(), [1, 2], pa.timestamp("us")),
         (ListType(2, LongType()), [[1], [2]], None),

@@ -585,3 +585,9 @@ def test_nans_of_a_file_in_two_outputs_are_not_counted_twice(tmp_path: Path) -> 
         result = output(tmp_path, FLOATS, name=f"{number}.parquet")
         result.copy(one, number, file)
         assert result.close().metrics.nan_value_counts == {}
+
+
+def test_an_output_without_rows_is_a_file(tmp_path: Path) -> None:
+    written = output(tmp_path, FLAT, copied_path=f"{tmp_path}/copied.parquet").close()
+    assert (written.path, written.record_count) == (f"{tmp_path}/out.parquet", 0)
+    assert pq.read_table(written.path).equals(flat_rows(0, 0))

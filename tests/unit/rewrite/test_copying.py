@@ -206,6 +206,13 @@ def test_each_of_several_outputs_is_marked_by_what_it_holds(tmp_path: Path) -> N
     assert coarse(output) == [False, True, False]
 
 
+def test_an_output_that_has_a_full_row_group_before_one_is_copied_is_not_marked(tmp_path: Path) -> None:
+    table = context(tmp_path, SCHEMA, properties={"write.parquet.row-group-limit": "60"})
+    output = run(replace(task(table, [older(tmp_path, 0), file(tmp_path, 100)]), copy=EVERYTHING))
+    assert (ids(output), groups(output)) == (list(range(200)), [60, 40, *[10] * 10])
+    assert coarse(output) == [False]
+
+
 def test_a_large_file_refused_for_its_pages_marks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SMALL_FILE_BYTES", 1)
     monkeypatch.setattr(reading, "_LEAST_BYTES", 1)
@@ -341,6 +348,17 @@ def test_a_file_whose_footer_would_hide_rows_is_decoded(tmp_path: Path) -> None:
     assert output.encoded_because == "statistics of column id contradict the manifest"
     # Where the manifest tells nothing, there is nothing to compare.
     assert found(run(work(tmp_path, [replace(with_bounds(one, 0, 99), metrics=ColumnMetrics())])), 2) == 0
+
+
+def test_files_with_other_columns_are_compared_by_their_own(tmp_path: Path) -> None:
+    less = data_file(tmp_path, COLUMNS[:1], {"id": list(range(100, 200))})
+    turned = data_file(tmp_path, COLUMNS[::-1], {"s": ["x"] * 100, "id": list(range(200, 300))})
+    files = [with_bounds(one, at, at + 99) for one, at in ((file(tmp_path, 0), 0), (less, 100), (turned, 200))]
+    told = replace(files[0].metrics, lower_bounds={**files[0].metrics.lower_bounds, 2: b"text 0"})
+    output = run(work(tmp_path, [replace(files[0], metrics=told), *files[1:]]))
+    assert (ids(output), output.files_copied) == (list(range(300)), 1)
+    output = run(work(tmp_path, [files[2]]))
+    assert output.encoded_because.startswith("its columns are not as they would be written")
 
 
 def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -> None:
