@@ -3,13 +3,15 @@
 `python -m tests.bench.scheduling [--against PATH] [--pairs 5]` prints JSON. The work itself is empty: a kind of its own
 that answers at once; a checkout from before there were kinds gets rewrites without a file, which are answered as soon.
 Coordinator and optimizers are processes of their own, over loopback; with `--against` those of another checkout run in
-turn with ours. CPU is that of the coordinator's process, so other programs disturb it little.
+turn with ours. CPU is that of the coordinator's process, so other programs disturb it little; what it takes there to
+count and to plan tasks is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import logging
 import os
@@ -51,12 +53,13 @@ class Case:
     threads: int
     done: int  # tasks that are awaited; 0: none is planned, and so many seconds are measured
     seconds: float = 0.0
+    more: int = 0  # processes that are planned one by one, so that about as many tasks stay planned as at first
 
 
 CASES = (
     Case("20,000 tasks planned, 8 optimizers of 16 threads", 1, 20_000, 8, 16, 2_000),
     Case("100 processes of 20 tasks, 8 optimizers of 16 threads", 100, 20, 8, 16, 2_000),
-    Case("100 tasks planned, 8 optimizers of 16 threads", 1, 100, 8, 16, 100),
+    Case("100 to 300 tasks planned, 8 optimizers of 16 threads", 4, 50, 8, 16, 2_000, more=52),
     Case("20,000 tasks planned, one optimizer of one thread", 1, 20_000, 1, 1, 200),
     Case("500 idle optimizers of 4 threads", 0, 0, 500, 4, 0, 60.0),
 )
@@ -102,6 +105,7 @@ def _measure(cases: Sequence[Case], pairs: int, against: Path | None) -> None:
                     2,
                 )
                 for key in runs["ours"][0]
+                if "planned" not in key
             }
         found["cases"][case.name] = told
         print(json.dumps({case.name: told}), file=sys.stderr, flush=True)
@@ -153,7 +157,8 @@ class _Process:
 def _run(case: Case, checkout: Path) -> dict[str, float]:
     """CPU of the coordinator and wall of one run of the case."""
     with tempfile.TemporaryDirectory() as home:
-        coordinator = _Process(checkout, "coordinator", {"home": home, "planned": case.processes, "each": case.each})
+        load = {"home": home, "planned": case.processes, "each": case.each, "more": case.more}
+        coordinator = _Process(checkout, "coordinator", load)
         where = coordinator.ask()
         optimizers = _Process(checkout, "optimizers", {**where, "count": case.optimizers, "threads": case.threads})
         try:
@@ -165,34 +170,45 @@ def _run(case: Case, checkout: Path) -> dict[str, float]:
 
 
 def _busy(coordinator: _Process, case: Case) -> dict[str, float]:
-    begun = _until(coordinator, WARM * case.done if case.done > case.optimizers * case.threads else 0)
-    ended = _until(coordinator, case.done)
+    # Tasks are done by the thousand a second; a look takes up to a millisecond of the coordinator.
+    pause = 0.02 if case.more else max(0.02, case.done / 20_000)
+    begun = _until(coordinator, WARM * case.done, pause)[-1]
+    looks = _until(coordinator, case.done, pause)
+    ended = looks[-1]
     tasks = ended["done"] - begun["done"]
     wall = ended["at"] - begun["at"]
-    return {
+    found = {
         "coordinator's CPU ms a task": (ended["cpu"] - begun["cpu"]) / tasks * 1000,
         "ms a task": wall / tasks * 1000,
     }
+    if case.more:
+        found |= {
+            "least planned": min(look["least"] for look in looks),
+            "most planned": max(look["most"] for look in looks),
+        }
+    return found
 
 
-def _until(coordinator: _Process, done: float) -> dict[str, float]:
-    while True:
-        told = {key: float(value) for key, value in coordinator.ask("told").items()}
-        if told["done"] >= done:
-            return told
-        time.sleep(max(0.02, done / 20_000))  # a look costs the coordinator up to a millisecond itself
+def _until(coordinator: _Process, done: float, pause: float) -> list[dict[str, float]]:
+    """What was told until so many tasks were done."""
+    looks: list[dict[str, float]] = []
+    while not looks or looks[-1]["done"] < done:
+        if looks:
+            time.sleep(pause)
+        looks.append({key: float(value) for key, value in coordinator.ask("told").items()})
+    return looks
 
 
 def _idle(coordinator: _Process, seconds: float) -> dict[str, float]:
     time.sleep(20.0)  # the first polls have ended
-    begun = _until(coordinator, 0)
+    (begun,) = _until(coordinator, 0, 0.0)
     time.sleep(seconds)
-    ended = _until(coordinator, 0)
+    (ended,) = _until(coordinator, 0, 0.0)
     return {"coordinator's share of a core": (ended["cpu"] - begun["cpu"]) / (ended["at"] - begun["at"])}
 
 
-def _coordinate(home: str, planned: int, each: int) -> None:
-    """A coordinator that does nothing by itself, with so many processes of planned tasks."""
+def _coordinate(home: str, planned: int, each: int, more: int) -> None:
+    """A coordinator that does nothing by itself, with so many planned processes; more follow as these are done."""
     from amoro_core.app import Coordinator
     from amoro_core.model.processes import OptimizingTask
     from amoro_core.settings import Settings
@@ -205,28 +221,46 @@ def _coordinate(home: str, planned: int, each: int) -> None:
     ours: dict[str, Any] = {"kind": KIND} if kinds else {}
     nobodys: dict[str, Any] = {"kind": "nobody's"} if kinds else {"group": "nobody's"}
 
-    def plan(db: Connection, number: int) -> None:
+    def plan(db: Connection, number: int) -> float:
+        """Add a process with its tasks; the CPU seconds that this took."""
+        begun = time.thread_time()
         table = tables.add(db, builders.runtime(f"t{number:06}"))
         owner = builders.process(table, f"0199{number:04}-0001")
         processes.add(db, owner)
         made = [builders.task(owner, one, **ours) for one in range(1, each + 1)]
         open_end = builders.task(owner, each + 1, **nobodys)  # the process goes on: nothing is committed
         tasks.add_many(db, [(task, payload) for task in (*made, open_end)])
+        return time.thread_time() - begun
+
+    def write(number: int) -> float:
+        return coordinator._store.write(lambda db: plan(db, number))
 
     _log_nothing()
-    catalog = _create_tables(Path(home, "warehouse"), planned)
+    catalog = _create_tables(Path(home, "warehouse"), planned + more)
     coordinator = Coordinator(Path(home), replace(Settings(), port=0), watch=False)
     coordinator._store.write(lambda db: catalogs.add(db, catalog))
-    for number in range(planned):
-        coordinator._store.write(lambda db, number=number: plan(db, number))
+    numbers = iter(range(planned + more))
+    for number in itertools.islice(numbers, planned):
+        write(number)
     coordinator.start()
     _say({"address": coordinator.address, "token": coordinator.enrolment_token.reveal()})
     counted = "SELECT count(*) FROM task_runtime WHERE finished_at_ms IS NOT NULL"
+    open_tasks = "SELECT count(*) FROM task_runtime WHERE status = 'planned' AND task_number <= :each"
+    planning = 0.0
     try:
         with closing(sqlite3.connect(f"file:{home}/amoro.db?mode=ro", uri=True)) as database:
             for _ in sys.stdin:
+                told: dict[str, float] = {}
+                if more:
+                    (least,) = database.execute(open_tasks, {"each": each}).fetchone()
+                    missing = planned - least // each
+                    for number in itertools.islice(numbers, max(0, missing)):
+                        planning += write(number)
+                    told = {"least": least, "most": least + each * max(0, missing)}
                 (done,) = database.execute(counted).fetchone()
-                _say({"done": done, "cpu": time.process_time(), "at": time.monotonic()})
+                # This thread does nothing but look and plan.
+                cpu = time.process_time() - time.thread_time() - planning
+                _say({"done": done, "cpu": cpu, "at": time.monotonic(), **told})
     finally:
         coordinator.stop()
 
