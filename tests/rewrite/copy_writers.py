@@ -61,6 +61,7 @@ FIELDS = (
     NestedField(20, "r", StructType(NestedField(34, "a", IntegerType()), NestedField(35, "b", StringType()))),
 )
 KINDS = ("arrow", "arrow", "arrow in parts", "duckdb", "polars", "datafusion")
+CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
 #: What a writer has no type for, or fails at.
 _LACKS = {"duckdb": {"fixed"}, "polars": {"m"}}
 #: What a writer lays out in another way than Iceberg: its files are decoded.
@@ -89,6 +90,12 @@ def choose(chance: random.Random, files: int) -> tuple[Schema, list[str]]:
     fields = [field for field in FIELDS if field.name not in without]
     chosen = sorted(chance.sample(fields, chance.randint(2, 7)), key=lambda field: field.field_id)
     return Schema(KEY, *chosen), kinds
+
+
+def writes_as_iceberg(kind: str, schema: Schema) -> bool:
+    """Whether that kind of writer writes all of these columns as Iceberg does."""
+    without = _LACKS.get(kind, set()) | _WRITES_OTHERWISE.get(kind, set())
+    return without.isdisjoint(field.name for field in schema.fields)
 
 
 def make_rows(chance: random.Random, schema: Schema, first: int, count: int) -> pa.Table:
@@ -146,9 +153,9 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int64()).cast(kind) if pa.types.is_temporal(kind) else pa.array(values, kind)
 
 
-def choose_writer(chance: random.Random, kind: str, schema: Schema) -> Writer:
+def choose_writer(chance: random.Random, kind: str, schema: Schema, codecs: Sequence[str] = CODECS) -> Writer:
     """A writer of that kind with random options."""
-    codec = chance.choice(("none", "snappy", "gzip", "brotli", "lz4", "zstd"))
+    codec = chance.choice(codecs)
     match kind:
         case "duckdb":
             codec = {"none": "uncompressed", "lz4": "lz4_raw"}.get(codec, codec)

@@ -77,7 +77,7 @@ def _require(output: RewriteOutput, expected: pa.Table) -> None:
     wanted = _plain(expected, expected.schema)
     found = [pq.read_table(path, page_checksum_verification=True) for path in paths]
     assert _plain(pa.concat_tables(found), expected.schema) == wanted
-    encodings = _fixed_encodings(paths)
+    encodings = fixed_encodings(paths)
     if "BYTE_STREAM_SPLIT" not in encodings:  # of these DuckDB reads numbers only
         by_duckdb = duckdb.sql(f"select * from read_parquet({paths!r})").to_arrow_table()
         assert _plain(by_duckdb, expected.schema) == wanted
@@ -85,7 +85,7 @@ def _require(output: RewriteOutput, expected: pa.Table) -> None:
         assert _plain(polars.read_parquet(paths).to_arrow(), expected.schema) == wanted
 
 
-def _fixed_encodings(paths: Sequence[str]) -> set[str]:
+def fixed_encodings(paths: Sequence[str]) -> set[str]:
     """How values of fixed length are encoded."""
     footers = [pq.read_metadata(path) for path in paths]
     groups = [footer.row_group(at) for footer in footers for at in range(footer.num_row_groups)]
