@@ -41,7 +41,10 @@ def modules_of(checkout: Path) -> Iterator[str]:
     """The path of Python for processes that run our benches with the packages of that checkout."""
     with tempfile.TemporaryDirectory() as packages:
         for package in ("amoro_core", "amoro_optimizer"):
-            (Path(packages) / package).symlink_to(checkout.resolve() / package)
+            place = checkout.resolve() / package
+            if not place.is_dir():  # ours would be measured in its stead
+                raise SystemExit(f"{checkout} has no {package}")
+            (Path(packages) / package).symlink_to(place)
         yield f"{packages}{os.pathsep}{OURS}"
 
 

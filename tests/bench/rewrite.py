@@ -4,7 +4,8 @@ Every measurement is a process of its own: CPU, wall and peak memory of it, impo
 interleaved pairs. The bare merge by pyarrow reads each file whole, collects a million rows and writes them as a row
 group; how the others do it say `tests/bench/rivals.py` (Polars, DuckDB, Daft) and `tests/bench/spark_rewrite.py`.
 Rows that were written are counted in each round, and in the first compared with the inputs', with keys with those that
-the keys leave.
+the keys leave. `--against` names another checkout, whose engine runs in the same rounds as `engine-before` and
+`engine-2-tasks-before`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import subprocess
@@ -35,7 +37,8 @@ from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
-from tests.bench.machine import described, peak_mb
+from tests.bench.machine import OURS as CHECKOUT
+from tests.bench.machine import described, modules_of, peak_mb
 from tests.bench.rows import Rows, check_count, check_rows, read_rows
 
 GROUP_ROWS = 1_000_000
@@ -50,6 +53,8 @@ OURS = (
     "engine-2-threads",
     "engine-2-processes",  # what the machine gives to two that share nothing
 )
+#: What another checkout runs, too.
+AGAINST, BEFORE = ("engine", "engine-2-tasks"), "-before"
 RIVALS = ("polars", "duckdb", "daft")
 Figures = dict[str, float]
 
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=0, help="equality-delete keys; by default a tenth of the rows")
     parser.add_argument("--daft", default=sys.executable, help="the Python of an environment that has Daft")
     parser.add_argument("--without-spark", action="store_true")
+    parser.add_argument("--against", type=Path, help="another checkout, whose engine runs in the same rounds")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--run", choices=OURS, help="one measurement in this process")
     parser.add_argument("--profile", action="store_true")
@@ -74,7 +80,8 @@ def main() -> None:
     root = given.root or Path(tempfile.mkdtemp(prefix="amoro-bench-"))
     try:
         found = {kind: compare(kind, root / kind, given) for kind in given.tables}
-        print(json.dumps({"tables": found, "pairs": given.pairs, **described()}, indent=2))
+        checkouts = {"ours": CHECKOUT} | ({} if given.against is None else {"before": given.against})
+        print(json.dumps({"tables": found, "pairs": given.pairs, **described(checkouts)}, indent=2))
     finally:
         if given.root is None:
             shutil.rmtree(root)
@@ -86,8 +93,13 @@ def compare(kind: str, root: Path, given: argparse.Namespace) -> dict[str, Any]:
     nbytes, rows = sum(file.size_bytes for file in files), sum(file.record_count for file in files)
     keys = given.keys or rows // 10
     _tell(f"{kind}: {len(files)} files, {nbytes / len(files) / 1e6:.2f} MB each, {rows:,} rows, {keys:,} deleted keys")
-    mine = [sys.executable, "-m", "tests.bench.rewrite", "--tables", kind, "--root", str(root)]
-    commands = {name: [*mine, "--run", name, "--files", str(given.files), "--keys", str(keys)] for name in OURS}
+    mine = [sys.executable, str(Path(__file__).resolve()), "--tables", kind, "--root", str(root)]
+    mine += ["--files", str(given.files), "--keys", str(keys)]
+    commands: dict[str, list[str]] = {}
+    for name in OURS:
+        commands[name] = [*mine, "--run", name]
+        if given.against is not None and name in AGAINST:
+            commands[f"{name}{BEFORE}"] = commands[name]
     for name in RIVALS:
         python = given.daft if name == "daft" else sys.executable
         if python == sys.executable and find_spec(name) is None:
@@ -99,13 +111,13 @@ def compare(kind: str, root: Path, given: argparse.Namespace) -> dict[str, Any]:
     wanted: dict[str, Rows] = dict.fromkeys(commands, read_rows(file.path for file in files))
     for number in range(given.pairs):
         for name, command in commands.items():
-            every[name].append(_run(name, root, command))
+            every[name].append(_run(name, root, command, given.against if name.endswith(BEFORE) else CHECKOUT))
             if name == "engine-keys" and number == 0:  # which has made the keys
                 wanted[name] = read_rows((file.path for file in files), _left(kind, root))
             (check_count if number else check_rows)(name, wanted[name], _written(root))
     if not given.without_spark:
         spark = [sys.executable, "-m", "tests.bench.spark_rewrite", kind, str(root), str(given.files)]
-        every["spark"] = [_run("spark", root, spark)]
+        every["spark"] = [_run("spark", root, spark, CHECKOUT)]
         check_rows("spark", wanted["merge"], _written(root))
     shutil.rmtree(root / "out")
     cpu = {name: [one["cpu"] for one in some] for name, some in every.items()}
@@ -139,13 +151,18 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _run(name: str, root: Path, command: list[str]) -> Figures:
-    """The figures of one process; what it writes is there until the next one."""
+def _run(name: str, root: Path, command: list[str], checkout: Path) -> Figures:
+    """The figures of one process with the modules of that checkout; what it writes is there until the next one."""
     shutil.rmtree(root / "out", ignore_errors=True)
     (root / "out").mkdir()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    with modules_of(checkout) as path:
+        env = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=False, text=True)
+    if done.returncode:
+        hint = "" if checkout == CHECKOUT else f": {checkout} may lack what this bench needs"
+        raise SystemExit(f"{name} ended with {done.returncode}{hint}; its errors are above")
     found: Figures = json.loads(done.stdout.splitlines()[-1])
-    _tell(f"  {name:18s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB")
+    _tell(f"  {name:21s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB")
     return found
 
 
