@@ -18,6 +18,10 @@ from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.spark_backend.spark import writers
 
+_COPYING = "self-optimizing.rewrite.use-parquet-row-group-merge"
+#: Rows that are encoded are held in memory until they fill a row group; small row groups are copied at once.
+_COPIES = {f"{_COPYING}.enabled": "true", f"{_COPYING}.min-avg-row-group-size-bytes": "0"}
+
 
 @dataclass(frozen=True, slots=True)
 class StuckTable:
@@ -46,7 +50,7 @@ class StuckTable:
 
 def stuck_table(catalog: Catalog) -> StuckTable:
     """The new table `db.stuck`."""
-    table = writer.make_table(catalog, "db.stuck", SCHEMA)
+    table = writer.make_table(catalog, "db.stuck", SCHEMA, properties=_COPIES)
     for first in (0, 10):
         writer.append(table, [row(first + number) for number in range(10)])
     last = Path(local_path(oracle.live_files(table)[-1].path))
