@@ -103,6 +103,13 @@ def writers(directory: Path, pid: int) -> Iterator[tuple[int, Path]]:
                         yield one, path
 
 
+def opens_a_pipe(pid: int) -> bool:
+    """Whether a thread of the process waits until somebody writes to a pipe."""
+    with suppress(OSError):
+        return any("wait_for_partner" in path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/wchan"))
+    return False
+
+
 def command_of(pid: int) -> bytes:
     """The command line of a process, its words ended by zeros; empty when it is gone."""
     with suppress(OSError):

@@ -16,7 +16,7 @@ from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
-from tests.spark_backend.spark import writers
+from tests.spark_backend.spark import opens_a_pipe, writers
 
 _COPYING = "self-optimizing.rewrite.use-parquet-row-group-merge"
 #: Rows that are encoded are held in memory until they fill a row group; small row groups are copied at once.
@@ -44,8 +44,12 @@ class StuckTable:
         return {pid for pid, _ in writers(self.directory, os.getpid())}
 
     def wait_for_writer(self) -> tuple[int, Path]:
-        """The worker below this process that has begun a file, and the file."""
-        return wait_until(lambda: next(writers(self.directory, os.getpid()), None), "a worker has begun a file")
+        """The worker below this process that has begun a file and is stuck, and the file."""
+        return wait_until(self._stuck_writer, "a worker has begun a file and opens the pipe")
+
+    def _stuck_writer(self) -> tuple[int, Path] | None:
+        found = writers(self.directory, os.getpid())
+        return next(((pid, file) for pid, file in found if opens_a_pipe(pid)), None)
 
 
 def stuck_table(catalog: Catalog) -> StuckTable:
