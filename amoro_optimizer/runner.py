@@ -184,13 +184,14 @@ class Runner:
 
     def _beat(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
+            count = self._threads.count
             if self._capacity is not None:
                 self._threads.resize(max(1, self._capacity()))
             session = self._snapshot()
             if session.registration is None:
                 self._renew(session.generation)
                 continue
-            if self._is_polling:  # the open poll says that it lives
+            if self._is_polling and self._threads.count == count:  # the open poll says that it lives
                 continue
             try:
                 abandon, draining = self._client.heartbeat(
