@@ -267,7 +267,8 @@ class IcebergTable(UpkeptIcebergTable):
             )
         refuse_table(metadata, dict(self._config.properties))
         refuse_locations(metadata, self._grant())
-        head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
+        lists = self._known.lists(metadata)
+        head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read, lists)
         refuse_files(metadata, head.scan)
         return head
 
@@ -282,7 +283,8 @@ class IcebergTable(UpkeptIcebergTable):
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
         # Merging manifests takes time, during which the next attempt may conflict too.
         merge, self._has_staged = not self._has_staged, True
-        return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
+        lists = self._known.lists(self._newest.metadata)
+        return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge, lists=lists)
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
         """The payload that tags a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
@@ -341,7 +343,8 @@ class IcebergTable(UpkeptIcebergTable):
         Raises CommitConflict when the name belongs to another table.
         """
         self._newest = self._load()
-        return commit.delete_unreferenced(self._newest, self._access(self._newest), paths, since)
+        lists = self._known.lists(self._newest.metadata)
+        return commit.delete_unreferenced(self._newest, self._access(self._newest), paths, since, lists)
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:

@@ -27,6 +27,7 @@ from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
 from amoro_core.iceberg.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
 from amoro_core.iceberg.kept_keys import keys_kept
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.refusals import is_lock, is_refusal, let_go, metadata_watched, unapplied
 from amoro_core.iceberg.saying import said
@@ -220,11 +221,14 @@ def _may_still_land(now: Table, request: _Payload) -> bool:
     return not _is_overtaken(metadata, request)
 
 
-def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
+def delete_unreferenced(
+    table: Table, access: FileAccess, paths: Iterable[str], since: int = 0, lists: ManifestLists | None = None
+) -> tuple[str, ...]:
     """Delete those of the files that lie below the table's write locations and are not referenced by any snapshot,
     statistics entry or log entry of the table as just loaded. Returns the deleted ones, in the order given.
 
     `since`: a sequence number that the table had not reached when the files were written; what is older is not read.
+    `lists` has read lists of the table before.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
     """
@@ -233,7 +237,7 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], 
         return ()
     # Maps of positions are in no commit: a large table is not read for them.
     named = (
-        {normalise(path) for path in _named(table, since)}
+        {normalise(path) for path in _named(table, since, lists)}
         if any(not one.endswith(MAP_ENDING) for one in ours)
         else set()
     )
@@ -254,7 +258,7 @@ def _is_deleted(access: FileAccess, path: str) -> bool:
     return True
 
 
-def _named(table: Table, since: int) -> Iterator[str]:
+def _named(table: Table, since: int, lists: ManifestLists | None) -> Iterator[str]:
     """Every file that the metadata references, including those of removed entries, by snapshots since that number."""
     metadata = table.metadata
     yield table.metadata_location
@@ -263,7 +267,7 @@ def _named(table: Table, since: int) -> Iterator[str]:
     yield from (one.statistics_path for one in metadata.partition_statistics)
     snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
     yield from (snapshot.manifest_list for snapshot in snapshots)
-    for manifest in manifests_of(table.io, snapshots):
+    for manifest in manifests_of(table.io, snapshots, lists):
         if manifest.sequence_number < since:
             continue
         yield manifest.manifest_path

@@ -11,6 +11,7 @@ from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.contradictions import refuse_listed
 from amoro_core.iceberg.entries import identity_of, partition_types, to_delete_file
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Head
@@ -22,8 +23,9 @@ def read_head(
     planned_snapshot_id: int,
     scan: Callable[[Table], TableScan],
     read: ManifestReader = read_manifest,
+    lists: ManifestLists | None = None,
 ) -> Head:
-    """The head of the table as just loaded; `scan` reads its live files.
+    """The head of the table as just loaded; `scan` reads its live files, `lists` has read lists of the table before.
 
     Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
     files, and what `scan` raises.
@@ -34,6 +36,9 @@ def read_head(
         raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot left")
     found = scan(table)
     since = _since(metadata, planned_snapshot_id)
+    removed = None
+    if since is not None:
+        removed = _removed(table, planned_snapshot_id, since, found, read, lists or ManifestLists())
     return Head(
         table_uuid=str(metadata.table_uuid),
         format_version=metadata.format_version,
@@ -42,7 +47,7 @@ def read_head(
         descends=_descends(metadata, planned_snapshot_id, since),
         field_ids=frozenset(metadata.schema().field_ids),
         scan=found,
-        removed_equality_deletes=None if since is None else _removed(table, planned_snapshot_id, since, found, read),
+        removed_equality_deletes=removed,
     )
 
 
@@ -79,7 +84,12 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
 
 
 def _removed(
-    table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan, read: ManifestReader
+    table: Table,
+    planned_snapshot_id: int,
+    since: list[Snapshot],
+    scan: TableScan,
+    read: ManifestReader,
+    lists: ManifestLists,
 ) -> tuple[DeleteFile, ...]:
     """Equality deletes that a snapshot after the plan's removed, or that were added since and are not live, by path.
 
@@ -90,7 +100,7 @@ def _removed(
     limit = None if planned is None else planned.sequence_number or 0
     live = _live_equality_deletes(scan)
     found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
-    for manifest in _delete_manifests(table, since, limit):
+    for manifest in _delete_manifests(table, since, limit, lists):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
         for entry in read(table.io, manifest).entries:
             if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
@@ -106,11 +116,13 @@ def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
     return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
 
 
-def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
+def _delete_manifests(
+    table: Table, since: list[Snapshot], limit: int | None, lists: ManifestLists
+) -> list[ManifestFile]:
     """The distinct delete manifests of the snapshots, without those that existed when the plan was made."""
     found = {}
     for snapshot in since:
-        listed = read_list(table.io, snapshot.manifest_list)
+        listed = read_list(table.io, snapshot.manifest_list, lists)
         refuse_listed(table.metadata, snapshot, listed)
         for manifest in listed:
             if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit):

@@ -28,6 +28,7 @@ from amoro_core.files.path_keys import (
     seeking_places,
 )
 from amoro_core.iceberg.entry_paths import read_paths
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifests import read_list
 from amoro_core.maintaining.places import Named
 from amoro_core.model.maintenance import FileKind, Released
@@ -166,8 +167,9 @@ def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
 def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
     """The distinct manifests of the snapshots by path. Raises UnreadableFile for a snapshot that lost its files."""
     found: dict[str, ManifestFile] = {}
+    lists = ManifestLists()
     for snapshot in snapshots:
-        listed = read_list(io, snapshot.manifest_list)
+        listed = read_list(io, snapshot.manifest_list, lists)
         _require_files(snapshot, listed)
         found.update((one.manifest_path, one) for one in listed)
     return found
@@ -188,9 +190,10 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
     if are_known:
         return _manifests_of(io, snapshots)
     found: dict[str, ManifestFile] = {}
+    lists = ManifestLists()
     for snapshot in snapshots:
         try:
-            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list))
+            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list, lists))
         except DataFileMissing:
             continue
     return found

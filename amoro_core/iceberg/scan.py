@@ -53,6 +53,11 @@ class Known:
     trusts_cache: bool = True  # whether data files may be taken from what came from the cache
     columns: ColumnReader | None = None  # reads data manifests; None: they are read entry by entry
 
+    def lists(self, metadata: TableMetadata) -> ManifestLists:
+        """What has read lists of the table before; for an unknown one what will have."""
+        known = UNKNOWN if self.tables is None else self.tables.find(str(metadata.table_uuid))
+        return ManifestLists() if known is UNKNOWN else known.lists
+
 
 NOTHING_KNOWN = Known()
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import UnknownType
 
 from amoro_core.errors import CommitConflict
@@ -15,6 +14,7 @@ from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.counting import ChangeCounts
 from amoro_core.iceberg.drafts import FORMAT_VERSIONS, MAIN, Draft, totals
 from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
+from amoro_core.iceberg.manifest_lists import ManifestLists
 from amoro_core.iceberg.manifest_writing import added_entry, counted, deleted_entry, existing_entry, new_header
 from amoro_core.iceberg.manifests import Manifest, ManifestHeader, read_bytes, read_list, read_manifest
 from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings, within_budget
@@ -34,13 +34,14 @@ def stage(
     read: ManifestReader = read_manifest,
     merge: bool = True,
     splices: bool = True,
+    lists: ManifestLists | None = None,
 ) -> StagedCommit:
     """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
 
     With `merge`, small manifests are merged according to the table's properties; with `splices`, data manifests that
-    lose files are not decoded where they need not be. Nothing is visible before the commit is sent; on failure what was
-    written is deleted. Raises CommitConflict when the table has another head, or does not have each removed file
-    exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
+    lose files are not decoded where they need not be. `lists` has read lists of the table before. Nothing is visible
+    before the commit is sent; on failure what was written is deleted. Raises CommitConflict when the table has another
+    head, or does not have each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
@@ -50,7 +51,7 @@ def stage(
     draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read, splices)
     _require_older(content, metadata, draft.sequence_number)
     try:
-        return _stage(draft, head, content, summary, settings)
+        return _stage(draft, head, content, summary, settings, lists)
     except BaseException:
         draft.discard()
         raise
@@ -72,7 +73,12 @@ def _require_older(content: CommitContent, metadata: TableMetadata, sequence_num
 
 
 def _stage(
-    draft: Draft, head: Head, content: CommitContent, summary: Mapping[str, str], settings: MergeSettings
+    draft: Draft,
+    head: Head,
+    content: CommitContent,
+    summary: Mapping[str, str],
+    settings: MergeSettings,
+    lists: ManifestLists | None,
 ) -> StagedCommit:
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()
@@ -81,7 +87,7 @@ def _stage(
     added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
     _require_new(content, head)
     require_one_vector(content, head)
-    kept = _kept(draft, parent, content, metrics, head)
+    kept = _kept(draft, read_list(draft.table.io, parent.manifest_list, lists), content, metrics, head)
     manifests = _merged(draft, [*added, *kept], settings)
     counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
     every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
@@ -115,13 +121,12 @@ def _home_of(manifest: ManifestFile) -> Home:
 
 
 def _kept(
-    draft: Draft, parent: Snapshot, content: CommitContent, metrics: ChangeCounts, head: Head
+    draft: Draft, manifests: Iterable[ManifestFile], content: CommitContent, metrics: ChangeCounts, head: Head
 ) -> list[ManifestFile]:
     """The parent's manifests without the removed files: reused if unchanged, else rewritten.
 
     Those that hold removed files according to the head are read, each entry compared with what was validated.
     """
-    io = draft.table.io
     removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
         raise ValueError("a file is to be removed twice")
@@ -129,7 +134,7 @@ def _kept(
     holding = LiveFiles.of(head.scan.files).manifests_of((file.path for file in content.removed_data), removals)
     found: Counter[DeleteIdentity] = Counter()
     done: list[ManifestFile] = []
-    for file in read_list(io, parent.manifest_list):
+    for file in manifests:
         if not (file.has_added_files() or file.has_existing_files()):
             continue
         may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amoro_core.live.columns import Ids, Numbers, Place
+from amoro_core.live.columns import Ids, Mask, Numbers, Place
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
@@ -30,7 +30,7 @@ class _Outside:
     above_by_place: Mapping[tuple[DeleteKind, Place], int]  # other deletes above these
     deletes: Set[Numbered]  # those that apply to the files according to the matcher
     referenced: Set[str]  # the normalised paths that candidates reference
-    without_vector: Ids  # the files that position delete files may still apply to
+    is_free: Mask  # of all live files: those that position delete files may still apply to
     ordered: list[str] = field(default_factory=list)  # their normalised paths, sorted, filled on first use
 
     def needs(self, delete: DeleteFile) -> bool:
@@ -49,9 +49,9 @@ class _Outside:
         Only among those without a vector: one that applies is among `deletes`.
         """
         if delete.referenced_data_file is not None:
-            return named in self.referenced and bool(np.isin(self.files.ids_of([named]), self.without_vector).any())
-        if len(self.ordered) < len(self.without_vector):
-            paths = self.files.columns.paths_of(self.without_vector).to_pylist()
+            return named in self.referenced and bool(self.is_free[self.files.ids_of([named])].any())
+        if not self.ordered:
+            paths = self.files.columns.paths_of(np.flatnonzero(self.is_free)).to_pylist()
             self.ordered[:] = sorted(map(normalise, paths))
         at = bisect_left(self.ordered, named)
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)
@@ -61,42 +61,46 @@ class _Outside:
         return self.files.rows(self.ids[self.files.carried_through[self.ids] >= 0])
 
 
-def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _Outside:
+def _outside(files: LiveFiles, stays: Mask, candidates: Iterable[DeleteFile]) -> _Outside:
+    ids = np.flatnonzero(stays)
     numbers, carried_through = files.columns.numbers[ids], files.carried_through[ids]
     above = np.maximum(numbers, carried_through)
     by_place = {(DeleteKind.EQUALITY, place): least for place, least in _least(files, ids, above)}
     is_free = ~files.has_vector[ids]
     of_positions = np.maximum(numbers - 1, carried_through)[is_free]
     by_place |= {(DeleteKind.POSITION, place): least for place, least in _least(files, ids[is_free], of_positions)}
-    named = {normalise(one.referenced_data_file) for one in candidates if one.referenced_data_file is not None}
-    referenced = (files.columns.paths[at].as_py() for at in np.intersect1d(files.ids_of(named), ids).tolist())
+    named = files.ids_of(
+        {normalise(one.referenced_data_file) for one in candidates if one.referenced_data_file is not None}
+    )
+    referenced = (files.columns.paths[at].as_py() for at in named[stays[named]].tolist())
     return _Outside(
         files,
         ids,
         int(above.min()) if len(ids) else None,
         by_place,
-        frozenset(delete.numbered for delete in _needed(files, ids)),
+        frozenset(delete.numbered for delete in _needed(files, ids, stays)),
         frozenset(map(normalise, referenced)),
-        ids[is_free],
+        stays & ~files.has_vector,
     )
 
 
 def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place, int]]:
-    """The lowest sequence number of the files in each place."""
-    places, which = np.unique(files.columns.place[ids], return_inverse=True)
-    least = np.full(len(places), numbers.max(initial=0), np.int64)
+    """The lowest sequence number of the files in each place that has some."""
+    columns, highest = files.columns, numbers.max(initial=0)
+    which = columns.place[ids]
+    least = np.full(len(columns.places), highest, np.int64)
     np.minimum.at(least, which, numbers)
-    return ((files.columns.places[at], found) for at, found in zip(places.tolist(), least.tolist(), strict=True))
+    places = np.flatnonzero(np.bincount(which, minlength=len(columns.places)))
+    return ((columns.places[at], int(least[at])) for at in places.tolist())
 
 
-def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
+def _needed(files: LiveFiles, ids: Ids, stays: Mask) -> Iterator[DeleteFile]:
     """The deletes that apply to any of the files and were not folded into its own position delete."""
     yield from files.newer_equality_deletes(ids, files.carried_through[ids])
-    is_among, pairs = np.zeros(len(files), np.bool_), files.pairs
-    is_among[ids] = True
+    pairs = files.pairs
     is_named = np.array([one.named_file is not None for one in files.deletes], np.bool_)[pairs.deletes]
     number = np.array([one.sequence_number for one in files.deletes], np.int64)[pairs.deletes]
-    is_needed = is_among[pairs.files] & (is_named | (number > files.carried_through[pairs.files]))
+    is_needed = stays[pairs.files] & (is_named | (number > files.carried_through[pairs.files]))
     yield from (files.deletes[at] for at in np.unique(pairs.deletes[is_needed]).tolist())
 
 
@@ -129,7 +133,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
             converted.add(data)
     candidates = _candidates(groups, files, scan.dangling, sequence_number)
     candidates |= {one.numbered: one for one in _vectors_of(files, rewritten)}
-    outside = _outside(files, np.flatnonzero(stays), candidates.values())
+    outside = _outside(files, stays, candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
     }
@@ -152,10 +156,10 @@ def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile
     return _unneeded(scan, files.deletes_of(files.ids_of(paths)), paths)
 
 
-def needed_outside(files: LiveFiles, ids: Ids, deletes: Iterable[DeleteFile]) -> tuple[DeleteFile, ...]:
-    """Those of the deletes that any of the files at the indexes would need, by the rules of `removable_deletes`."""
+def needed_outside(files: LiveFiles, stays: Mask, deletes: Iterable[DeleteFile]) -> tuple[DeleteFile, ...]:
+    """Those of the deletes that any of the files that stay would need, by the rules of `removable_deletes`."""
     every = tuple(deletes)
-    outside = _outside(files, ids, every)
+    outside = _outside(files, stays, every)
     return tuple(delete for delete in every if outside.needs(delete))
 
 
@@ -163,7 +167,7 @@ def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterab
     files, found = LiveFiles.of(scan.files), {delete.numbered: delete for delete in candidates}
     stays = np.ones(len(files), np.bool_)
     stays[files.ids_of(removed)] = False
-    outside = _outside(files, np.flatnonzero(stays), found.values())
+    outside = _outside(files, stays, found.values())
     return tuple(found[key] for key in sorted(found) if not outside.needs(found[key]))
 
 

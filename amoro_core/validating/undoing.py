@@ -320,7 +320,7 @@ def deletes_that_come_back_cover_no_other_file(sight: _Sight) -> Iterator[str]:
     stays = np.ones(len(sight.live), np.bool_)
     for at in sight.live.ids_of(going).tolist():
         stays[at] = normalise(sight.live.columns.row(at).path) not in ours
-    for delete in needed_outside(sight.live, np.flatnonzero(stays), sight.put_back.values()):
+    for delete in needed_outside(sight.live, stays, sight.put_back.values()):
         yield f"the delete {delete.path}, put back, would cover other files"
 
 

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.reader import StructReader
+from pyiceberg.manifest import ManifestFile
 
 from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
@@ -44,12 +47,36 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
-def attempts(world: World, opened: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many manifests and lists each attempt of a commit reads and writes, while others delete a row before each."""
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:
+    """What is decoded of manifest lists."""
+    found: list[ManifestFile] = []
+    read = StructReader.read
+
+    def watched(reader: StructReader, decoder: BinaryDecoder) -> object:
+        made = read(reader, decoder)
+        if isinstance(made, ManifestFile):
+            found.append(made)
+        return made
+
+    monkeypatch.setattr(StructReader, "read", watched)
+    return found
+
+
+Counts = list[tuple[int, int, int]]
+
+
+def attempts(
+    world: World, opened: list[tuple[str, str]], decoded: list[ManifestFile], monkeypatch: pytest.MonkeyPatch
+) -> Counts:
+    """How many manifests and lists each attempt of a commit reads and writes, and records of lists that it decodes.
+
+    Others delete a row before each.
+    """
     table = world.catalog.load_table("db.t")
     process_id = world.begin(OptimizingType.FULL)
     world.run_all(process_id)
-    stage, counts = IcebergTable.stage, []
+    stage, counts = IcebergTable.stage, Counts()
 
     def delete(number: int) -> None:
         if table.metadata.format_version == 3:
@@ -60,16 +87,18 @@ def attempts(world: World, opened: list[tuple[str, str]], monkeypatch: pytest.Mo
     def overtaken(self: IcebergTable, *given: Any) -> Any:
         staged = stage(self, *given)
         read = {path for how, path in opened if how == "new_input"}
-        counts.append((len(read), sum(how == "new_output" for how, _ in opened)))
+        counts.append((len(read), sum(how == "new_output" for how, _ in opened), len(decoded)))
         if len(counts) <= LOST:
             delete(len(counts))
         opened.clear()
+        decoded.clear()
         return staged
 
     monkeypatch.setattr(IcebergTable, "stage", overtaken)
     delete(0)
     expected = oracle.live_rows(table)
     opened.clear()
+    decoded.clear()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     left = oracle.live_rows(table.refresh())
     assert (left.total(), len(counts)) == (expected.total() - LOST, LOST + 1)
@@ -78,7 +107,11 @@ def attempts(world: World, opened: list[tuple[str, str]], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_of_them(
-    world: World, opened: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, version: int
+    world: World,
+    opened: list[tuple[str, str]],
+    decoded: list[ManifestFile],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
 ) -> None:
     found = []
     for others in (2, 14):
@@ -88,6 +121,6 @@ def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_
         for number in range(others):
             writer.append(table, [row(1000 + number, f"part{number}")])
         with monkeypatch.context() as patch:
-            found.append(attempts(world, opened, patch))
+            found.append(attempts(world, opened, decoded, patch))
         world.catalog.drop_table("db.t")
     assert found[0] == found[1]
