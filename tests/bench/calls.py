@@ -1,8 +1,9 @@
 """Calls while a coordinator looks at a large table for the first time:
 
-`python -m tests.bench.calls [--files 100000] [--workers auto none] [--runs 3]` prints JSON: medians of runs of p50, p99
-and the longest time of a list of tables over gRPC, on an idle coordinator and during a look and the plan that follows,
-and how long these took. The table is metadata alone as in `live_files`.
+`python -m tests.bench.calls [--files 100000] [--workers auto none] [--runs 3] [--against PATH]` prints JSON: medians of
+runs of p50, p99 and the longest time of a list of tables over gRPC, on an idle coordinator and during a look and the
+plan that follows, and how long these took. The table is metadata alone as in `live_files`. `--against` names another
+checkout, whose client and coordinator run in turn with ours, by its own settings where it has no planning-workers.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from tests.bench.live_files import made_up
-from tests.bench.machine import described
+from tests.bench.machine import described, in_rounds, in_turn, medians
 
 #: Between two calls, and how long an idle coordinator is asked.
 PAUSE_S, IDLE_S = 0.005, 10.0
@@ -35,24 +36,27 @@ def main() -> None:
     parser.add_argument("--manifests", type=int, default=100)
     parser.add_argument("--workers", nargs="*", default=["auto", "none"], help="values of planning-workers")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--coordinate", nargs=3, metavar=("HOME", "ROOT", "WORKERS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
         home, root, workers = given.coordinate
         _coordinate(Path(home), Path(root), workers)
         return
+    if given.once:
+        print(json.dumps(_run(given.root.with_name("home"), given.root, given.workers[0])))
+        return
+    checkouts, found = in_turn(given.against), dict[str, dict[str, dict[str, float]]]()
     with tempfile.TemporaryDirectory(prefix="amoro-calls-") as directory:
         root = Path(directory) / "lake"
         made_up(root, given.files, 20, given.manifests)
-        runs: dict[str, list[dict[str, float]]] = {workers: [] for workers in given.workers}
-        for _ in range(given.runs):
-            for workers, done in runs.items():
-                done.append(_run(Path(directory) / "home", root, workers))
-    medians = {
-        workers: {key: round(statistics.median(one[key] for one in done), 4) for key in done[0]}
-        for workers, done in runs.items()
-    }
-    print(json.dumps({"planning-workers": medians, "files": given.files, **described()}, indent=1))
+        for workers in given.workers:
+            asked = ["--root", str(root), "--workers", workers]
+            runs = in_rounds("tests.bench.calls", asked, checkouts, given.runs)
+            found[workers] = {name: medians(done) for name, done in runs.items()}
+    print(json.dumps({"planning-workers": found, "files": given.files, **described(checkouts)}, indent=1))
 
 
 def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
@@ -65,7 +69,7 @@ def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
-    where = json.loads(process.stdout.readline())
+    where = _answer(process.stdout)
     found = {}
     with closing(AdminClient(Endpoint(where["address"], Secret(where["token"])))) as client:
         for _ in range(100):
@@ -77,7 +81,7 @@ def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
             took: list[dict[str, float]] = []
 
             def wait(over: threading.Event = over, took: list[dict[str, float]] = took) -> None:
-                took.append(json.loads(process.stdout.readline()))  # type: ignore[union-attr]
+                took.append(_answer(process.stdout))  # type: ignore[arg-type]
                 over.set()
 
             threading.Thread(target=wait).start()
@@ -88,6 +92,11 @@ def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
     process.wait()
     shutil.rmtree(home)
     return found
+
+
+def _answer(lines: Iterable[str]) -> dict[str, Any]:
+    """The next line of JSON; an earlier version writes its log there, too."""
+    return dict(json.loads(next(line for line in lines if line.startswith("{"))))
 
 
 def _times(call: Callable[[], object], is_over: Callable[[], bool]) -> list[float]:
@@ -108,13 +117,20 @@ def _told(what: str, times: list[float]) -> dict[str, float]:
 def _coordinate(home: Path, root: Path, workers: str) -> None:
     """A coordinator that looks, or plans, whenever it is told to."""
     from amoro_core.app import Coordinator
-    from amoro_core.launcher import SWITCH_INTERVAL_S
     from amoro_core.model.processes import CatalogConfig
     from amoro_core.model.tables import parse_table
     from amoro_core.settings import Settings
 
-    sys.setswitchinterval(SWITCH_INTERVAL_S)  # as `amoro up` does
-    coordinator = Coordinator(home, replace(Settings(), port=0, planning_workers=workers), watch=False)
+    try:
+        from amoro_core.launcher import SWITCH_INTERVAL_S
+    except ImportError:
+        pass
+    else:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)  # as `amoro up` does
+    settings: dict[str, Any] = {"port": 0}
+    if "planning_workers" in {field.name for field in fields(Settings)}:
+        settings["planning_workers"] = workers
+    coordinator = Coordinator(home, replace(Settings(), **settings), watch=False)
     coordinator.start()
     properties = {"type": "sql", "uri": f"sqlite:///{root / 'catalog.db'}", "warehouse": root.as_uri()}
     coordinator.catalogs.add(CatalogConfig("cat", tuple(properties.items())))

@@ -1,11 +1,11 @@
-"""CPU of rewriting by copying beside decoding, and what readers gain: `python -m tests.bench.copying` prints JSON.
+"""CPU of rewriting by copying beside decoding: `python -m tests.bench.copying` prints JSON.
 
 `[--files 400] [--large 1] [--pairs 5] [--against PATH]`. Small files of 1.3 MB with page indexes and checksums are read
 and written as bytes alone, copied, copied without being verified, and decoded; large files of ten row groups, one of
-which has deleted rows, are copied in part and decoded. Readers then read the small files as written, copied and
-encoded: everything, one column, one id. Each measurement is a process of its own, ratios are medians of interleaved
-rounds. Rows are counted in each round, and in the first compared with those that were to be written. `--against` names
-another checkout, whose engine decodes the same files in turn with ours.
+which has deleted rows, are copied in part and decoded. Each measurement is a process of its own, ratios are medians of
+interleaved rounds. Rows are counted in each round, and in the first compared with those that were to be written.
+`--against` names another checkout, whose engine decodes the same files in turn with ours. What readers gain is measured
+by `generations`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.bench.data import TABLES, task
 from tests.bench.machine import OURS, described, modules_of, peak_mb
 from tests.bench.rewrite import run_engine
-from tests.bench.rows import Rows, check_count, check_rows, read_rows
+from tests.bench.rows import check_count, check_rows, read_rows
 
 TABLE = TABLES["mixed"]
 SMALL = ("cat", "copied", "copied unverified", "decoded")
 LARGE = ("copied in part", "decoded with deletes")
-READERS = ("duckdb all", "duckdb one column", "duckdb one id", "pyarrow all", "pyarrow one column")
-STAGES = ("written", "copied", "encoded")
 LARGE_ROWS = 1_600_000
 Figures = dict[str, float]
 
@@ -54,16 +52,17 @@ def main() -> None:
     parser.add_argument("--run", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
-        print(json.dumps(measured(given.run, given.root)))
+        print(json.dumps(timed(_prepared(given.run, given.root))))
         return
     with tempfile.TemporaryDirectory(prefix="amoro-copying-") as made:
         root = Path(made)
-        _write(root / "small", given.files, TABLE.file_rows, None)
-        _write(root / "large", given.large, LARGE_ROWS, LARGE_ROWS // 10)
+        write_small(root / "small", given.files, TABLE.file_rows, None)
+        write_small(root / "large", given.large, LARGE_ROWS, LARGE_ROWS // 10)
         print(json.dumps(_compared(root, given.pairs, given.against), indent=2))
 
 
-def _write(root: Path, files: int, rows: int, group: int | None) -> None:
+def write_small(root: Path, files: int, rows: int, group: int | None) -> None:
+    """Files of so many rows with page indexes and checksums; `group`: the rows of a row group, else one has all."""
     (root / "data").mkdir(parents=True)
     for number in range(files):
         options: dict[str, Any] = {"row_group_size": group, "write_page_index": True, "write_page_checksum": True}
@@ -86,10 +85,9 @@ def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
     for number in range(pairs):
         for name in every:
             checkout, run = (against, "decoded") if name == "before" and against else (OURS, name)
-            every[name].append(_process(run, root, checkout))
+            every[name].append(run_process(run, root, checkout))
             if name != "cat":
                 (check_count if number else check_rows)(name, wanted[run], _part(name, root).glob("out/**/*.parquet"))
-    stages = _read(root, pairs, wanted["decoded"])
     ratios = {
         "copied / decoded": _ratio(every["copied"], every["decoded"]),
         "copied / cat": _ratio(every["copied"], every["cat"]),
@@ -102,31 +100,13 @@ def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
     return {
         "medians": {name: _medians(found) for name, found in every.items()},
         "cpu ratios": ratios,
-        "readers' cpu": stages,
         "pairs": pairs,
         "files": len(list((root / "small" / "data").iterdir())),
         **described({"ours": OURS, **({"before": against} if against else {})}),
     }
 
 
-def _read(root: Path, pairs: int, wanted: Rows) -> dict[str, dict[str, float]]:
-    """The readers' CPU by what was done to the small files."""
-    for stage, name in (("copied", "copied"), ("encoded", "decoded")):
-        _process(name, root, OURS)
-        check_rows(name, wanted, (root / "small" / "out").rglob("*.parquet"))
-        shutil.move(root / "small" / "out", root / stage)
-    found: dict[str, dict[str, list[float]]] = {stage: {name: [] for name in READERS} for stage in STAGES}
-    for _ in range(pairs):
-        for name in READERS:
-            for stage in STAGES:
-                found[stage][name].append(_process(f"{stage}: {name}", root, OURS)["cpu"])
-    return {
-        stage: {name: round(statistics.median(some), 3) for name, some in by_name.items()}
-        for stage, by_name in found.items()
-    }
-
-
-def _process(name: str, root: Path, checkout: Path) -> Figures:
+def run_process(name: str, root: Path, checkout: Path) -> Figures:
     """The figures of one process with the modules of that checkout; what it writes is there until the next one."""
     out = _part(name, root) / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -145,9 +125,8 @@ def _part(name: str, root: Path) -> Path:
     return root / ("large" if name in LARGE else "small")
 
 
-def measured(name: str, root: Path) -> Figures:
+def timed(work: Callable[[], None]) -> Figures:
     """CPU and wall seconds, the memory before, and its peak."""
-    work = _prepared(name, root)
     base = peak_mb()
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     work()
@@ -157,9 +136,6 @@ def measured(name: str, root: Path) -> Figures:
 
 
 def _prepared(name: str, root: Path) -> Callable[[], None]:
-    if ": " in name:
-        stage, reader = name.split(": ")
-        return _reading(reader, root / "small" / "data" if stage == "written" else root / stage)
     part = _part(name, root)
     files = _files(part)
     if name == "cat":
@@ -208,28 +184,6 @@ def _cat(files: list[DataFile], path: Path) -> None:
     with path.open("wb") as out:
         for file in files:
             out.write(Path(file.path).read_bytes())
-
-
-def _reading(reader: str, directory: Path) -> Callable[[], None]:
-    paths = sorted(map(str, directory.rglob("*.parquet")))
-    if reader.startswith("pyarrow"):
-        columns = ["count"] if reader.endswith("column") else None
-
-        def read() -> None:
-            for path in paths:
-                for batch in pq.ParquetFile(path).iter_batches(columns=columns, use_threads=False):
-                    del batch
-
-        return read
-    import duckdb
-
-    db = duckdb.connect()
-    db.execute("SET threads = 1")
-    every = ", ".join(f"max({field.name})" for field in TABLE.schema.fields if field.name not in ("created", "session"))
-    asked = {"duckdb all": every, "duckdb one column": "max(count)", "duckdb one id": "max(comment)"}[reader]
-    where = " where id = 1234567" if reader.endswith("id") else ""
-    query = f"select {asked} from read_parquet({paths!r}){where}"
-    return lambda: db.execute(query).fetchall() and None
 
 
 def _ratio(ours: list[Figures], theirs: list[Figures]) -> float:

@@ -202,7 +202,7 @@ def spark(root: Path) -> dict[str, float]:
     """Spark's action on the same files as a dry run; its start, and a first query, apart."""
     from pyspark.sql import SparkSession
 
-    from tests.bench.spark_rewrite import _cpu, _peak
+    from tests.bench.spark_rewrite import _peak, cpu_of
     from tests.spark.catalogs import register_in_spark
     from tests.spark.session import EXTENSIONS, JARS
 
@@ -223,11 +223,11 @@ def spark(root: Path) -> dict[str, float]:
     register_in_spark(session, root, "cat")
     session.sql("SELECT count(*) FROM cat.db.t.snapshots").collect()
     pid = int(session._jvm.java.lang.ProcessHandle.current().pid())
-    before, begun = _cpu(pid), time.monotonic()
+    before, begun = cpu_of(pid), time.monotonic()
     older = (datetime.now(UTC) - timedelta(days=3)).strftime("%Y-%m-%d %H:%M:%S")
     call = f"CALL cat.system.remove_orphan_files(table => 'db.t', older_than => TIMESTAMP '{older}', dry_run => true)"
     found = session.sql(call).count()
-    figures = {"cpu_s": round(_cpu(pid) - before, 1), "wall_s": round(time.monotonic() - begun, 1)}
+    figures = {"cpu_s": round(cpu_of(pid) - before, 1), "wall_s": round(time.monotonic() - begun, 1)}
     peak = round(_peak(pid))
     session.stop()
     return {"orphans": found, **figures, "peak_MB": peak}

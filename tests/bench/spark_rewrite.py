@@ -38,7 +38,6 @@ def main() -> None:
         sys.exit(f"Spark needs {', '.join(missing)}: run make test")
     kind, root, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     from pyspark import __version__
-    from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory(prefix="amoro-bench-spark-") as scratch:
         directory = Path(scratch)
@@ -48,21 +47,7 @@ def main() -> None:
         files = write_files(kind, root, count)
         for name, chosen in (("warm", files[: max(1, count // 4)]), ("measured", files)):
             add_table(catalog, kind, f"db.{name}", chosen)
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        builder = SparkSession.builder.master("local[2]").appName("amoro-bench")
-        for key, value in {
-            "spark.driver.memory": "3g",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
-            "spark.sql.extensions": EXTENSIONS,
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.local.dir": scratch,
-        }.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+        spark = fast_session(directory, cores=2)
         register_in_spark(spark, directory, "bench")
         _rewrite(spark, "warm")
         found = _rewrite(spark, "measured")
@@ -71,6 +56,28 @@ def main() -> None:
         catalog.close()
         shutil.rmtree(directory / "warehouse")
     print(json.dumps({**found, "version": __version__}))
+
+
+def fast_session(scratch: Path, cores: int) -> Any:
+    """A new local session with code generation; what it keeps meanwhile is in the scratch directory."""
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("amoro-bench")
+    for key, value in {
+        "spark.driver.memory": "3g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+    }.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def add_table(catalog: SqlCatalog, kind: str, name: str, files: Iterable[InputDataFile]) -> None:
@@ -95,12 +102,12 @@ def _entry(path: str, rows: int, size: int) -> DataFile:
 
 def _rewrite(spark: Any, name: str) -> dict[str, float]:
     pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
-    before, started = _cpu(pid), time.perf_counter()
+    before, started = cpu_of(pid), time.perf_counter()
     spark.sql(
         f"CALL bench.system.rewrite_data_files(table => 'db.{name}', options => map('rewrite-all', 'true'))"
     ).collect()
     wall = time.perf_counter() - started
-    return {"cpu": _cpu(pid) - before, "wall": wall, "peak_mb": _peak(pid)}
+    return {"cpu": cpu_of(pid) - before, "wall": wall, "peak_mb": _peak(pid)}
 
 
 def _keep(catalog: SqlCatalog, warehouse: Path, out: Path) -> None:
@@ -112,7 +119,8 @@ def _keep(catalog: SqlCatalog, warehouse: Path, out: Path) -> None:
             shutil.move(path, out / path.name)
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU of a process, as the system counts them."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 

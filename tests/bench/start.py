@@ -1,9 +1,10 @@
-"""How long commands take from the first letter: `python -m tests.bench.start [--runs 5]` prints JSON.
+"""How long commands take from the first letter: `python -m tests.bench.start [--runs 5] [--against PATH]` prints JSON.
 
 Seconds by the clock, medians and the best: help, the shell's completion of a table's name, `amoro up` until it is
 ready, one whole `amoro optimize` of five files of 4 MB that works by itself, and one beside an `amoro up` that is idle,
 with the time from the plan to the commit. And what an `amoro up` with its optimizer and its pages has resident once it
-was idle for a while.
+was idle for a while. `--against` names another checkout, whose commands run in turn with ours;
+it must know the setting http-port.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.acceptance.processes import Installation, Process, free_port, install
-from tests.bench.machine import described
+from tests.bench.machine import described, in_turn, medians, modules_of
 from tests.engine import writer
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
@@ -40,35 +39,44 @@ def main() -> None:
     """Parse the command line and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    given = parser.parse_args()
+    checkouts = in_turn(given.against)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
+    for _ in range(given.runs):
+        for name, checkout in checkouts.items():
+            with modules_of(checkout) as path:
+                found[name].append(_once({"PYTHONPATH": path}))
+            print(f"{name}: {found[name][-1]}", file=sys.stderr, flush=True)
+    told = {
+        name: {"medians": medians(done), "best": {what: min(one[what] for one in done) for what in done[0]}}
+        for name, done in found.items()
+    }
+    print(json.dumps({"seconds and MB": told, "runs": given.runs, **described(checkouts)}, indent=2))
+
+
+def _once(modules: dict[str, str]) -> dict[str, float]:
+    """Every figure, once, of the `amoro` with these modules."""
+    words = {"_AMORO_COMPLETE": "complete_bash", "COMP_WORDS": "amoro plan cat.db.t", "COMP_CWORD": "2"}
     with tempfile.TemporaryDirectory() as directory:
         installation = install(Path(directory))
         try:
-            numbers = iter(range(runs))
-            words = {"_AMORO_COMPLETE": "complete_bash", "COMP_WORDS": "amoro plan cat.db.t", "COMP_CWORD": "2"}
-            alone: dict[str, Callable[[], float]] = {
-                "amoro --help": lambda: _run(installation, "--help"),
-                "amoro --version": lambda: _run(installation, "--version"),
-                "amoro up, until it is ready": lambda: _up(installation),
-                "amoro optimize by itself": lambda: _optimize(installation, f"by_itself{next(numbers)}"),
-                "completion of a table's name": lambda: _run(installation, environment=words),
+            found = {
+                "amoro --help": _run(installation, modules, "--help"),
+                "amoro --version": _run(installation, modules, "--version"),
+                "amoro up, until it is ready": _up(installation, modules),
+                "amoro optimize by itself": _optimize(installation, modules, "by_itself"),
+                "completion of a table's name": _run(installation, {**modules, **words}),
             }
-            seconds = {name: _told([measure() for _ in range(runs)]) for name, measure in alone.items()}
-            process, resident_mb = _idle(installation)
-            beside = [_beside(installation, f"beside{number}") for number in range(runs)]
+            process, found["idle amoro up MB"] = _idle(installation, modules)
+            whole, inner = _beside(installation, modules, "beside")
             process.terminate()
         finally:
             installation.close()
-    seconds["amoro optimize beside amoro up"] = _told([whole for whole, _ in beside])
-    seconds["of it from the plan to the commit"] = _told([inner for _, inner in beside])
-    print(json.dumps({"seconds": seconds, "idle amoro up MB": resident_mb, "runs": runs, **described()}, indent=2))
+    return {**found, "amoro optimize beside amoro up": whole, "of it from the plan to the commit": inner}
 
 
-def _told(times: list[float]) -> dict[str, float]:
-    return {"median": round(statistics.median(times), 3), "best": round(min(times), 3)}
-
-
-def _run(installation: Installation, *arguments: str, environment: dict[str, str] | None = None) -> float:
+def _run(installation: Installation, environment: dict[str, str], *arguments: str) -> float:
     program = str(Path(sys.executable).with_name("amoro"))
     begun = time.perf_counter()
     subprocess.run(
@@ -76,31 +84,33 @@ def _run(installation: Installation, *arguments: str, environment: dict[str, str
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=installation.directory,
-        env={**installation.environment, **(environment or {})},
+        env={**installation.environment, **environment},
         check=True,
     )
     return time.perf_counter() - begun
 
 
-def _up(installation: Installation) -> float:
+def _up(installation: Installation, modules: dict[str, str]) -> float:
     begun = time.perf_counter()
-    process = installation.start("up", "--port", "0")
+    process = installation.start("up", "--port", "0", environment=modules)
     while "amoro listens on" not in process.output:
+        if process.popen.poll() is not None:
+            raise SystemExit(f"amoro up ended: {process.output}")
         time.sleep(0.005)
     taken = time.perf_counter() - begun
     process.terminate()
     return taken
 
 
-def _optimize(installation: Installation, name: str) -> float:
+def _optimize(installation: Installation, modules: dict[str, str], name: str) -> float:
     five_files(installation, f"db.{name}", zlib.crc32(name.encode()))
-    return _run(installation, "optimize", f"cat.db.{name}")
+    return _run(installation, modules, "optimize", f"cat.db.{name}")
 
 
-def _idle(installation: Installation) -> tuple[Process, int]:
+def _idle(installation: Installation, modules: dict[str, str]) -> tuple[Process, int]:
     """An `amoro up` that has had a table for a while, and what it has resident."""
     five_files(installation, "db.idle", 0)
-    process = installation.start("up", "--port", "0", environment={"AMORO_HTTP_PORT": str(free_port())})
+    process = installation.start("up", "--port", "0", environment={**modules, "AMORO_HTTP_PORT": str(free_port())})
     process.wait_for("amoro listens on")
     time.sleep(IDLE_S)
     status = Path(f"/proc/{process.popen.pid}/status").read_text()
@@ -108,10 +118,11 @@ def _idle(installation: Installation) -> tuple[Process, int]:
     return process, int(line.split()[1]) // 1024
 
 
-def _beside(installation: Installation, name: str) -> tuple[float, float]:
+def _beside(installation: Installation, modules: dict[str, str], name: str) -> tuple[float, float]:
     """The whole command, and its process from the plan to the commit."""
-    whole = _optimize(installation, name)
-    (found,) = installation.ask("process", "list", "--table", f"cat.db.{name}")["processes"]
+    whole = _optimize(installation, modules, name)
+    asked = installation.run("process", "list", "--table", f"cat.db.{name}", "-o", "json", environment=modules)
+    (found,) = asked.document["processes"]
     if found["status"] != "success":
         raise SystemExit(f"the process of {name} is {found['status']}")
     begun, ended = (datetime.fromisoformat(found[key]) for key in ("created_at", "finished_at"))

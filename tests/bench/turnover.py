@@ -1,11 +1,14 @@
-"""Many tables of which few change: `python -m tests.bench.turnover [--tables 100000] [--changes 1000] [--minutes 3]`.
+"""Many tables of which few change:
+
+`python -m tests.bench.turnover [--tables 100000] [--changes 1000] [--minutes 3] [--against PATH]` prints JSON.
 
 A coordinator that has been at work for hours, with one SQL catalog; each minute so many tables get a new head, one of a
 hundred unless said otherwise. What one of them costs does not depend on how many others there are: fewer tables with as
 many changes take less time.
-Prints JSON: the coordinator's share of a core without a change and with the load, and how long commits were unseen.
+Measured are the coordinator's share of a core without a change and with the load, and how long commits were unseen.
 Then one table gets twelve small files and the coordinator is told of it: seconds until its process is planned. The
-tables are metadata only, on the local disk; what is known of them is copied from one that was refreshed.
+tables are metadata only, on the local disk; what is known of them is copied from one that was refreshed. `--against`
+names another checkout, which does the same after ours; one that can't be told of tables is not.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import random
 import sqlite3
 import statistics
@@ -23,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,9 +40,9 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tables import parse_table
 from amoro_core.settings import Settings
+from tests.bench.machine import described, in_rounds, in_turn
 from tests.engine.lakes import MIB, append_unwritten, make_lake, name_of
 
-OURS = Path(__file__).parents[2]
 #: Of the tables those that get a new head in a minute.
 SHARE = 0.01
 #: Before anything is measured.
@@ -56,26 +58,28 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=100_000)
     parser.add_argument("--changes", type=int, help="tables that change in a minute, else one of a hundred")
     parser.add_argument("--minutes", type=int, default=3)
+    parser.add_argument("--against", type=Path, help="another checkout, measured after this one")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.coordinate:
         _coordinate(given.coordinate)
         return
-    with tempfile.TemporaryDirectory(prefix="amoro-turnover-") as directory:
-        os.environ["PYICEBERG_HOME"] = directory
-        changes = given.changes or round(given.tables * SHARE)
-        print(json.dumps(_measure(Path(directory), given.tables, changes, given.minutes), indent=1))
+    changes = given.changes or round(given.tables * SHARE)
+    if given.once:
+        with tempfile.TemporaryDirectory(prefix="amoro-turnover-") as directory:
+            os.environ["PYICEBERG_HOME"] = directory
+            print(json.dumps(_measure(Path(directory), given.tables, changes, given.minutes)))
+        return
+    checkouts = in_turn(given.against)
+    asked = [f"--tables={given.tables}", f"--changes={changes}", f"--minutes={given.minutes}"]
+    found = in_rounds("tests.bench.turnover", asked, checkouts, 1)
+    told = {name: figures for name, (figures,) in found.items()}
+    print(json.dumps({"results": told, "tables": given.tables, **described(checkouts)}, indent=1))
 
 
 def _measure(directory: Path, count: int, changes: int, minutes: int) -> dict[str, object]:
-    told: dict[str, object] = {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "version": subprocess.run(
-            ["git", "-C", str(OURS), "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
-        ).stdout.strip(),
-        "tables": count,
-        "load": os.getloadavg()[0],
-    }
+    told: dict[str, object] = {"load": os.getloadavg()[0]}
     catalog = make_lake(directory / "lake", count)
     home = directory / "home"
     _know(home, catalog)
@@ -92,9 +96,9 @@ def _measure(directory: Path, count: int, changes: int, minutes: int) -> dict[st
         delays = sorted(_delays(home / "amoro.db", heads))
         told["commits"] = len(delays)
         told["seconds unseen"] = {"median": statistics.median(delays), "at most": delays[-1]}
-        table = catalog.load_table(f"db.{name_of(0)}")
-        append_unwritten(table, 12, MIB)
-        told["planned after being told, s"] = _told(where, f"cat.db.{name_of(0)}")
+        if hasattr(AdminClient, "table_changed"):
+            append_unwritten(catalog.load_table(f"db.{name_of(0)}"), 12, MIB)
+            told["planned after being told, s"] = _told(where, f"cat.db.{name_of(0)}")
         told["resident, MB"] = coordinator.ask("told")["resident"]
     told["load afterwards"] = os.getloadavg()[0]
     return told
@@ -118,7 +122,10 @@ def _copy_what_is_known(state: Path, lake: Path, count: int) -> None:
         places = dict(catalog.execute("SELECT table_name, metadata_location FROM iceberg_tables"))
     with closing(sqlite3.connect(state)) as db, db:
         db.row_factory = sqlite3.Row
+        there = {row["name"] for row in db.execute("SELECT name FROM sqlite_master")}  # an earlier version has fewer
         for table in ("table_identifier", "table_runtime", "table_action", "table_listing"):
+            if table not in there:
+                continue
             rows = [dict(row) for row in db.execute(f"SELECT * FROM {table} WHERE table_id = 1")]
             for row in rows:
                 made = (_copied(row, number, places) for number in range(1, count))
@@ -232,7 +239,6 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=OURS,
         )
 
     def ask(self, word: str = "") -> dict[str, Any]:
@@ -267,8 +273,9 @@ def _started(home: Path) -> Iterator[_Process]:
 def _coordinate(home: Path) -> None:
     """A coordinator that knows its catalog for hours: else it would refresh every table once after its start."""
     coordinator = Coordinator(home, replace(Settings(), port=0))
-    config = coordinator.catalogs.get("cat")
-    coordinator.services.comparing._since["cat"] = config, coordinator.services.program.started - timedelta(hours=6)
+    with suppress(AttributeError):  # an earlier version does not compare catalogs
+        since = coordinator.services.program.started - timedelta(hours=6)
+        coordinator.services.comparing._since["cat"] = coordinator.catalogs.get("cat"), since
     gc.freeze()  # as the program does once it has imported what it needs
     coordinator.start()
     _say({"address": coordinator.address, "token": coordinator.admin_token.reveal()})

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.acceptance.processes import SETTINGS, Installation, Process, address_of, wait_until
 from tests.bench import maintenance
-from tests.bench.spark_rewrite import _cpu
+from tests.bench.spark_rewrite import cpu_of
 
 TABLE = "cat.db.t"
 KEEP = "maintenance.clean-orphan-files.trash-keep"
@@ -73,7 +73,7 @@ def _tell(what: str, processes: Mapping[str, Process], before: Mapping[str, tupl
     for name, one in processes.items():
         cpu, memory = before[name]
         above = _memory(one, "VmHWM") - memory
-        print(f"{what:<8} {name:<12} {_cpu(one.popen.pid) - cpu:.1f} s of CPU, {above:.0f} MB above {memory:.0f} MB")
+        print(f"{what:<8} {name:<12} {cpu_of(one.popen.pid) - cpu:.1f} s of CPU, {above:.0f} MB above {memory:.0f} MB")
 
 
 def _installed(root: Path, directory: Path) -> Installation:
@@ -91,16 +91,16 @@ def _installed(root: Path, directory: Path) -> Installation:
 def _settle(process: Process) -> None:
     """Until it has been idle for ten seconds."""
     while True:
-        before = _cpu(process.popen.pid)
+        before = cpu_of(process.popen.pid)
         time.sleep(10)
-        if _cpu(process.popen.pid) - before < 1:
+        if cpu_of(process.popen.pid) - before < 1:
             return
 
 
 def _begin(process: Process) -> tuple[float, float]:
     """Its CPU so far, and its resident memory, from which the peak counts now."""
     Path(f"/proc/{process.popen.pid}/clear_refs").write_text("5")
-    return _cpu(process.popen.pid), _memory(process, "VmRSS")
+    return cpu_of(process.popen.pid), _memory(process, "VmRSS")
 
 
 def _memory(process: Process, key: str) -> float:
