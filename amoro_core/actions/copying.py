@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from amoro_core.files.options import writer_options
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import FileFormat
+from amoro_core.model.copied_files import is_copied
+from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.plans import TaskPlan
 from amoro_core.model.rewrite import CopyRule
 from amoro_core.model.tables import OptimizingType
@@ -45,7 +46,7 @@ def _decided(
     """The rule, and what it does in words."""
     rule = CopyRule(config.row_group_merge_min_size, config.copy_max_row_groups, config.copy_verify)
     files = [file.data for file in task.rewritten]
-    groups = [len(data.split_offsets) for data in files]
+    groups = [_row_groups(data, rule) for data in files]
     if config.row_group_merge is False:
         return None, f"{_ENCODES}: {_ENABLED} is false"
     if sum(max(1, one) for one in groups) > task.output_count * rule.max_row_groups:
@@ -67,6 +68,17 @@ def _decided(
             return rule, _copies(copies, rule, small)
     why = f", and {kind} encodes such" if config.row_group_merge is None else ""
     return None, f"{_ENCODES}: the row groups of each file are {small}{why}"
+
+
+def _row_groups(data: DataFile, rule: CopyRule) -> int:
+    """How many row groups a file has as its manifest tells, 0 for unknown; of a copied one so many that they are small.
+
+    Of those the manifest tells where splits begin, which are fewer.
+    """
+    told = len(data.split_offsets)
+    if not is_copied(data.path) or not rule.min_row_group_bytes:
+        return told
+    return max(told, data.size_bytes // rule.min_row_group_bytes + 1)
 
 
 def _copies(words: str, rule: CopyRule, small: str) -> str:

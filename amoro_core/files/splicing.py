@@ -35,6 +35,7 @@ from amoro_core.files.parquet_format import (
     Struct,
 )
 from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
+from amoro_core.model.copied_files import is_copied
 from amoro_core.model.rewrite import CopyRule
 
 #: The writer of an output whose parts are of several writers, in the form that readers parse.
@@ -43,6 +44,8 @@ CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
 MOST_ROW_GROUPS = 32_767
 #: Written at once, so that an attempt that is cancelled ends soon.
 _PIECE_BYTES = 8 << 20
+#: Manifests tell where splits may begin. Iceberg's reader in Spark opens a file and parses its footer for each of them.
+_SPLIT_BYTES = 32 << 20
 _EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
 
 #: Parts of a row group, and the file that has them or their bytes.
@@ -143,14 +146,15 @@ class SplicedOutput(ParquetOutput):
                 size_bytes = self.written_bytes
                 self._stream.close()
             metadata = _checked(self.path, footer, end, self._behind.rows)
-            metrics, split_offsets = column_metrics(
+            metrics, offsets = column_metrics(
                 metadata, self._schema, self._options, self._nan_counts, with_bounds=False
             )
+            splits = split_offsets(offsets) if is_copied(self.path) else offsets
             metrics = with_told(metrics, metadata, self._schema, self._options, self._origins)
         except BaseException:
             self.discard()
             raise
-        return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, split_offsets)
+        return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, splits)
 
     def _require_room(self, group: Struct) -> None:
         if len(self._behind) >= self._max_row_groups:
@@ -300,6 +304,15 @@ class _RowsApart:
 def _source_of(content: bytes) -> CopySource:
     view = memoryview(content)
     return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
+
+
+def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
+    """Of the sorted offsets of row groups those at which a split of a copied file may begin: all row groups are small."""
+    found = list(offsets[:1])
+    for one in offsets[1:]:
+        if one - found[-1] >= _SPLIT_BYTES:
+            found.append(one)
+    return tuple(found)
 
 
 def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[Part]:

@@ -2,10 +2,10 @@
 
 `python -m tests.bench.generations [--files 400] [--groups 2000 1000 128 64 32] [--pairs 5]` prints JSON. The same rows
 as files of 1.3 MB, copied into one file, encoded into one, and written as one file of so many row groups. DuckDB,
-pyarrow, and Spark with Iceberg's reader (a table for each, with bounds of ids and split offsets) read everything, one
-column and one id with one thread: seconds of CPU, medians of interleaved rounds. pyarrow and DuckDB read in a process
-for each measurement, Spark in one JVM that has answered each query twice before. Rows are compared with those written.
-`mean MB` is the size of a row group; `cost` is the CPU of the engine for a GB of the small files.
+pyarrow, and Spark with Iceberg's reader (a table for each, with bounds of ids and with split offsets as of copies) read
+everything, one column and one id with one thread: seconds of CPU, medians of interleaved rounds. pyarrow and DuckDB
+read in a process for each measurement, Spark in one JVM that has answered each query twice before. Rows are compared
+with those written. `mean MB` is the size of a row group; `cost` is the CPU of the engine for a GB of the small files.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
+from amoro_core.files.splicing import split_offsets
 from tests.bench.copying import TABLE, Figures, run_process, timed, write_small
 from tests.bench.machine import OURS, described
 from tests.bench.rows import check_rows, read_rows
@@ -233,7 +234,7 @@ def _entry(path: Path) -> DataFile:
         file_size_in_bytes=path.stat().st_size,
         lower_bounds={1: to_bytes(LongType(), min(one.statistics.min for one in ids))},
         upper_bounds={1: to_bytes(LongType(), max(one.statistics.max for one in ids))},
-        split_offsets=[one.dictionary_page_offset or one.data_page_offset for one in ids],
+        split_offsets=list(split_offsets([one.dictionary_page_offset or one.data_page_offset for one in ids])),
     )
     file.spec_id = 0
     return file

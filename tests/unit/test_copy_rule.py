@@ -1,5 +1,6 @@
 """Which tasks may copy row groups, and what they carry for it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,16 @@ def rule(
 def test_a_task_with_large_row_groups_may_copy() -> None:
     assert rule(plan(file(8 * MIB))) == CopyRule(8 * MIB, 1024, True)
     assert rule(plan(file(groups=16))) == CopyRule(8 * MIB, 1024, True)
+
+
+def test_row_groups_of_a_copied_file_are_small_however_few_splits_its_manifest_tells() -> None:
+    copied = replace(file(64 * MIB, groups=2), path="f-copied.parquet")
+    assert rule(plan(copied)) is None
+    assert rule(plan(file(64 * MIB, groups=2))) == CopyRule(8 * MIB, 1024, True)
+    assert rule(plan(copied), kind=MINOR) == CopyRule(0, 1024, True)
+    assert rule(plan(copied), {LEAST: "0"}) == CopyRule(0, 1024, True)
+    many = replace(file(64 * MIB, groups=1025), path="f-copied.parquet")
+    assert rule(plan(many), kind=MINOR) is None
 
 
 def test_one_with_small_row_groups_alone_may_not() -> None:

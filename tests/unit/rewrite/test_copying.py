@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.events import FIELDS
+from amoro_core.files import splicing
 from amoro_core.files.parquet_format import Struct
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import is_copied
@@ -76,7 +78,26 @@ def test_files_without_deletes_are_copied(tmp_path: Path) -> None:
     assert (output.files_copied, output.encoded_because) == (2, "")
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (200, 0, 200)
     (made,) = output.data_files
-    assert (made.sort_order_id, len(made.split_offsets), made.record_count) == (0, 20, 200)
+    assert (made.sort_order_id, made.split_offsets, made.record_count) == (0, (4,), 200)
+
+
+def test_the_manifest_tells_where_splits_begin_that_are_worth_a_reading_of_the_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)])
+    (whole,) = run(given).data_files
+    row_groups = pq.ParquetFile(whole.path).metadata
+    begins = [row_groups.row_group(number).column(0) for number in range(20)]
+    every = [one.dictionary_page_offset or one.data_page_offset for one in begins]
+    monkeypatch.setattr(splicing, "_SPLIT_BYTES", every[3] - every[0])
+    (made,) = run(given).data_files
+    told = made.split_offsets
+    assert told[0] == every[0]
+    assert set(told) < set(every)
+    assert all(other - one >= every[3] - every[0] for one, other in pairwise(told))
+    # The one before each would have been too near.
+    assert all(every[every.index(other) - 1] - one < every[3] - every[0] for one, other in pairwise(told))
+    assert len(told) > 4
 
 
 def test_nothing_is_copied_without_a_rule(tmp_path: Path) -> None:
