@@ -307,7 +307,7 @@ def _source_of(content: bytes) -> CopySource:
 
 
 def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
-    """Of the sorted offsets of row groups those at which a split of a copied file may begin: all row groups are small."""
+    """Of the sorted offsets of small row groups those at which a split of a copied file may begin."""
     found = list(offsets[:1])
     for one in offsets[1:]:
         if one - found[-1] >= _SPLIT_BYTES:
