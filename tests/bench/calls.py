@@ -69,7 +69,8 @@ def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
-    where = _answer(process.stdout)
+    answers = process.stdout
+    where = _answer(answers)
     found = {}
     with closing(AdminClient(Endpoint(where["address"], Secret(where["token"])))) as client:
         for _ in range(100):
@@ -81,7 +82,7 @@ def _run(home: Path, root: Path, workers: str) -> dict[str, float]:
             took: list[dict[str, float]] = []
 
             def wait(over: threading.Event = over, took: list[dict[str, float]] = took) -> None:
-                took.append(_answer(process.stdout))  # type: ignore[arg-type]
+                took.append(_answer(answers))
                 over.set()
 
             threading.Thread(target=wait).start()

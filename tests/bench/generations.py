@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
@@ -99,20 +100,14 @@ def _written_again(paths: Sequence[Path], path: Path, rows: int, groups: int) ->
     size = -(-rows // groups)
     kind = pq.read_schema(paths[0])
     with pq.ParquetWriter(path, kind, compression="zstd", compression_level=3, store_schema=False) as writer:
-        waiting: list[Any] = []
+        waiting: list[pa.Table] = []
         for number, one in enumerate(paths, 1):
             waiting.append(pq.read_table(one))
-            held = _joined(waiting)
+            held = pa.concat_tables(waiting).combine_chunks()
             full = held.num_rows if number == len(paths) else held.num_rows // size * size
             if full:
                 writer.write_table(held.slice(0, full), size)
             waiting = [held.slice(full)]
-
-
-def _joined(tables: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables(tables).combine_chunks()
 
 
 def _files(directory: Path) -> list[Path]:
@@ -199,9 +194,7 @@ def _read_by_spark(root: Path, stages: Sequence[str], pairs: int, found: dict[st
     catalog.create_namespace("db")
     tables = {stage: f"db.t{number}" for number, stage in enumerate(stages)}
     for stage, name in tables.items():
-        table = catalog.create_table(name, TABLE.schema, properties={"format-version": "2"})
-        added = tuple(map(_entry, _files(root / "stages" / stage)))
-        commit(table, lambda head, added=added: Change(added))  # type: ignore[misc]
+        _add_table(catalog, name, _files(root / "stages" / stage))
     catalog.close()
     spark = fast_session(warehouse, cores=1)
     register_in_spark(spark, warehouse, "bench")
@@ -213,12 +206,18 @@ def _read_by_spark(root: Path, stages: Sequence[str], pairs: int, found: dict[st
             for stage in stages:
                 before = cpu_of(pid)
                 spark.sql(_sql(query, f"bench.{tables[stage]}")).collect()
-                time.sleep(0.3)  # what the JVM compiles and collects is of the query before
+                time.sleep(0.3)  # the JVM compiles and collects behind a query, and that is counted as the query's
                 taken = cpu_of(pid) - before
                 if number >= 0:
                     print(f"{stage}, spark {query}: {taken:.3f}", file=sys.stderr, flush=True)
                     found[stage].setdefault(f"spark {query}", []).append(taken)
     spark.stop()
+
+
+def _add_table(catalog: SqlCatalog, name: str, paths: Sequence[Path]) -> None:
+    table = catalog.create_table(name, TABLE.schema, properties={"format-version": "2"})
+    added = tuple(map(_entry, paths))
+    commit(table, lambda head: Change(added))
 
 
 def _entry(path: Path) -> DataFile:

@@ -200,26 +200,10 @@ def expired(root: Path) -> dict[str, float]:
 
 def spark(root: Path) -> dict[str, float]:
     """Spark's action on the same files as a dry run; its start, and a first query, apart."""
-    from pyspark.sql import SparkSession
-
-    from tests.bench.spark_rewrite import _peak, cpu_of
+    from tests.bench.spark_rewrite import _peak, cpu_of, fast_session
     from tests.spark.catalogs import register_in_spark
-    from tests.spark.session import EXTENSIONS, JARS
 
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2]").appName("amoro-bench")
-    for key, value in {
-        "spark.driver.memory": "3g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
-        "spark.sql.extensions": EXTENSIONS,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = fast_session(Path(tempfile.gettempdir()), cores=2)
     register_in_spark(session, root, "cat")
     session.sql("SELECT count(*) FROM cat.db.t.snapshots").collect()
     pid = int(session._jvm.java.lang.ProcessHandle.current().pid())

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import StructReader
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import UnreadableFile
@@ -19,6 +16,7 @@ from amoro_core.iceberg.manifests import read_list
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_catalog, make_table
+from tests.iceberg.listed import decoded_records
 
 
 @pytest.fixture
@@ -58,18 +56,10 @@ def rewritten(
 
 
 def test_only_what_is_new_is_decoded(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lists, decoded = ManifestLists(), list[object]()
+    lists = ManifestLists()
     before = read_list(table.io, list_of(table), lists)
-    read = StructReader.read
-
-    def counted(reader: StructReader, decoder: BinaryDecoder) -> object:
-        found = read(reader, decoder)
-        if isinstance(found, ManifestFile):
-            decoded.append(found)
-        return found
-
     append(table, [row(9)])
-    monkeypatch.setattr(StructReader, "read", counted)
+    decoded = decoded_records(monkeypatch)
     after = read_list(table.io, list_of(table), lists)
     assert len(decoded) == 1
     assert [one for one in after if not any(one is other for other in before)] == decoded

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import StructReader
 from pyiceberg.manifest import ManifestFile
 
 from amoro_core.files.confining import ConfinedFileIO
@@ -16,6 +14,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.iceberg.listed import decoded_records
 from tests.services import world as world_module
 from tests.services.world import World
 
@@ -50,17 +49,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:
     """What is decoded of manifest lists."""
-    found: list[ManifestFile] = []
-    read = StructReader.read
-
-    def watched(reader: StructReader, decoder: BinaryDecoder) -> object:
-        made = read(reader, decoder)
-        if isinstance(made, ManifestFile):
-            found.append(made)
-        return made
-
-    monkeypatch.setattr(StructReader, "read", watched)
-    return found
+    return decoded_records(monkeypatch)
 
 
 Counts = list[tuple[int, int, int]]

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark import SparkContext
 
 from amoro_core import app
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.rpc import optimizing
 from amoro_core.settings import Settings
+from amoro_optimizer import runner as runner_module
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from tests.acceptance.processes import wait_until
+from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
 from tests.spark_backend.stuck import in_thread, stuck_table
 
@@ -80,7 +83,12 @@ class Capacity:
         return self.cores
 
 
-def test_the_number_of_threads_follows_the_capacity(tmp_path: Path) -> None:
+def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only heartbeats can tell it: a poll that gets nothing stays open for longer than the test waits.
+    monkeypatch.setattr(runner_module, "POLL_WAIT_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(optimizing, "MAX_POLL_WAIT_S", 2 * PATIENCE_S)
     capacity = Capacity(1)
     with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
         runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
