@@ -5,10 +5,10 @@ JSON.
 
 Tables of metadata alone as in `live_files`, one of each number of files in each number of manifests that gives a
 manifest ten files or more. Measured in one process, seconds of CPU: the first look (load, scan, evaluate), the next
-look and the plan after another's commit of twelve files, the same with nothing left but the cache on disk, and commit
-attempts that replace ten files after another's commit of twelve; and the most memory up to the end of the first look,
-and of all steps. `--against` names another checkout, which does the same in turn with ours on tables of up to
-`--against-files` files; its plans must be equal to ours.
+look and the plan after another's commit of twelve files (medians of five commits), the same with nothing left but the
+cache on disk, and commit attempts that replace ten files after another's commit of twelve; and the most memory up to
+the end of the first look, and of all steps. `--against` names another checkout, which does the same in turn with ours
+on tables of up to `--against-files` files; its plans must be equal to ours.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from tests.bench.machine import OURS, described, modules_of, peak_mb
 
 #: Files of another's commit, and files that a commit attempt of ours replaces.
 ADDED, REPLACED = 12, 10
+#: Others' commits of which the median is told.
+COMMITS = 5
 #: Files that a manifest has at least.
 LEAST = 10
 Figures = dict[str, float]
@@ -139,13 +141,14 @@ def measured(root: Path) -> dict[str, Any]:
     numbers: list[int] = []
     bench = _Bench(f"sqlite:///{root / 'catalog.db'}", root.as_uri(), root / "cache")
     found = {"first look s": bench.timed(bench.look), "first look MB": round(peak_mb())}
-    another()
-    found["look again s"] = bench.timed(bench.look)
-    found["plan again s"] = bench.timed(bench.plan)
-    another()
-    bench.restart()
-    found["look after a restart s"] = bench.timed(bench.look)
-    found["plan after a restart s"] = bench.timed(bench.plan)
+    for after, begin in (("again", lambda: None), ("after a restart", bench.restart)):
+        steps: dict[str, list[float]] = {f"look {after} s": [], f"plan {after} s": []}
+        for _ in range(COMMITS):
+            another()
+            begin()
+            for seconds, step in zip(steps.values(), (bench.look, bench.plan), strict=True):
+                seconds.append(bench.timed(step))
+        found |= {name: statistics.median(seconds) for name, seconds in steps.items()}
     attempt = bench.attempt()
     for name in ("first attempt s", "second attempt s", "third attempt s"):
         another()

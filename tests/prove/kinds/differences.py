@@ -26,7 +26,7 @@ WHAT = (
     " anew; real tables are also read entry by entry and matched file by file, and their branch is looked at sometimes."
     " A mismatch: another scan, match, verdict or plan, or other rows."
 )
-TARGETS = {"histories": 2000, "real histories": 200}
+TARGETS = {"histories": 2000, "real histories": 2000}
 SECONDS = 30.0
 REPLAYS = True
 
