@@ -26,12 +26,12 @@ demo: $(VENV)/.demo
 check: lint
 	$(PYTEST) -n 2 --dist=loadfile tests/unit tests/store
 
-# Spark's tests share one JVM, so they run in one process, after the others; its backend has an application of its own.
+# Spark's tests follow the others, since each process starts a JVM, which its files share; its backend has one application.
 # Those of the backend that speak most to Spark run with Spark 3.5 as well, from its own directory.
 test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
   $(GENERATOR)/.installed lint
 	$(PYTEST) -n 2 --dist=loadfile --no-loadscope-reorder --ignore=tests/spark --ignore=tests/spark_backend tests
-	$(PYTEST) tests/spark
+	$(PYTEST) -n 2 --dist=loadfile tests/spark
 	$(PYTEST) tests/spark_backend
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py tests/spark_backend/test_fairness.py tests/spark_backend/test_retries.py \
