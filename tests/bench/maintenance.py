@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("--steps", nargs="*", choices=STEPS, default=STEPS)
     parser.add_argument("--spark", action="store_true")
     given = parser.parse_args()
+    if min(given.files, given.orphans) < live_files.PARTITIONS:
+        parser.error(f"--files and --orphans are spread over {live_files.PARTITIONS} partitions: as many are needed")
     if given.step:
         print(json.dumps(globals()[given.step](given.root)))
         return

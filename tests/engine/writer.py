@@ -334,7 +334,10 @@ def _update_refs(table: Table, build: Callable[[TableMetadata], tuple[TableUpdat
 def _equality_files(table: Table, delete: EqualityDelete) -> list[DataFile]:
     ids = [table.schema().find_field(part).field_id for part in delete.key]
     spec_id = table.metadata.default_spec_id if delete.spec_id is None else delete.spec_id
-    return write_equality_deletes(table, ids, delete.rows, delete.partition, spec_id)
+    spec, partition = table.specs()[spec_id], delete.partition
+    if partition == () and oracle.is_unpartitioned(spec):
+        partition = (None,) * len(spec.fields)  # all of them void
+    return write_equality_deletes(table, ids, delete.rows, partition, spec_id)
 
 
 def _position_files(
