@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -215,7 +215,11 @@ def _coordinate(home: str, planned: int, each: int, more: int) -> None:
     from amoro_core.store import catalogs, processes, tables, tasks
     from tests.store import builders
 
-    gc.freeze()  # as `amoro up` does
+    gc.freeze()  # as `amoro up` does, like the next
+    with suppress(ImportError):
+        from amoro_core.launcher import SWITCH_INTERVAL_S
+
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
     kinds = hasattr(OptimizingTask, "kind")
     payload = bytes(2000) if kinds else _rewrite_of_nothing()
     ours: dict[str, Any] = {"kind": KIND} if kinds else {}
