@@ -199,6 +199,18 @@ def test_equality_delete_of_an_unpartitioned_spec_is_global(catalog):
     assert live_rows(table) == rows_of(table.schema(), [row(1, "c"), row(2, "a"), row(3, "b")])
 
 
+def test_equality_delete_of_a_spec_of_void_fields_is_global(catalog):
+    table = make(catalog, 1, BY_PART)
+    writer.append(table, [row(1, "a"), row(2, "b")])
+    with table.update_spec() as update:
+        update.remove_field("part")
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    assert [str(field.transform) for field in table.refresh().spec().fields] == ["void"]
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], (), table.spec().spec_id)])
+    assert live_rows(table) == rows_of(table.schema(), [row(2, "b")])
+
+
 def test_partitioned_equality_delete_does_not_reach_files_of_another_spec(catalog):
     table = make(catalog)
     writer.append(table, [row(1, "a")])
