@@ -37,6 +37,7 @@ from amoro_core.store.repeat_schema import REPEATS
 from amoro_core.store.saved_plans import keep_saved_plans
 from amoro_core.store.series import keep_series
 from amoro_core.store.table_scans import keep_scans, keep_sources_of_scans
+from amoro_core.store.task_rules import rule_tasks_by_status
 from amoro_core.store.task_sums import keep_task_sums
 from amoro_core.store.trash_schema import keep_folders_of_trash
 
@@ -310,4 +311,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_sources_of_scans,
     keep_saved_plans,
     keep_task_sums,
+    rule_tasks_by_status,
 )

@@ -89,44 +89,6 @@ CREATE TABLE optimizer (
     , draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1)), work_kinds_json TEXT NOT NULL DEFAULT '["rewrite"]', max_cluster_bytes INTEGER NOT NULL DEFAULT 0 CHECK (max_cluster_bytes >= 0)) STRICT
     ;
 
-CREATE TABLE task_runtime (
-        process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
-        task_number INTEGER NOT NULL CHECK (task_number >= 1),
-        table_id INTEGER NOT NULL,
-        group_name TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('planned', 'scheduled', 'acked', 'success', 'failed', 'canceled')),
-        attempt INTEGER NOT NULL CHECK (attempt >= 0),
-        optimizer_id TEXT REFERENCES optimizer (optimizer_id),
-        thread_id INTEGER,
-        failed_runs INTEGER NOT NULL CHECK (failed_runs >= 0),
-        lost_attempts INTEGER NOT NULL CHECK (lost_attempts >= 0),
-        lost_optimizers_json TEXT NOT NULL,
-        scheduled_at_ms INTEGER,
-        acked_at_ms INTEGER,
-        finished_at_ms INTEGER,
-        failure_code TEXT NOT NULL,
-        failure TEXT NOT NULL,
-        cost_bytes INTEGER NOT NULL,
-        partition_path TEXT NOT NULL,
-        input_files INTEGER NOT NULL,
-        input_bytes INTEGER NOT NULL, work_kind TEXT NOT NULL DEFAULT 'rewrite' CHECK (work_kind <> ''), input_rows INTEGER NOT NULL DEFAULT 0 CHECK (input_rows >= 0), ended_optimizer_id TEXT, ended_thread_id INTEGER, stage INTEGER NOT NULL DEFAULT 0 CHECK (stage >= 0),
-        PRIMARY KEY (process_id, task_number),
-        CHECK ((status IN ('scheduled', 'acked')) = (optimizer_id IS NOT NULL)),
-        CHECK ((optimizer_id IS NULL) = (thread_id IS NULL)),
-        CHECK (status IN ('planned', 'canceled') OR (attempt >= 1 AND scheduled_at_ms IS NOT NULL)),
-        CHECK (status NOT IN ('acked', 'success', 'failed') OR acked_at_ms IS NOT NULL),
-        CHECK (status NOT IN ('planned', 'scheduled') OR acked_at_ms IS NULL),
-        CHECK ((status IN ('success', 'failed', 'canceled')) = (finished_at_ms IS NOT NULL)),
-        CHECK (failed_runs + lost_attempts <= attempt)
-    ) STRICT
-    ;
-
-CREATE INDEX task_runtime_planned ON task_runtime (group_name, process_id, task_number) WHERE status = 'planned';
-
-CREATE INDEX task_runtime_held ON task_runtime (process_id, task_number) WHERE optimizer_id IS NOT NULL;
-
-CREATE INDEX task_runtime_by_optimizer ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL;
-
 CREATE TABLE task_payload (
         process_id TEXT NOT NULL,
         task_number INTEGER NOT NULL,
@@ -138,8 +100,6 @@ CREATE TABLE task_payload (
         CHECK ((output IS NULL) = (output_attempt IS NULL))
     ) STRICT
     ;
-
-CREATE INDEX task_runtime_ended ON task_runtime (finished_at_ms) WHERE finished_at_ms IS NOT NULL;
 
 CREATE INDEX table_runtime_by_refresh ON table_runtime (refresh_at_ms);
 
@@ -594,6 +554,54 @@ CREATE TABLE task_sum (
         ) STRICT, WITHOUT ROWID
         ;
 
+CREATE TABLE "task_runtime" (
+        process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
+        task_number INTEGER NOT NULL CHECK (task_number >= 1),
+        table_id INTEGER NOT NULL,
+        group_name TEXT NOT NULL,
+        status TEXT NOT NULL,
+        attempt INTEGER NOT NULL CHECK (attempt >= 0),
+        optimizer_id TEXT REFERENCES optimizer (optimizer_id),
+        thread_id INTEGER,
+        failed_runs INTEGER NOT NULL CHECK (failed_runs >= 0),
+        lost_attempts INTEGER NOT NULL CHECK (lost_attempts >= 0),
+        lost_optimizers_json TEXT NOT NULL,
+        scheduled_at_ms INTEGER,
+        acked_at_ms INTEGER,
+        finished_at_ms INTEGER,
+        failure_code TEXT NOT NULL,
+        failure TEXT NOT NULL,
+        cost_bytes INTEGER NOT NULL,
+        partition_path TEXT NOT NULL,
+        input_files INTEGER NOT NULL,
+        input_bytes INTEGER NOT NULL,
+        work_kind TEXT NOT NULL DEFAULT 'rewrite' CHECK (work_kind <> ''),
+        input_rows INTEGER NOT NULL DEFAULT 0 CHECK (input_rows >= 0),
+        ended_optimizer_id TEXT,
+        ended_thread_id INTEGER,
+        stage INTEGER NOT NULL DEFAULT 0 CHECK (stage >= 0),
+        PRIMARY KEY (process_id, task_number),
+        CHECK (CASE status
+            WHEN 'planned' THEN optimizer_id IS NULL AND thread_id IS NULL AND acked_at_ms IS NULL AND finished_at_ms IS NULL
+            WHEN 'scheduled' THEN optimizer_id IS NOT NULL AND thread_id IS NOT NULL AND attempt >= 1 AND scheduled_at_ms IS NOT NULL AND acked_at_ms IS NULL AND finished_at_ms IS NULL
+            WHEN 'acked' THEN optimizer_id IS NOT NULL AND thread_id IS NOT NULL AND attempt >= 1 AND scheduled_at_ms IS NOT NULL AND acked_at_ms IS NOT NULL AND finished_at_ms IS NULL
+            WHEN 'success' THEN optimizer_id IS NULL AND thread_id IS NULL AND attempt >= 1 AND scheduled_at_ms IS NOT NULL AND acked_at_ms IS NOT NULL AND finished_at_ms IS NOT NULL
+            WHEN 'failed' THEN optimizer_id IS NULL AND thread_id IS NULL AND attempt >= 1 AND scheduled_at_ms IS NOT NULL AND acked_at_ms IS NOT NULL AND finished_at_ms IS NOT NULL
+            WHEN 'canceled' THEN optimizer_id IS NULL AND thread_id IS NULL AND finished_at_ms IS NOT NULL
+            ELSE 0
+        END),
+        CHECK (failed_runs + lost_attempts <= attempt)
+    ) STRICT
+;
+
+CREATE INDEX task_runtime_planned ON task_runtime (group_name, process_id, task_number) WHERE status = 'planned';
+
+CREATE INDEX task_runtime_held ON task_runtime (process_id, task_number) WHERE optimizer_id IS NOT NULL;
+
+CREATE INDEX task_runtime_by_optimizer ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL;
+
+CREATE INDEX task_runtime_ended ON task_runtime (finished_at_ms) WHERE finished_at_ms IS NOT NULL;
+
 CREATE TRIGGER task_sum_insert AFTER INSERT ON task_runtime  BEGIN INSERT INTO task_sum (process_id, status, group_name, work_kind, tasks, input_bytes) VALUES (NEW.process_id, NEW.status, NEW.group_name, NEW.work_kind, 1, NEW.input_bytes) ON CONFLICT DO UPDATE SET tasks = tasks + 1, input_bytes = input_bytes + excluded.input_bytes; END;
 
 CREATE TRIGGER task_sum_update AFTER UPDATE ON task_runtime WHEN (OLD.process_id, OLD.status, OLD.group_name, OLD.work_kind, OLD.input_bytes) IS NOT (NEW.process_id, NEW.status, NEW.group_name, NEW.work_kind, NEW.input_bytes) BEGIN UPDATE task_sum SET tasks = tasks - 1, input_bytes = input_bytes - OLD.input_bytes WHERE (process_id, status, group_name, work_kind) = (OLD.process_id, OLD.status, OLD.group_name, OLD.work_kind); INSERT INTO task_sum (process_id, status, group_name, work_kind, tasks, input_bytes) VALUES (NEW.process_id, NEW.status, NEW.group_name, NEW.work_kind, 1, NEW.input_bytes) ON CONFLICT DO UPDATE SET tasks = tasks + 1, input_bytes = input_bytes + excluded.input_bytes; END;
@@ -675,6 +683,8 @@ INSERT INTO schema_migration (number, name) VALUES (36, 'keep_sources_of_scans')
 INSERT INTO schema_migration (number, name) VALUES (37, 'keep_saved_plans');
 
 INSERT INTO schema_migration (number, name) VALUES (38, 'keep_task_sums');
+
+INSERT INTO schema_migration (number, name) VALUES (39, 'rule_tasks_by_status');
 
 INSERT INTO coordinator_epoch (id, epoch) VALUES (1, 0);
 

@@ -1,5 +1,6 @@
 """Migrations, and rows that the database refuses because they are impossible."""
 
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -22,6 +23,7 @@ from amoro_core.store.database import Store
 from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
 from amoro_core.store.facts import facts_of
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate, note_times_of_migrations
+from amoro_core.store.task_rules import rule_tasks_by_status
 from tests.store.builders import add_stages, attempt, process, runtime
 
 
@@ -127,6 +129,36 @@ def test_tables_that_the_version_before_had_loaded_are_icebergs(store: Store) ->
     assert kept == ["iceberg", ""]
 
 
+def test_tasks_of_the_version_before_stay_with_their_payloads_indexes_and_sums(path: Path) -> None:
+    before = MIGRATIONS[: MIGRATIONS.index(rule_tasks_by_status)]
+    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
+        db.execute("BEGIN")
+        migrate(db, before)
+        add_stages(db)
+        db.execute("COMMIT")
+        rows = _rows_of_tasks(db)
+        around = [row for row in _schema(db) if "task_runtime" in (row["sql"] or "") and row["name"] != "task_runtime"]
+    assert {row["status"] for row in rows["task_runtime"]} == {status.value for status in TaskStatus}
+    assert [row["name"] for row in around if row["type"] == "trigger"] == [
+        "task_sum_delete",
+        "task_sum_insert",
+        "task_sum_update",
+    ]
+    with Store.open(path) as store:
+        assert store.read(_rows_of_tasks) == rows
+        found = store.read(_schema)
+        assert [row for row in found if row in around] == around
+        store.write(lambda db: db.execute("DELETE FROM task_runtime WHERE status = 'planned'"))
+        left = store.read(_rows_of_tasks)
+        assert len(left["task_payload"]) == len(left["task_runtime"]) < len(rows["task_runtime"])
+        assert [row["tasks"] for row in left["task_sum"] if row["status"] == "planned"] == [0]
+
+
+def _rows_of_tasks(db: Connection) -> dict[str, list[dict[str, Any]]]:
+    tables_of = ("task_runtime", "task_payload", "task_sum")
+    return {table: db.select(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables_of}
+
+
 def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
     def break_off(db: Connection) -> None:
         db.execute("CREATE TABLE half (a INTEGER) STRICT")
@@ -166,7 +198,6 @@ def test_every_table_is_strict(store: Store) -> None:
     [
         ("table_runtime", "status", OptimizingStatus),
         ("table_runtime", "pending_type", OptimizingType),
-        ("task_runtime", "status", TaskStatus),
         ("commit_attempt", "outcome", CommitOutcome),
         ("access_token", "role", Role),
     ],
@@ -176,6 +207,12 @@ def test_checks_name_just_the_words_of_the_model(store: Store, table: str, colum
     assert row is not None
     check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
     assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
+
+
+def test_the_rules_of_tasks_name_just_the_statuses_of_the_model(store: Store) -> None:
+    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = 'task_runtime'"))
+    assert row is not None
+    assert re.findall(r"WHEN '(\w+)' THEN", row["sql"]) == [status.value for status in TaskStatus]
 
 
 def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Store) -> None:
