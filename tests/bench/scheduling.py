@@ -156,6 +156,7 @@ class _Process:
 
 def _run(case: Case, checkout: Path) -> dict[str, float]:
     """CPU of the coordinator and wall of one run of the case."""
+    os.sync()  # each begins beside a quiet disk, whatever the one before has left to be written
     with tempfile.TemporaryDirectory() as home:
         load = {"home": home, "planned": case.processes, "each": case.each, "more": case.more}
         coordinator = _Process(checkout, "coordinator", load)
