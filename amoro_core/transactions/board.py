@@ -290,6 +290,9 @@ class Board:
 
     def _put(self, task_id: TaskId, task: OpenTask | None) -> None:
         before = self._of(task_id.process_id).put(task_id.number, task)
+        if before is not None and task is not None and _is_held_on(before, task):
+            self._held[task.optimizer_id][task_id] = self._held_in[task.group][task_id] = task
+            return
         if before is not None and before.optimizer_id:
             self._held[before.optimizer_id].pop(task_id)
             self._held_in[before.group].pop(task_id)
@@ -326,6 +329,16 @@ _NONE: Counter[int] = Counter()
 
 def _age(process: OpenProcess) -> tuple[int, str]:
     return process.created_at_ms, process.process_id
+
+
+def _is_held_on(before: OpenTask, task: OpenTask) -> bool:
+    """Whether a held task is held as before, as after an ack: it is nobody's turn for that."""
+    return bool(task.optimizer_id) and (before.optimizer_id, before.table_id, before.group, before.stage) == (
+        task.optimizer_id,
+        task.table_id,
+        task.group,
+        task.stage,
+    )
 
 
 def _less(counted: Counter[K], key: K) -> None:
