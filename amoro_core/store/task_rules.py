@@ -11,7 +11,7 @@ _COLUMNS = (
     "cost_bytes, partition_path, input_files, input_bytes, work_kind, input_rows, ended_optimizer_id, "
     "ended_thread_id, stage"
 )
-#: One rule for each status: three writes of each task check it, and SQLite builds an index for every list of words.
+#: One rule for each status. Every write of a task checks it, and SQLite would build an index for each list of words.
 _TABLE = f"""
     CREATE TABLE task_runtime_new (
         process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,

@@ -332,7 +332,7 @@ def _age(process: OpenProcess) -> tuple[int, str]:
 
 
 def _is_held_on(before: OpenTask, task: OpenTask) -> bool:
-    """Whether a held task is held as before, as after an ack: it is nobody's turn for that."""
+    """Whether the same optimizer still holds the task, as after an ack: no table's turn changes."""
     return bool(task.optimizer_id) and (before.optimizer_id, before.table_id, before.group, before.stage) == (
         task.optimizer_id,
         task.table_id,
