@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -244,6 +245,7 @@ class Storage:
 
     def __init__(self) -> None:
         self.now, self.loaded = datetime(2026, 1, 1, tzinfo=UTC), 0
+        self._turned = Lock()  # whoever turns the clock on: it never goes back
         self.vending = Vending(self._load, lambda: self.now)
 
     def _load(self, _: TableIdentifier) -> Mapping[str, str]:
@@ -252,8 +254,9 @@ class Storage:
         return {"loaded": str(self.loaded)}
 
     def wait(self, seconds: int) -> datetime:
-        self.now += timedelta(seconds=seconds)
-        return self.now
+        with self._turned:
+            self.now += timedelta(seconds=seconds)
+            return self.now
 
 
 A, B, C = (TableIdentifier("cat", ("db",), name) for name in ("a", "b", "c"))
@@ -291,7 +294,7 @@ def test_properties_may_be_told_from_many_threads() -> None:
     storage = Storage()
 
     def tell(thread: int) -> None:
-        for number in range(3000):
+        for number in range(12000):
             storage.vending.keep(TableIdentifier("cat", ("db",), f"{thread}-{number}"), {}, storage.wait(61))
 
     before = sys.getswitchinterval()
