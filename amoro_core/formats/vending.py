@@ -44,12 +44,12 @@ class Vending:
         with self._lock:
             self._vended.pop(identifier, None)
             self._vended[identifier] = since, fresh, properties
-            while self._vended and now - next(iter(self._vended.values()))[0] >= FRESH:
+            while self._vended and not _counts(next(iter(self._vended.values()))[0], FRESH, now):
                 del self._vended[next(iter(self._vended))]
 
     def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
         known = self._vended.get(identifier)
-        if known is None or self._clock() - known[0] >= known[1]:
+        if known is None or not _counts(known[0], known[1], self._clock()):
             return None
         return known[2]
 
@@ -64,3 +64,8 @@ class Vending:
             return {}
         self.keep(identifier, found, asked_at)
         return found
+
+
+def _counts(since: datetime, fresh: timedelta, now: datetime) -> bool:
+    """Whether that is still fresh. What comes after now is not: the clock was set back, nobody knows how far."""
+    return timedelta() <= now - since < fresh

@@ -290,6 +290,17 @@ def test_properties_from_before_a_plan_of_more_than_a_minute_are_not_taken_over(
     assert storage.vending.properties_of(A) == {"loaded": "1"}
 
 
+def test_a_clock_that_was_set_back_keeps_no_properties_longer() -> None:
+    storage = Storage()
+    assert storage.vending.properties_of(A) == {"loaded": "1"}
+    storage.wait(-3600)
+    assert storage.vending.known_of([A]) is None
+    assert storage.vending.properties_of(B) == {"loaded": "2"}
+    assert set(storage.vending._vended) == {B}
+    assert storage.vending.properties_of(A) == {"loaded": "3"}
+    assert storage.vending.properties_of(A) == {"loaded": "3"}
+
+
 def test_properties_may_be_told_from_many_threads() -> None:
     storage = Storage()
 
