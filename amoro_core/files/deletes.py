@@ -12,7 +12,7 @@ from pyiceberg.types import LongType, NestedField, StringType, UnknownType
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.conversions import converted
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.opening import RowSource, fetched, open_rows
 from amoro_core.files.options import WriterOptions
@@ -137,7 +137,7 @@ def key_batches(
             raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")
         for _, batch in source.batches(projection.columns):
             checkpoint()
-            with reading_parquet(delete.path):
+            with reading_file(delete.path):
                 columns = key_columns(projection.apply(batch), wanted, ids)
             yield columns
 
@@ -238,7 +238,7 @@ def _position_columns(source: RowSource) -> tuple[int, int]:
 
 
 def _entries(batch: pa.RecordBatch, names: Sequence[str], path: str) -> tuple[pa.DictionaryArray, Positions]:
-    with reading_parquet(path):
+    with reading_file(path):
         columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
         if pa.types.is_dictionary(columns[0].type):
             columns[0] = columns[0].dictionary_decode()

@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.files.projection import leaf_ids
 from amoro_core.files.puffin import blobs_in
 from amoro_core.files.vectors import VECTOR, positions_in
@@ -25,7 +25,7 @@ def read_facts(access: FileAccess, path: str) -> FileFacts:
     if path.endswith(f".{FileFormat.PUFFIN}"):
         return _facts_of_vectors(access.read_bytes(path), path)
     size = access.size(path)
-    with access.open_input(path) as source, reading_parquet(path):
+    with access.open_input(path) as source, reading_file(path):
         file = pq.ParquetFile(source, pre_buffer=False, arrow_extensions_enabled=False)
         leaves = leaf_ids(file.schema_arrow)
         metadata = file.metadata
@@ -59,7 +59,7 @@ def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:
 
     Raises DataFileMissing or UnreadableFile.
     """
-    with access.open_input(path) as source, reading_parquet(path):
+    with access.open_input(path) as source, reading_file(path):
         told = pq.read_metadata(source).metadata or {}
     text = told.get(METADATA_KEY.encode())
     if text is None:

@@ -30,7 +30,7 @@ from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, normalise, scheme_of,
 from amoro_core.model.stored import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
-__all__ = ["FileAccess", "normalise", "open_access", "reading_parquet", "same_place", "translated"]
+__all__ = ["FileAccess", "normalise", "open_access", "reading_file", "same_place", "translated"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -275,8 +275,8 @@ def translated(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def reading_parquet(path: str) -> Iterator[None]:
-    """Translate errors of reading the Parquet file `path` into ours, and name the file in them.
+def reading_file(path: str) -> Iterator[None]:
+    """Translate errors of reading the data or delete file `path` into ours, and name the file in them.
 
     Arrow reports corrupt files as OSError without a number, and failures of a store with the store's name in the text.
     """
@@ -287,14 +287,14 @@ def reading_parquet(path: str) -> Iterator[None]:
     except pa.ArrowMemoryError as error:
         raise WorkFailed(f"not enough memory to read {path}", hint="give the optimizer more with --memory") from error
     except pa.ArrowException as error:
-        raise UnreadableFile(f"{path} cannot be read as Parquet: {briefly(str(error))}") from error
+        raise UnreadableFile(f"{path} cannot be read: {briefly(str(error))}") from error
     except FileNotFoundError as error:
         raise DataFileMissing(f"{path} does not exist") from error
     except OSError as error:
         if is_denied(error):
             raise AccessDenied(f"access to {path} was denied: {_told(error)}") from error
         if error.errno is None and "Error [code" not in str(error):
-            raise UnreadableFile(f"{path} cannot be read as Parquet: {briefly(str(error))}") from error
+            raise UnreadableFile(f"{path} cannot be read: {briefly(str(error))}") from error
         raise WorkFailed(f"access to {path} failed: {_told(error)}") from error
 
 

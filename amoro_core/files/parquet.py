@@ -7,7 +7,7 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.records import record
 
 #: Target of decoded bytes in a batch; with the row limit it decides how many rows are decoded at once.
@@ -63,7 +63,7 @@ class ParquetInput:
     def _batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None, position: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        with reading_parquet(self.path):
+        with reading_file(self.path):
             batches = self.file.iter_batches(
                 batch_size=_batch_rows(self.file.metadata),
                 row_groups=row_groups,
@@ -88,7 +88,7 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
         source = access.open_input(path)
         buffer_bytes = STREAM_BUFFER_BYTES
     with source:
-        with reading_parquet(path):
+        with reading_file(path):
             file = pq.ParquetFile(
                 source,
                 buffer_size=buffer_bytes,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.files.lineage import has_lineage, with_lineage
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.parquet import ParquetInput
@@ -91,7 +91,7 @@ class OpenedRows:
 
     def projected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a stored batch in the columns that are wanted."""
-        with reading_parquet(self.source.path):
+        with reading_file(self.source.path):
             return self.projection.apply(batch)
 
     def _groups_of(self, positions: Positions) -> Sequence[int] | None:

@@ -24,7 +24,7 @@ from amoro_core.files.copy_source import (
     page_index,
 )
 from amoro_core.files.encoding import bloom_filter_options
-from amoro_core.files.io import FileAccess, reading_parquet, translated
+from amoro_core.files.io import FileAccess, reading_file, translated
 from amoro_core.files.lineage import has_lineage
 from amoro_core.files.lineage_chunks import Columns, GroupLineage, encoded_lineage, made_lineage
 from amoro_core.files.metrics import column_metrics
@@ -358,7 +358,7 @@ def _words(element: object) -> str:
 
 def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.FileMetaData:
     """The footer as an independent reader reads it. Raises CheckFailed unless it describes what was written."""
-    with reading_parquet(path):
+    with reading_file(path):
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     places = sorted(_place(group.column(number)) for group in groups for number in range(metadata.num_columns))

@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.copy_bounds import ComparedColumn, compared_columns, require_told
 from amoro_core.files.copy_source import CopySource, FooterSchema, NotCopied, Read, open_source
-from amoro_core.files.io import reading_parquet
+from amoro_core.files.io import reading_file
 from amoro_core.files.options import WriterOptions
 from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import DataFile, FileFormat
@@ -63,7 +63,7 @@ class Sources:
         closing.callback(stream.close)
 
         def read(at: int, length: int) -> bytes:
-            with reading_parquet(data.path):
+            with reading_file(data.path):
                 stream.seek(at)
                 return stream.read(length)
 

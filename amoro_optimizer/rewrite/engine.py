@@ -16,7 +16,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, UnreadableFile
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_source import CopySource, NotCopied
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.files.lineage import has_lineage, lineage_of, with_lineage, written_schema
 from amoro_core.files.lineage_chunks import GroupLineage
 from amoro_core.files.opening import RowSource, open_rows
@@ -378,7 +378,7 @@ class _Decoder:
     def _stored_lineage(self, row_group: int) -> pa.Table:
         projection = self._run.bound(self.source, lineage_of(self._run.schema))
         batches = self.source.batches(projection.columns, [row_group])
-        with reading_parquet(self._file.data.path):
+        with reading_file(self._file.data.path):
             return pa.Table.from_batches([projection.apply(batch) for _, batch in batches], projection.arrow)
 
     def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None) -> None:
@@ -400,7 +400,7 @@ def live_rows_of(
 
     Their lineage is told where the projection wants it.
     """
-    with reading_parquet(file.path):
+    with reading_file(file.path):
         kept = batch.filter(pa.array(~deleted)) if deleted.any() else batch
         rows = projection.apply(kept)
     return with_lineage(rows, np.flatnonzero(~deleted) + first, file) if has_lineage(projection.schema) else rows

@@ -23,7 +23,7 @@ from amoro_core.files.deletes import (
     set_bits,
 )
 from amoro_core.files.hashing import key_hashes
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess, reading_file
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.opening import RowSource
 from amoro_core.files.partitions import identity_constants
@@ -214,7 +214,7 @@ class Marks:
         chosen = groups_within(source, projection, dict(zip(chain.ids, ranges, strict=False)), file.data.metrics)
         for position, batch in source.batches(projection.columns, chosen):
             self._checkpoint()
-            with reading_parquet(source.path):
+            with reading_file(source.path):
                 columns = key_columns(projection.apply(batch), schema, chain.ids)
             yield position, columns
 
