@@ -4,11 +4,15 @@ import logging
 import signal
 
 import pytest
+from hypothesis import settings
 
 from amoro_core.events import ROOT
 
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As in CI: no limit on the time of one example, and the same examples in each run.
+settings.load_profile("ci")
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,9 @@ def release_optimizer(
 ) -> pb.ReleaseOptimizerResponse:
     """End the registration of the optimizer; its tasks are planned again."""
     optimizer_id = services.optimizers.find(request.optimizer_id)[0].optimizer_id
-    held = services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
-    services.optimizers.release(optimizer_id)
+    held = services.optimizers.release(
+        optimizer_id, lambda: services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
+    )
     return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=held)
 
 

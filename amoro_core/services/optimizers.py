@@ -224,12 +224,17 @@ class OptimizerService:
             self._by_hash.pop(self._hash_of.pop(optimizer_id, ""), None)
         self._when_leaving()
 
-    def release(self, optimizer_id: str) -> None:
-        """Forget an optimizer for good, after its registration ended in the store: if it is alive, it must leave."""
+    def release(self, optimizer_id: str, dismiss: Callable[[], int]) -> int:
+        """End an optimizer's registration by `dismiss`, for good: if it is alive, it must leave.
+
+        Returns what `dismiss` does: how many tasks the optimizer held.
+        """
         with self._lock:
-            self._released.add(optimizer_id)
+            self._released.add(optimizer_id)  # first: an optimizer that hears of the end registers anew at once
+        held = dismiss()
         self.forget(optimizer_id)
         log.info("optimizer.released", optimizer=optimizer_id)
+        return held
 
     def silent(self) -> list[str]:
         """Optimizers without a heartbeat for longer than the timeout."""

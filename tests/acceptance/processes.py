@@ -26,6 +26,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 #: Until a process is up, or a condition holds: it only ends a wait for what will never be, however busy the machine is.
 PATIENCE_S = 600.0
+#: Ports for each worker of pytest-xdist, and for how many of them they differ.
+PORTS_EACH, PORT_RANGES = 3000, 4
 #: Several coordinators are on this machine.
 WITHOUT_PAGES = {"AMORO_HTTP_PORT": "0"}
 SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
@@ -43,8 +45,13 @@ def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PA
 
 
 def free_port() -> int:
-    """A free port below those that the system gives to outgoing connections, so that nobody takes it meanwhile."""
-    for port in random.sample(range(20000, 32000), 100):
+    """A free port below those that the system gives to outgoing connections, so that nobody takes it meanwhile.
+
+    Neither does another worker of pytest-xdist, which has ports of its own: gRPC shares a port that is taken.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_RANGES
+    first = 20000 + worker * PORTS_EACH
+    for port in random.sample(range(first, first + PORTS_EACH), 100):
         with closing(socket.socket()) as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

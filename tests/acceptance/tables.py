@@ -11,6 +11,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from tests.acceptance.processes import wait_until
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, SPECS, by_content, row
 from tests.engine.parquet_rows import local_path
@@ -106,6 +107,11 @@ def unreferenced_files(table: Table) -> set[str]:
     }
     data = Path(local_path(metadata.location), "data")
     return {path.name for path in data.rglob("*") if path.is_file() and path not in known}
+
+
+def assert_nothing_is_left(table: Table) -> None:
+    """What a process wrote beside its outputs is removed once it has ended, which is after its commit."""
+    wait_until(lambda: not unreferenced_files(table), "no file is left over", 120.0)
 
 
 def _new_name() -> str:

@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, Process, address_of
-from tests.acceptance.tables import assert_optimized_once, look, name_of, small_table, unreferenced_files
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, small_table
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -262,7 +262,7 @@ def test_a_table_that_cannot_be_optimized_stays_as_it_is_and_is_optimized_once_i
     done = shared.run("optimize", name_of(table), "--type", "full", "--wait")
     assert done.status == 0, done.stderr
     assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert shared.ask("table", "show", name_of(table))["status"] == "idle"
 
 

@@ -6,13 +6,13 @@ import resource
 
 from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import (
+    assert_nothing_is_left,
     assert_optimized_once,
     is_optimized,
     look,
     name_of,
     partitioned_table,
     small_table,
-    unreferenced_files,
 )
 
 
@@ -38,7 +38,7 @@ def test_an_optimizer_that_is_told_to_stop_finishes_and_reports_its_task(install
     second = installation.optimizer(address)
     wait_until(lambda: is_optimized(table), "the next optimizer does the rest")
     assert_optimized_once(table, before, files=3)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert second.terminate() == 0
 
 

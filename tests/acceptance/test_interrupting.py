@@ -101,6 +101,7 @@ def test_what_a_coordinator_does_goes_on(installation: Installation) -> None:
     installation.up("--threads", "1", failpoints=f"task.before_write=hold:{mark}")
     process = installation.start("optimize", name_of(table), "--type", "full", "--wait")
     wait_until(mark.exists, "the task is about to write")
+    process.wait_for("planned full")  # it knows which process it waits for
     interrupt(process)
     assert process.wait() == 130
     (planned,) = installation.ask("process", "list")["processes"]

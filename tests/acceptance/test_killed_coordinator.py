@@ -12,12 +12,12 @@ from pyiceberg.table import Table
 from tests.acceptance.processes import Installation, Process, free_port, wait_until
 from tests.acceptance.tables import (
     Seen,
+    assert_nothing_is_left,
     assert_optimized_once,
     is_optimized,
     look,
     name_of,
     partitioned_table,
-    unreferenced_files,
 )
 
 Start = Callable[[str], Process]
@@ -80,7 +80,7 @@ def test_a_commit_in_which_the_coordinator_was_killed_is_brought_to_its_end_once
     assert [task["attempt"] for task in process["tasks"]] == [1, 1, 1]
     after = assert_optimized_once(table, before, files=3)
     assert process["receipt"]["snapshot_id"] == after.snapshot_id
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert shared.ask("table", "show", name_of(table))["status"] == "idle"
     assert optimizer_ids(shared) == known
     assert optimizer.popen.poll() is None
@@ -102,7 +102,7 @@ def test_a_plan_that_was_not_stored_is_made_anew(shared: Installation, start: St
     document = shared.ask("optimize", name_of(table), "--type", "full", "--wait")
     assert document["outcome"] == "success"
     assert_optimized_once(table, before, files=3)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
 
 
 def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_one(
@@ -127,5 +127,5 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     process = assert_finished(shared, table, planned["process_id"], before)
     assert [task["attempt"] for task in process["tasks"]] == [1, 1, 1]
     assert_optimized_once(table, before, files=3)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert max(optimizer_ids(shared)) == own

@@ -10,13 +10,13 @@ from pyiceberg.table import Table
 from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import (
     Seen,
+    assert_nothing_is_left,
     assert_optimized_once,
     is_optimized,
     look,
     messy_table,
     name_of,
     small_table,
-    unreferenced_files,
 )
 from tests.engine import oracle, writer
 from tests.engine.builders import row
@@ -76,7 +76,7 @@ def test_a_table_is_optimized_minor_major_and_full(running: Installation) -> Non
         assert (document["process"]["type"], document["process"]["status"]) == (kind, "success")
         assert document["process"]["process_id"] == document["process_id"]
         assert_receipt(document, before, after)
-        assert unreferenced_files(table) == set()
+        assert_nothing_is_left(table)
         writer.upsert(table, [row(5, value=kind), row(26, value=kind)], ["id"])
 
 

@@ -280,7 +280,7 @@ def test_a_busy_table_is_waited_for(cli: Cli, admin: FakeAdmin) -> None:
 def test_a_table_that_stays_busy_ends_the_command_with_five(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("OptimizeTable", Failure("the table is busy", "AMORO-5004", 5, "Wait."))
     admin.script("GetTable", table())
-    result = cli("optimize", "sales.db.orders", "--timeout", "300ms")
+    result = cli("optimize", "sales.db.orders", "--timeout", "3s")
     assert (result.status, result.out) == (5, "")
     assert result.err == "Waiting: the table is busy\nError: the table is busy [AMORO-5004]\nHint: Wait.\n"
 

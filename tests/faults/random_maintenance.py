@@ -144,8 +144,10 @@ def _one(
     seed: int, name: str, world: World, ledger: Ledger, proxy: Proxy, chance: random.Random, totals: Counter[str]
 ) -> None:
     ledger.fill()
-    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
-    before, tags = set(ledger.ids), set(ledger.table.refresh().metadata.refs)
+    metadata = ledger.table.refresh().metadata
+    # Not the time of the machine: between a day's last commit and its end nobody looks.
+    world.now = datetime.fromtimestamp(metadata.snapshots[-1].timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
+    before, tags = set(ledger.ids), set(metadata.refs)
     assert before == ledger.young | ledger.old
     confirmed = Options(confirmed=True)
     begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=confirmed)

@@ -10,6 +10,7 @@ from amoro_core.app import Coordinator, running
 from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.rpc.listening import holder_of
 from amoro_core.settings import Settings
+from tests.acceptance.processes import free_port
 
 
 def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_running(
@@ -17,9 +18,9 @@ def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_runni
 ) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        port = free_port()  # nobody gets it between the listener and the coordinator
+        listener.bind(("127.0.0.1", port))
         listener.listen()
-        port = listener.getsockname()[1]
         assert holder_of(port).startswith(f": process {os.getpid()} (")
         refused = Coordinator(tmp_path / "home", replace(Settings(), port=port), watch=False)
         with pytest.raises(AddressInUse, match=f"127.0.0.1:{port} can't be listened on: process {os.getpid()} "):

@@ -141,6 +141,26 @@ def test_a_draining_optimizer_is_known_by_its_prefix_until_it_leaves(world: Worl
         world.optimizers.drain("01997")
 
 
+def test_a_released_optimizer_that_registers_anew_at_once_must_leave(world: World) -> None:
+    optimizer = world.optimizer()
+
+    def dismiss() -> int:
+        """It is alive, and hears first that its registration has ended."""
+        held = world.optimizing.dismiss(optimizer, "its optimizer was released", lost=False)
+        world.optimizers.register(
+            group="default",
+            threads=1,
+            memory_bytes=1,
+            labels={},
+            heartbeat_interval=timedelta(seconds=10),
+            previous_id=optimizer,
+        )
+        return held
+
+    assert world.optimizers.release(optimizer, dismiss) == 0
+    assert draining(world) == [True]
+
+
 def test_a_drain_survives_a_restart_and_a_changed_number_of_threads(world: World) -> None:
     registered = world.optimizers.register(
         group="default", threads=2, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)

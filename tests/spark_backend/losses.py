@@ -156,9 +156,13 @@ def lose_everything_once(
     assert_optimized_once(table, before, files=len(tasks))
     lost = {f"{planned}-{task}" for task, number in attempts.items() if number > 1}
     wait_until(lambda: unreported(table, lost), "no file is left over but those whose result was on its way")
+
     # A result is one file, and the map of the rows that it left out.
-    left = Counter(name.endswith(MAP_ENDING) for name in unreferenced_files(table))
-    assert max(left.values(), default=0) <= repeated
+    def left() -> Counter[bool]:
+        return Counter(name.endswith(MAP_ENDING) for name in unreferenced_files(table))
+
+    wait_until(lambda: left()[True] <= repeated, "no map of what was committed is left over")
+    assert left()[False] <= repeated
     return Counter(
         {
             "megabytes optimized": round(before.size_bytes / MB),

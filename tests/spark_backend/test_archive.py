@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, is_optimized, look, name_of
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.spark_backend.cluster import SPARK_HOME, Cluster, start_cluster
@@ -52,7 +52,7 @@ def optimize(installation: Installation, name: str) -> None:
     process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
     assert_optimized_once(table, before, files=len(PARTS))
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
 
 
 def partitioned_table(installation: Installation, name: str) -> Table:

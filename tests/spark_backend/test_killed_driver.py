@@ -9,7 +9,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
+from tests.acceptance.tables import (
+    assert_nothing_is_left,
+    assert_optimized_once,
+    look,
+    messy_table,
+    name_of,
+    unreferenced_files,
+)
 from tests.spark_backend.groups import group_table
 from tests.spark_backend.spark import is_alive, java_of, kill, parent_of, python_workers, spark_optimizer
 
@@ -42,4 +49,4 @@ def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer
     process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
     assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)

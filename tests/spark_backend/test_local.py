@@ -9,12 +9,12 @@ import pytest
 from amoro_core.model.clustered_files import group_of
 from tests.acceptance.processes import Installation, Process, address_of, wait_until
 from tests.acceptance.tables import (
+    assert_nothing_is_left,
     assert_optimized_once,
     look,
     messy_table,
     name_of,
     partitioned_table,
-    unreferenced_files,
 )
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
@@ -38,7 +38,7 @@ def test_a_table_with_deletes_is_optimized_in_spark_with_equal_rows(shared: Inst
     outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
     assert outcome.status == 0, outcome.stderr
     assert_optimized_once(table, before, files=3)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
 
 
 def test_the_optimizer_has_as_many_threads_as_spark_has_cores(shared: Installation, optimizer: Process) -> None:
@@ -59,7 +59,7 @@ def test_an_error_in_a_worker_comes_back_with_its_code_and_message(shared: Insta
     assert "[AMORO-1002]" in " ".join(outcome.said)
     assert "Py4J" not in outcome.stderr
     kept.rename(lost)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
 
 
 def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_what_it_runs(
@@ -85,7 +85,7 @@ def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_wha
     process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
     assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert "Spark could not run the task: Lost task 0.0" in optimizer.output
 
 
@@ -109,7 +109,7 @@ def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_e
     installation.optimizer(address_of(coordinator))
     wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert_optimized_once(table, before)
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
 
 
 def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, optimizer: Process) -> None:
@@ -122,5 +122,5 @@ def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, 
     oracle.assert_same_rows(before.rows, after.rows)
     assert after.snapshots == before.snapshots + 1
     assert {group_of(file.path) for file in oracle.live_files(table)} - {None}
-    assert unreferenced_files(table) == set()
+    assert_nothing_is_left(table)
     assert '"kind": "cluster"' in optimizer.output

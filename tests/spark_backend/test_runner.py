@@ -20,7 +20,7 @@ from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from tests.acceptance.processes import PATIENCE_S, wait_until
-from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, is_optimized, look, name_of
 from tests.spark_backend.stuck import in_thread, stuck_table
 
 MB = 2**20
@@ -70,7 +70,7 @@ def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_
             assert task.attempt == 2
             assert_optimized_once(stuck.table, before)
             wait_until(lambda: not file.exists(), "the first attempt is stopped")
-            assert unreferenced_files(stuck.table) == set()
+            assert_nothing_is_left(stuck.table)
 
 
 @dataclass(slots=True)

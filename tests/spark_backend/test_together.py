@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.acceptance.tables import assert_optimized_once, look, name_of, unreferenced_files
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -77,4 +77,4 @@ def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_on
     oracle.assert_same_rows(before.rows, after.rows)
     assert after.snapshots == before.snapshots + 1
     assert contents(together) == contents(by_one)
-    assert unreferenced_files(together) == set()
+    assert_nothing_is_left(together)

@@ -119,32 +119,40 @@ def _text(rows: pa.Table) -> str:
 
 
 def require_found(path: Path, made: Path, rows: pa.Table) -> None:
-    """A condition finds what is there, or as much as it finds in the file that was copied."""
+    """A condition finds what is there, or as much as it finds in the file that was copied, if that can be read."""
     ids = rows["id"].to_pylist()
     readers: tuple[Callable[[Path, int, int], int | None], ...] = (by_arrows_filter, by_duckdbs_filter)
     for low, high in CONDITIONS:
         there = sum(one is not None and low <= one <= high for one in ids)
         for read in readers:
             found = read(made, low, high)
-            assert found == there or found == read(path, low, high), (read.__name__, low, high)
+            assert found == there or read(path, low, high) in (None, found), (read.__name__, low, high)
 
 
 @pytest.mark.parametrize("name", CHECKED_WRITERS)
 def test_damaged_files_with_checksums_never_give_other_rows(tmp_path: Path, name: str) -> None:
-    """What is copied from a damaged file is as it was, or nothing is."""
+    """What is copied from a damaged file is as it was, or nothing is.
+
+    How many entries a dictionary has is in no checksum: what is unreadable for that is as unreadable when copied.
+    """
     chance, (writer, schema) = random.Random(name), CHECKED_WRITERS[name]
     rows = (flat_rows if schema is FLAT else nested_rows)(0, ROWS)
     writer(rows, tmp_path / "in.parquet")
     whole, told = (tmp_path / "in.parquet").read_bytes(), told_of(rows, tmp_path, schema)
-    came_through = 0
-    for trial in range(60):
-        path = tmp_path / f"{trial}.parquet"
+    came_through = trials = 0
+    while trials < 60 or not came_through:
+        path = tmp_path / f"{trials}.parquet"
         path.write_bytes(damaged(chance, whole))
-        if (made := copied_whole(path, schema, told)) is not None:
-            assert pq.read_table(made).cast(rows.schema).equals(rows)
-            require_found(path, made, rows)
-            came_through += 1
-    assert came_through
+        trials += 1
+        made = copied_whole(path, schema, told)
+        if made is None:
+            continue
+        if (after := rows_of(made, rows.schema)) is None:
+            assert rows_of(path, rows.schema) is None
+            continue
+        assert after.equals(rows)
+        require_found(path, made, rows)
+        came_through += 1
 
 
 @pytest.mark.parametrize("name", OTHER_WRITERS)
