@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyiceberg.table import Table
@@ -11,6 +13,14 @@ from pyiceberg.table import Table
 from tests.engine.parquet_rows import local_path
 
 DAY_MS = 86_400_000
+#: What a test takes at most from its first snapshot to the time that it sets.
+_SETTING_UP = timedelta(minutes=1)
+
+
+def wait_for_one_day() -> None:
+    """Wait until what a test makes now and the time that it sets soon after are of one day, as tags by day need it."""
+    while (now := datetime.now(UTC)).date() != (now + _SETTING_UP).date():
+        time.sleep(1)
 
 
 def aged(table: Table, days: Mapping[int, float] | float) -> Table:

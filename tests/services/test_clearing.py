@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,10 +53,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
     home = tmp_path / "home"
     home.mkdir()
-    return Place(home, catalog)
+    made = Place(home, catalog)
+    yield made
+    made.world.close()
 
 
 def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:

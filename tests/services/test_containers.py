@@ -96,7 +96,7 @@ def states(containers: ContainerService) -> list[str]:
 
 
 def register(yard: Yard) -> None:
-    yard.live = [LiveOptimizer(f"o-{resource_id[-3:]}", resource_id) for resource_id in yard.alive]
+    yard.live = [LiveOptimizer(f"o-{resource_id}", resource_id) for resource_id in yard.alive]
 
 
 def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: ContainerService) -> None:

@@ -15,6 +15,7 @@ from amoro_core.services.inspecting import InspectionService
 from amoro_core.store import tables
 from amoro_core.transactions.listing import begin_anew
 from tests.engine import writer
+from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
 
@@ -107,6 +108,7 @@ def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_
 def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wait_for_one_day()
     table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=TAGGED)
     for number in range(4):
         writer.append(table, [row(number)])

@@ -1,6 +1,7 @@
 """Events of changed tables: at once, together, not too many, and never lost while a look is going on."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +10,7 @@ import pytest
 from amoro_core.errors import TableNotFound, TooManyEvents
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.model.throttle import Throttle
-from amoro_core.services.hearing import HearingService
+from amoro_core.services.hearing import COALESCED_S, HearingService
 from tests.store import builders
 
 
@@ -19,10 +20,8 @@ class Looks:
     def __init__(self) -> None:
         self.begun: list[tuple[int, str]] = []
         self.busy: set[int] = set()
-        self.heard = threading.Event()
 
     def look(self, table_id: int, catalog: str) -> bool:
-        self.heard.set()
         if table_id in self.busy:
             self.busy.discard(table_id)
             return False
@@ -37,6 +36,24 @@ class Looks:
         raise AssertionError(f"looked at {self.begun} only")
 
 
+class Stopped(threading.Timer):
+    """Never begins by itself."""
+
+    def start(self) -> None: ...
+
+
+def stopped_timers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Timer]:
+    """The timers that are made from now on, to be let run out by the test."""
+    made: list[threading.Timer] = []
+
+    def make(interval_s: float, function: Callable[[], None]) -> threading.Timer:
+        made.append(Stopped(interval_s, function))
+        return made[-1]
+
+    monkeypatch.setattr("amoro_core.services.hearing.threading.Timer", make)
+    return made
+
+
 TABLES = {
     made.identifier: made for made in (replace(builders.runtime(f"t{number}"), table_id=number) for number in (1, 2))
 }
@@ -49,17 +66,18 @@ def found(identifier: TableIdentifier) -> TableRuntime:
     return TABLES[identifier]
 
 
-def test_events_of_one_while_are_one_look_for_each_table() -> None:
-    looks = Looks()
+def test_events_of_one_while_are_one_look_for_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, timers = Looks(), stopped_timers(monkeypatch)
     hearing = HearingService(found, looks.look)
     for table in (FIRST, SECOND, FIRST, FIRST):
         assert hearing.changed(table, "appended", "the token op") == TABLES[table]
-    looks.wait(2)
+    (timer,) = timers
+    assert (timer.interval, looks.begun) == (COALESCED_S, [])
+    timer.function()
     assert sorted(looks.begun) == [(1, "cat"), (2, "cat")]
     hearing.changed(FIRST, "", "the token op")
-    looks.wait(3)
-    assert looks.begun[2] == (1, "cat")
-    hearing.stop()
+    timers[1].function()
+    assert looks.begun[2:] == [(1, "cat")]
 
 
 def test_an_event_during_a_look_leads_to_another_one() -> None:
@@ -88,8 +106,16 @@ def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:
 
 def test_nothing_is_looked_at_after_the_end() -> None:
     looks = Looks()
-    hearing = HearingService(found, looks.look, coalesced_s=0.05)
+    hearing = HearingService(found, looks.look, coalesced_s=5.0)
     hearing.changed(FIRST, "", "the token op")
+    timer = hearing._timer
+    assert timer is not None
     hearing.stop()
+    assert not timer.is_alive()
     hearing.changed(FIRST, "", "the token op")
-    assert not looks.heard.wait(0.1)
+    assert hearing._timer is timer
+    assert looks.begun == []
+    never_told = HearingService(found, looks.look)
+    never_told.stop()
+    never_told.changed(FIRST, "", "the token op")
+    assert never_told._timer is None

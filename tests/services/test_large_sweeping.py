@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,13 +34,14 @@ NAME = "empty-trash"
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     count_as_large(monkeypatch)
     home = tmp_path / "home"
     home.mkdir()
     made = Place(home, catalog)
     made.action.keep = timedelta()
-    return made
+    yield made
+    made.world.close()
 
 
 @pytest.fixture

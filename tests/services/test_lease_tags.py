@@ -15,6 +15,7 @@ from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, Inva
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.services.leasing import HeldLease
 from tests.engine import oracle, writer
+from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.test_expiring import aged, ids
 from tests.services.test_maintaining import ON
@@ -28,6 +29,7 @@ SEND = IcebergTable.send
 @pytest.fixture
 def table(world: World) -> Table:
     """Three snapshots, thirty days old; tags are made a second later."""
+    wait_for_one_day()
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
     for number in range(3):
         writer.append(made, [row(number, "a")])

@@ -18,6 +18,7 @@ from amoro_core.transactions.cases import read_case
 from amoro_core.transactions.pins import Pins
 from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
+from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
@@ -29,6 +30,7 @@ SEND = IcebergTable.send
 @pytest.fixture
 def table(world: World) -> Table:
     """Three snapshots of today, and the clock soon after."""
+    wait_for_one_day()
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
     for number in range(3):
         writer.append(made, [row(number, "a")])

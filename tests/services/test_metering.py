@@ -183,6 +183,7 @@ def test_maintenance_is_counted_by_action_kind_and_result(tmp_path: Path, catalo
     found = told(metering)
     assert (found["files_deleted_total.data"], found["deleted_bytes_total"]) == (3, 30)
     assert "trash_bytes" not in found
+    world.close()
 
 
 def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:

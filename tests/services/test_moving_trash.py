@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -49,10 +49,12 @@ class Trashed(Place):
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Trashed:
+def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Trashed]:
     home = tmp_path / "home"
     home.mkdir()
-    return Trashed(home, catalog)
+    made = Trashed(home, catalog)
+    yield made
+    made.world.close()
 
 
 def test_due_files_are_moved_by_day_and_deleted_from_there_when_their_days_are_over(place: Trashed) -> None:

@@ -23,7 +23,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import condemned, processes
 from tests.engine import oracle, writer
-from tests.engine.aging import aged
+from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.reached import reached
@@ -79,6 +79,7 @@ class Place:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        wait_for_one_day()
         self.table: Table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
         for number in range(3):
             writer.append(self.table, [row(number, "a", f"2020-01-0{number + 1}")])

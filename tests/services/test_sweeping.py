@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -71,10 +71,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
     home = tmp_path / "home"
     home.mkdir()
-    return Place(home, catalog)
+    made = Place(home, catalog)
+    yield made
+    made.world.close()
 
 
 def figures(process: OptimizingProcess) -> dict[str, int]:

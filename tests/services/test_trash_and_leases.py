@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,10 +58,12 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
     home = tmp_path / "home"
     home.mkdir()
-    return Place(home, catalog)
+    made = Place(home, catalog)
+    yield made
+    made.world.close()
 
 
 # Trash

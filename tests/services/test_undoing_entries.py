@@ -19,7 +19,7 @@ from amoro_core.model.stored import Ended, Removal
 from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import oracle, writer
-from tests.engine.aging import aged
+from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.values import rows_of
@@ -32,6 +32,7 @@ DAYS_S = timedelta(days=3).total_seconds()
 @pytest.fixture(params=[1, 2])
 def table(world: World, request: pytest.FixtureRequest) -> Table:
     """Four snapshots of a month ago, of which the last replaced a file."""
+    wait_for_one_day()
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, request.param)
     for number in range(3):
         writer.append(made, [row(number), row(number + 10, "b")])
