@@ -9,6 +9,8 @@ from tests.docs.session import DOCS, OUTPUTS, WITH_SERVICE, WITHOUT_SERVICE, Out
 NAMES = ["orders", *(name for name, _ in WITHOUT_SERVICE), "up", *(name for name, _ in WITH_SERVICE)]
 #: How the commands end that do not succeed.
 STATUSES = {"not-found": 3, "usage": 2, "refused": 6}
+#: What the coordinator looks at in this very moment may be on its way already when the command answers.
+ON_ITS_WAY = {"returns-enable": re.compile(r"status (planning|minor|committing) since <time>.*")}
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Output]:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_output_is_what_the_command_says_now(said: dict[str, Output], name: str) -> None:
     kept = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
-    assert normalised(said[name].text) == normalised(kept), "run: make outputs"
+    shown, expected = normalised(said[name].text), normalised(kept)
+    if later := ON_ITS_WAY.get(name):
+        shown = [status if later.fullmatch(line) else line for line, status in zip(shown, expected, strict=True)]
+    assert shown == expected, "run: make outputs"
     assert said[name].status == STATUSES.get(name, 0)
 
 
