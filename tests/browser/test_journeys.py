@@ -48,10 +48,12 @@ def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_aud
     expect(page.locator("tbody")).to_contain_text(name)  # found meanwhile, without a reload
     page.get_by_role("link", name=name).click()
 
+    page.wait_for_load_state("load")  # before, these are links to pages that ask
     page.get_by_role("link", name="Enable…").click()
     page.get_by_role("dialog").get_by_role("button", name="Enable").click()
     expect(page.get_by_role("link", name="Disable…")).to_be_visible()
 
+    page.wait_for_load_state("load")
     page.get_by_role("link", name="Optimize now…").click()
     page.get_by_role("dialog").get_by_label("Type").select_option("full")
     page.get_by_role("dialog").get_by_role("button", name="Optimize now").click()

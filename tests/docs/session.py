@@ -103,9 +103,10 @@ def session(directory: Path) -> Iterator[Output]:
 
 
 def _is_idle(installation: Installation, table: str) -> bool:
-    """Whether a process of the table was committed, and none is on it."""
+    """Whether a process of the table was committed, and the table was looked at since."""
     shown = installation.ask("table", "show", table)
-    return shown["status"] == "idle" and bool(installation.ask("process", "list", "--table", table)["processes"])
+    is_seen = shown["status"] == "idle" and shown["status_reason"].startswith("nothing to do")
+    return is_seen and bool(installation.ask("process", "list", "--table", table)["processes"])
 
 
 def _run(name: str, command: str, installation: Installation) -> Output:
@@ -137,7 +138,7 @@ _VARYING = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
     (r"\bamo_[\w-]+", "<token>"),
     # A snapshot has at times as many digits as a checksum, and a checksum digits only.
-    (r"\b([0-9a-f]{16}|[0-9]{15,19})\b", "<snapshot or checksum>"),
+    (r"\b([0-9a-f]{16}|[0-9]{12,19})\b", "<snapshot or checksum>"),
     (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+(Z|\+00:00| UTC)?", "<time>"),
     (r"\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b", "<time>"),
     (r"\b[0-9]+(\.[0-9]+)? ?([kMGT]?i?B)(/s)?\b", "<size>"),

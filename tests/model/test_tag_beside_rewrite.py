@@ -16,6 +16,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
+from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
@@ -116,6 +117,7 @@ def end_noted(world: World, ends: dict[str, str], letter: str, process_id: str) 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list[Schedule]) -> None:
     catalog = writer.make_catalog(quick_path)
+    wait_for_one_day()
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
     writer.append(table, [row(0, "a")])
     world, seen = World(quick_path, catalog), set()

