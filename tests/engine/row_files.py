@@ -64,9 +64,10 @@ def fits_orc(schema: Schema) -> bool:
 
 
 def _nests_structs(kind: IcebergType) -> bool:
-    return isinstance(kind, StructType) and any(
-        isinstance(Schema(*kind.fields).find_type(field_id), StructType) for field_id in Schema(*kind.fields).field_ids
-    )
+    if not isinstance(kind, StructType):
+        return False
+    inner = Schema(*kind.fields)
+    return any(isinstance(inner.find_type(field_id), StructType) for field_id in inner.field_ids)
 
 
 # Avro

@@ -145,7 +145,7 @@ def _one(
 ) -> None:
     ledger.fill()
     metadata = ledger.table.refresh().metadata
-    # Not the time of the machine: between a day's last commit and its end nobody looks.
+    # By the machine's clock a new day may have begun since the last commit, and no tag would be due.
     world.now = datetime.fromtimestamp(metadata.snapshots[-1].timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
     before, tags = set(ledger.ids), set(metadata.refs)
     assert before == ledger.young | ledger.old
