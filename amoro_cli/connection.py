@@ -90,7 +90,7 @@ def parse_address(text: str) -> str:
 
 
 @contextmanager
-def connect(
+def connect(  # noqa: C901 - three ways to an endpoint, side by side
     launcher: Launcher,
     place: Place,
     lock_wait: timedelta,

@@ -166,7 +166,7 @@ def installed(
 class Services:
     """Every service, by its subject."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a statement for each service
         self,
         store: Store,
         home: Path,

@@ -39,7 +39,7 @@ class CopiedFile:
     rows: int
 
 
-def with_told(
+def with_told(  # noqa: C901 - one pass over the columns
     metrics: ColumnMetrics,
     metadata: pq.FileMetaData,
     schema: Schema,

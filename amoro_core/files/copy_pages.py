@@ -29,7 +29,7 @@ _ZSTD_MARK = b"\x28\xb5\x2f\xfd"
 _ZSTD_HEAD = len(_ZSTD_MARK) + 1 + 1 + 4 + 8
 
 
-def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, begin: int, index: Struct | None) -> None:
+def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, begin: int, index: Struct | None) -> None:  # noqa: C901, PLR0912 - one pass over the bytes
     """Raise NotCopied unless the chunk's pages fill it, have its values, and are as checksums, footer and index say.
 
     The chunk lies at `begin` in `content`, of which `view` shows the bytes; index and footer count from the file's

@@ -349,7 +349,7 @@ def extent(meta: Struct) -> tuple[int, int]:
     return begin, meta.total_compressed_size
 
 
-def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tuple[Struct, bytes] | None:
+def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tuple[Struct, bytes] | None:  # noqa: C901 - a list of what an index must say
     """The chunk's offset index, and its column index as it is stored; None where it has not both. Raises NotCopied."""
     if not chunk.offset_index_offset:
         return None

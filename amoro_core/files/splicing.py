@@ -93,7 +93,7 @@ class SplicedOutput(ParquetOutput):
         """The agreement of files that can be copied."""
         return self._columns.agreement
 
-    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage | None = None) -> None:
+    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage | None = None) -> None:  # noqa: C901 - what refuses comes before what writes
         """Copy one row group of the file behind what was written; one without rows is left out.
 
         Its rows get their lineage where the schema has that. Raises NotCopied with the reason, before anything of it

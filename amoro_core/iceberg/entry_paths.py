@@ -81,7 +81,7 @@ def _step(field: Reader, place: int) -> Iterator[_Step]:
         yield _OTHER, is_optional, place, plain
 
 
-def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[Any]]:
+def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[Any]]:  # noqa: C901, PLR0912 - runs once a field of each entry: calls would cost more
     """The kept values of each record of a block. Raises ValueError or IndexError for data that exceeds the block."""
     at = 0
     for _ in range(records):

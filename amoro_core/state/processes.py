@@ -220,7 +220,7 @@ TRANSITIONS: Transitions = MappingProxyType(
 )
 
 
-def advance(
+def advance(  # noqa: C901, PLR0912 - one case an event
     process: OptimizingProcess, event: object, now: datetime, transitions: Transitions = TRANSITIONS
 ) -> OptimizingProcess:
     """The process after the event; an event that is unknown here changes only the status.

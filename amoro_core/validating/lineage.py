@@ -27,7 +27,7 @@ def first_row_ids_are_the_planned_ones(group: Group, files: Mapping[str, Sequenc
     return None
 
 
-def lineage_problems(
+def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
     group: Group, rescanned: Mapping[str, ScannedFile], facts: Mapping[str, FileFacts]
 ) -> Iterator[str]:
     """What the outputs of a group lack: both columns for every row, with nulls only where rows have no ids yet.

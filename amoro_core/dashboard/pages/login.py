@@ -16,7 +16,7 @@ from amoro_core.model import metrics
 _LONGEST_FORM = 16 * 1024  # bytes
 
 
-def routes(site: Site) -> list[Route]:
+def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
     """The pages of logging in, and the targets of their forms."""
 
     def show(request: Request, problem: str = "", status: int = 200, user: str = "", after: str = "") -> Response:

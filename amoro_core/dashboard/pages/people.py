@@ -19,7 +19,7 @@ log = get_logger("amoro.people")
 _COOKIE = "amoro-login"
 
 
-def routes(site: Site) -> list[Route]:
+def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
     """Where a browser leaves for the provider, and where it comes back to; 404 without a provider."""
 
     def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
