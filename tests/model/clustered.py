@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -16,14 +17,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import clustering as action_module
 from amoro_core.errors import CommitConflict
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
 from amoro_core.planning.clustering.properties import ClusteringConfig
 from amoro_core.services.optimizing import ScheduledTask
 from amoro_core.store import commits
-from tests.model.crashes import Died, dying
+from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.hidden import require_hidden
 from tests.model.invariants import require_tidy
 from tests.model.lake import Lake, process_of
@@ -40,7 +40,6 @@ from tests.model.operations import (
 )
 from tests.model.stages import Stages
 from tests.services.clustered import BY_ID, Grouping, clusterer, commit_due, ordered, unsorted
-from tests.services.world import World
 
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL, ProcessStatus.FAILED, ProcessStatus.CLOSED)
 
@@ -155,7 +154,7 @@ def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStat
     name = f"cluster-v{case.version}-{'parts' if case.partitioned else 'plain'}-{case.strategy}"
     lake = stages.restored(name, lambda catalog: _prepared(catalog, case))
     directory.mkdir(parents=True, exist_ok=True)
-    world = World(directory, lake.catalog)
+    world = SteppedWorld(directory, lake.catalog)
     try:
         others = frozenset(one.path for one in lake.placed() if one.record["id"] >= 200)
         with _planning(others, BACKWARDS if case.strategy == CARRY_OVER else BY_ID):
@@ -220,7 +219,7 @@ def _run(running: _Running) -> None:
     with ExitStack() as during:
         for moment, is_order in ((Moment.INSIDE_ORDER, True), (Moment.INSIDE_COMMIT, False)):
             if moment in running.moments:
-                during.enter_context(_before(is_order, lambda moment=moment: running.happens(moment)))
+                during.enter_context(_before(world, is_order, partial(running.happens, moment)))
         if Moment.BEFORE_DATABASE in running.moments:
             sends: Counter[str] = Counter()
 
@@ -247,19 +246,11 @@ def _complete(running: _Running, optimizer: str, handed: ScheduledTask) -> None:
         assert optimizing.complete(optimizer, handed.attempt, work(handed))
 
 
-@contextmanager
-def _before(is_order: bool, meanwhile: Callable[[], object]) -> Iterator[None]:
+def _before(world: SteppedWorld, is_order: bool, meanwhile: Callable[[], object]) -> AbstractContextManager[None]:
     """Let something happen once, before the change of the sort order is sent, or the first other one."""
-    waiting, send = [meanwhile], IcebergTable.send
-
-    def late(table: IcebergTable, payload: bytes) -> None:
-        if waiting and (b"add-sort-order" in payload) == is_order:
-            waiting.pop()()
-        send(table, payload)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IcebergTable, "send", late)
-        yield
+    return before(
+        world, "send", meanwhile, given=lambda payload: (b"add-sort-order" in payload) == is_order, must_come=False
+    )
 
 
 def _require_ended(running: _Running) -> ProcessStatus:

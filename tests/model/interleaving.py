@@ -22,13 +22,12 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.store import tasks
-from tests.model.crashes import Died, before_sending, dying
+from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import Lake
 from tests.model.operations import OPERATIONS, Kind, Operation, Scene, expected_status, prepared
 from tests.model.stages import Stages
 from tests.services.remembering import remembering
-from tests.services.world import World
 
 
 class Point(StrEnum):
@@ -136,7 +135,8 @@ def carry_out(case: Case, directory: Path, stages: Stages, counts: Counter[str] 
     )
     directory.mkdir(parents=True, exist_ok=True)
     counts = Counter() if counts is None else counts
-    world = World(directory, lake.catalog, iceberg=partial(remembering, counts=counts) if table.partitioned else None)
+    by_difference = {"iceberg": partial(remembering, counts=counts)} if table.partitioned else {}
+    world = SteppedWorld(directory, lake.catalog, **by_difference)
     try:
         scene = Scene(lake, world, directory / "other")
         process_id = _begin(world, lake, table.kind)
@@ -177,7 +177,7 @@ def _commit(happenings: Sequence[Happening], scene: Scene, process_id: str) -> N
     with ExitStack() as during:
         if Point.INSIDE_COMMIT in points:
             inside = partial(_run, happenings, Point.INSIDE_COMMIT, scene)
-            during.enter_context(before_sending(inside, must_come=is_alone))
+            during.enter_context(before(world, "send", inside, must_come=is_alone))
         if Point.BEFORE_DATABASE in points:
             during.enter_context(dying(world, lambda _, name: name == "send", after=True))
         try:
@@ -192,7 +192,7 @@ def _commit(happenings: Sequence[Happening], scene: Scene, process_id: str) -> N
         world.committing.commit(process_id)
 
 
-def _begin(world: World, lake: Lake, kind: Kind) -> str:
+def _begin(world: SteppedWorld, lake: Lake, kind: Kind) -> str:
     """Plan minor optimizing, and make sure that it does with the inputs what the case says, and with no other file."""
     process_id = world.begin(OptimizingType.MINOR)
     works = [

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from amoro_core.errors import CommitUnknown
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
@@ -29,12 +28,11 @@ from tests.engine.chance import seed_ids
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import make_catalog
 from tests.model.conftest import quick_directory
-from tests.model.crashes import Died, dying
+from tests.model.crashes import Died, SteppedWorld, before, dying, instead_of_sending
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import COPIES, MAIN, Lake
 from tests.model.writers import SIZES, WRITES, Writers, idents, parts
 from tests.services.remembering import remembering
-from tests.services.world import World
 
 EXECUTING = (ProcessStatus.RUNNING,)
 ENDING = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
@@ -60,7 +58,7 @@ class Optimizing(Writers):
         self.directory = quick_directory()
         home = Path(self.directory.name)
         self.catalog = make_catalog(home)
-        self.worlds: list[World] = []
+        self.worlds: list[SteppedWorld] = []
         self.active: list[str | None] = [None, None]
         self.disturbed: set[str] = set()  # processes that may leave files behind: somebody died over them
         self.written = 0
@@ -88,8 +86,8 @@ class Optimizing(Writers):
         for number in (0, 1):
             home = Path(self.directory.name) / f"home{number}"
             home.mkdir()
-            by_difference = partial(remembering, counts=self.counts) if number == 0 else None
-            self.worlds.append(World(home, self.catalog, iceberg=by_difference))
+            by_difference = {"iceberg": partial(remembering, counts=self.counts)} if number == 0 else {}
+            self.worlds.append(SteppedWorld(home, self.catalog, **by_difference))
         self.lake.append([self._row(id_, "a") for id_ in range(4)], files=2)
         self.lake.append([self._row(id_, "b") for id_ in range(3, 7)])
 
@@ -151,36 +149,31 @@ class Optimizing(Writers):
     @precondition(lambda self: self._among(*ENDING))
     def lose_answer(self, which: int, applied: bool) -> None:
         """The catalog applies the commit or doesn't, and nobody hears which."""
-        send = IcebergTable.send
+        one = self._one_of(which, *ENDING)
 
-        def lose(table: IcebergTable, payload: bytes) -> None:
+        def lose(send: Callable[[], object]) -> None:
             if applied:
-                send(table, payload)
+                send()
             self.counts["answers lost"] += 1
             raise CommitUnknown("the connection was reset")
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(IcebergTable, "send", lose)
-            self._commit(self._one_of(which, *ENDING))
+        with instead_of_sending(self.worlds[one], lose):
+            self._commit(one)
 
     @rule(which=coordinators, ids=idents, part=parts)
     @precondition(lambda self: self._among(*ENDING))
     def overtake(self, which: int, ids: list[int], part: str | None) -> None:
         """Somebody commits while a staged commit is on its way."""
-        send, waiting = IcebergTable.send, [True]
+        one = self._one_of(which, *ENDING)
 
-        def late(table: IcebergTable, payload: bytes) -> None:
-            if waiting:
-                waiting.pop()
-                self.is_sending = True
-                self.write("upsert", ids, part, False)
-                self.is_sending = False
-                self.counts["overtaken"] += 1
-            send(table, payload)
+        def write() -> None:
+            self.is_sending = True
+            self.write("upsert", ids, part, False)
+            self.is_sending = False
+            self.counts["overtaken"] += 1
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(IcebergTable, "send", late)
-            self._commit(self._one_of(which, *ENDING))
+        with before(self.worlds[one], "send", write, must_come=False):
+            self._commit(one)
 
     @rule(
         which=coordinators,

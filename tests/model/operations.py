@@ -17,6 +17,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle
 from tests.engine.files import stored_partition
+from tests.model.crashes import SteppedWorld
 from tests.model.lake import COPIES, Lake, ids_are, row
 from tests.services.world import World
 
@@ -78,7 +79,7 @@ class Scene:
     """The table and the coordinator under test, with room for another coordinator."""
 
     lake: Lake
-    world: World
+    world: SteppedWorld
     other_home: Path
 
 

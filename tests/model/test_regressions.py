@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import CommitUnknown, StoreFailed
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.sqlite import SqliteCatalog
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
@@ -26,10 +25,9 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits
 from tests.engine import oracle, writer
 from tests.engine.writer import make_catalog
-from tests.model.crashes import failing
+from tests.model.crashes import SteppedWorld, before, failing, instead_of_sending
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import NAME, Lake, ids_are, row
-from tests.services.world import World
 
 TESTS = Path(__file__).parents[1]
 PROVED_BY = {
@@ -92,10 +90,10 @@ def lake(quick_path: Path) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def world(quick_path: Path, lake: Lake) -> Iterator[World]:
+def world(quick_path: Path, lake: Lake) -> Iterator[SteppedWorld]:
     home = quick_path / "home"
     home.mkdir()
-    made = World(home, lake.catalog)
+    made = SteppedWorld(home, lake.catalog)
     yield made
     made.store.close()
     close_catalogs()
@@ -109,7 +107,7 @@ def fill(lake: Lake) -> None:
     lake.delete_positions(ids_are(2))
 
 
-def executed(world: World, kind: OptimizingType = OptimizingType.FULL) -> str:
+def executed(world: SteppedWorld, kind: OptimizingType = OptimizingType.FULL) -> str:
     """A process whose commit is due."""
     process_id = world.begin(kind)
     world.run_all(process_id)
@@ -136,7 +134,7 @@ def test_every_row_of_the_catalogue_has_its_place() -> None:
     assert NOT_OURS.keys().isdisjoint({*PROVED_BY, *here})
 
 
-def test_r3_a_table_reloaded_between_plan_and_commit_does_not_hide_a_delete(world: World, lake: Lake) -> None:
+def test_r3_a_table_reloaded_between_plan_and_commit_does_not_hide_a_delete(world: SteppedWorld, lake: Lake) -> None:
     """StarRocks #77709: validated from the snapshot that was current at the commit, so against nothing."""
     fill(lake)
     process_id = executed(world)
@@ -148,7 +146,7 @@ def test_r3_a_table_reloaded_between_plan_and_commit_does_not_hide_a_delete(worl
     require_tidy(world, lake, process_id)
 
 
-def test_r4_a_delete_that_came_after_the_plan_stays_referenced(world: World, lake: Lake) -> None:
+def test_r4_a_delete_that_came_after_the_plan_stays_referenced(world: SteppedWorld, lake: Lake) -> None:
     """nimtable/iceberg-compaction #163: the new delete was retired with the file that it belonged to."""
     fill(lake)
     old = set(delete_files(lake))
@@ -160,7 +158,9 @@ def test_r4_a_delete_that_came_after_the_plan_stays_referenced(world: World, lak
     lake.require()
 
 
-def test_r7_rows_deleted_by_many_while_optimizing_stay_deleted(world: World, lake: Lake, quick_path: Path) -> None:
+def test_r7_rows_deleted_by_many_while_optimizing_stay_deleted(
+    world: SteppedWorld, lake: Lake, quick_path: Path
+) -> None:
     """trinodb/trino #18393: removing a file that another had replaced succeeded, and its rows were back."""
     ids = range(12)
     for id_ in ids:
@@ -194,48 +194,29 @@ def test_r7_rows_deleted_by_many_while_optimizing_stay_deleted(world: World, lak
     assert oracle.live_rows(lake.table).total() == 0
 
 
-def test_r9_each_attempt_is_validated_anew(world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r9_each_attempt_is_validated_anew(world: SteppedWorld, lake: Lake) -> None:
     """apache/iceberg-python #3320: a retry that is not validated commits over what came in between."""
     fill(lake)
     process_id = executed(world)
-    writes: list[Callable[[], None]] = [lambda: lake.append([row(7)]), lambda: lake.remove_file(ids_are(5))]
-    meanwhile = iter(writes)
-    send = IcebergTable.send
-
-    def late(table: IcebergTable, payload: bytes) -> None:
-        next(meanwhile)()
-        send(table, payload)
-
-    monkeypatch.setattr(IcebergTable, "send", late)
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    with before(world, "send", lambda: lake.append([row(7)]), lambda: lake.remove_file(ids_are(5))):
+        assert world.committing.commit(process_id) is ProcessStatus.FAILED
     attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.CONFLICT, CommitOutcome.CONFLICT]
     lake.require()
     require_tidy(world, lake, process_id)
 
 
-def test_b1_a_commit_while_planning_does_not_make_live_deletes_dangle(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_b1_a_commit_while_planning_does_not_make_live_deletes_dangle(world: SteppedWorld, lake: Lake) -> None:
     """apache/amoro #3348: files and dangling deletes came from scans of two snapshots."""
     fill(lake)
-    context = IcebergTable.context
-    meanwhile = [lambda: lake.upsert([row(4, value="newer")])]
-
-    def late(table: IcebergTable, spec_id: int) -> object:
-        while meanwhile:
-            meanwhile.pop()()
-        return context(table, spec_id)
-
-    monkeypatch.setattr(IcebergTable, "context", late)
-    process_id = executed(world)
-    assert meanwhile == []
+    with before(world, "context", lambda: lake.upsert([row(4, value="newer")])):
+        process_id = executed(world)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     lake.require()
     assert len(delete_files(lake)) == 1
 
 
-def test_b6_b7_deletes_are_listed_once_and_all_go_in_the_end(world: World, lake: Lake) -> None:
+def test_b6_b7_deletes_are_listed_once_and_all_go_in_the_end(world: SteppedWorld, lake: Lake) -> None:
     """apache/iceberg-rust #2203, apache/iceberg #4127: tables with a history had deletes twice, or for ever."""
     for number in range(4):
         lake.append([row(number), row(number + 10)])
@@ -258,7 +239,7 @@ ERRORS = (MemoryError(), KeyboardInterrupt(), SystemExit(1), StoreFailed("the di
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_c2_d3_any_error_at_any_effect_of_a_commit_leaves_it_to_be_finished(
-    world: World, lake: Lake, error: BaseException, after: bool, is_restarted: bool
+    world: SteppedWorld, lake: Lake, error: BaseException, after: bool, is_restarted: bool
 ) -> None:
     """apache/iceberg #4666, apache/amoro #240: an error after the commit led to an abort that deleted live files."""
     fill(lake)
@@ -279,7 +260,7 @@ def test_c2_d3_any_error_at_any_effect_of_a_commit_leaves_it_to_be_finished(
 
 @pytest.mark.parametrize("error", ERRORS[:3], ids=lambda error: type(error).__name__)
 def test_c2_an_error_within_the_catalogs_client_after_the_commit_is_no_failure(
-    world: World, lake: Lake, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    world: SteppedWorld, lake: Lake, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """apache/iceberg #12499: any throwable, out of memory too, may hide a commit that landed."""
     fill(lake)
@@ -300,24 +281,21 @@ def test_c2_an_error_within_the_catalogs_client_after_the_commit_is_no_failure(
     lake.require()
 
 
-def test_c5_format_1_a_commit_that_others_overtook_is_not_unknown_for_ever(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_c5_format_1_a_commit_that_others_overtook_is_not_unknown_for_ever(quick_path: Path) -> None:
     """Format 1 has no sequence numbers: what refutes an attempt is that main has left its parent."""
     catalog = make_catalog(quick_path)
     lake = Lake.created(catalog, 1)
     home = quick_path / "home"
     home.mkdir()
-    world = World(home, catalog)
+    world = SteppedWorld(home, catalog)
     lake.append([row(1)])
     lake.append([row(2)])
     process_id = executed(world)
 
-    def lose(table: IcebergTable, payload: bytes) -> None:
+    def lose(send: Callable[[], object]) -> None:
         raise CommitUnknown("503")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "send", lose)
+    with instead_of_sending(world, lose):
         assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     lake.append([row(3)])
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -328,7 +306,7 @@ def test_c5_format_1_a_commit_that_others_overtook_is_not_unknown_for_ever(
 
 
 @pytest.mark.parametrize("over", [1, 200, 2000], ids=lambda over: f"{over} bytes over")
-def test_d1_a_file_just_above_the_target_is_rewritten_whole(world: World, lake: Lake, over: int) -> None:
+def test_d1_a_file_just_above_the_target_is_rewritten_whole(world: SteppedWorld, lake: Lake, over: int) -> None:
     """apache/iceberg #2195: a part of the file's splits was rewritten, and the whole file removed."""
     lake.append([row(id_, value=f"{id_ * 2654435761:x}" * 8) for id_ in range(200)])
     (file,) = oracle.live_files(lake.table)
@@ -340,7 +318,7 @@ def test_d1_a_file_just_above_the_target_is_rewritten_whole(world: World, lake: 
     lake.require()
 
 
-def test_d10_files_of_an_older_spec_stay_in_it(world: World, lake: Lake) -> None:
+def test_d10_files_of_an_older_spec_stay_in_it(world: SteppedWorld, lake: Lake) -> None:
     """pyiceberg writes every new file under the table's default spec."""
     lake.append([row(1, "a"), row(2, "b")])
     lake.append([row(3, "a")])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,17 +13,16 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import MetastoreCatalog
 
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.world import World
+from tests.model.crashes import SteppedWorld
 
 CHUNKS, SCHEDULES = 10, 20  # each chunk has a table of its own, whose history stays short
 #: Before each of these it is decided who goes on.
-STEPS = ("_load", "head", "stage", "stage_tag", "send", "trace")
+STEPS = ("load", "head", "stage", "stage_tag", "send", "trace")
 PROPERTIES = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
 
 
@@ -81,27 +81,26 @@ class Schedule:
             return True
 
 
-@pytest.fixture
-def stepped(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
-    """The schedule that is under way, once there is one."""
-    current: list[Schedule] = []
+@contextmanager
+def stepping(world: SteppedWorld, schedule: Schedule) -> Iterator[None]:
+    """Decide who goes on before each step of the world, and within a commit: after the catalog has read the state on
+    which it is made, and before it is written.
+    """
+    stage = MetastoreCatalog._update_and_stage_table
 
-    def before(real: Callable[..., object]) -> Callable[..., object]:
-        def stepping(*given: object, **named: object) -> object:
-            if current:
-                current[0].step()
-            return real(*given, **named)
+    def step(real: Callable[..., object], *given: object, **named: object) -> object:
+        schedule.step()
+        return real(*given, **named)
 
-        return stepping
+    def act(name: str, real: Callable[..., object], *given: object, **named: object) -> object:
+        return step(real, *given, **named) if name in STEPS else real(*given, **named)
 
-    # Within a commit, too: after the catalog has read the state on which it is made, and before it is written.
-    monkeypatch.setattr(MetastoreCatalog, "_update_and_stage_table", before(MetastoreCatalog._update_and_stage_table))
-    for name in STEPS:
-        monkeypatch.setattr(IcebergTable, name, before(getattr(IcebergTable, name)))
-    return current
+    with pytest.MonkeyPatch.context() as patch, world.steps(act):
+        patch.setattr(MetastoreCatalog, "_update_and_stage_table", lambda *given, **named: step(stage, *given, **named))
+        yield
 
 
-def ended(world: World, process_id: str) -> str:
+def ended(world: SteppedWorld, process_id: str) -> str:
     """How the process ends; what nobody knows of is looked into again, as the coordinator's loop does."""
     for _ in range(5):
         status = world.committing.commit(process_id)
@@ -110,17 +109,17 @@ def ended(world: World, process_id: str) -> str:
     return status
 
 
-def end_noted(world: World, ends: dict[str, str], letter: str, process_id: str) -> None:
+def end_noted(world: SteppedWorld, ends: dict[str, str], letter: str, process_id: str) -> None:
     ends[letter] = ended(world, process_id)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list[Schedule]) -> None:
+def test_both_land_in_every_schedule(chunk: int, quick_path: Path) -> None:
     catalog = writer.make_catalog(quick_path)
     wait_for_one_day()
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
     writer.append(table, [row(0, "a")])
-    world, seen = World(quick_path, catalog), set()
+    world, seen = SteppedWorld(quick_path, catalog), set()
     world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
     for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
         writer.append(table, [row(seed + 1, "a")])
@@ -129,11 +128,10 @@ def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list
         tag = world.maintaining.begin(world.table().table_id, "auto-create-tags", trigger="request").process_id
         before = oracle.live_rows(table.refresh())
         schedule = Schedule(seed)
-        stepped[:] = [schedule]
         ends: dict[str, str] = {}
         note = partial(end_noted, world, ends)
-        schedule.run({"r": partial(note, "r", rewrite), "t": partial(note, "t", tag)})
-        stepped.clear()
+        with stepping(world, schedule):
+            schedule.run({"r": partial(note, "r", rewrite), "t": partial(note, "t", tag)})
         assert ends == {"r": ProcessStatus.SUCCESS, "t": ProcessStatus.SUCCESS}, f"seed {seed}: {schedule.taken}"
         made = table.refresh().metadata
         assert (
