@@ -34,7 +34,7 @@ from tests.prometheus import promtool
 from tests.prometheus.promtool import ALERTS, ROOT
 from tests.prometheus.scraping import Prometheus
 from tests.services.world import START, World
-from tests.unit.test_process_machine import RUNNING
+from tests.unit.test_machines import RUNNING
 
 FULL = OptimizingType.FULL
 IMPATIENT = {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}

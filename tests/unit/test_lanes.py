@@ -9,7 +9,7 @@ import pytest
 from amoro_core.model.lanes import LANES
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.state.lanes import EXCLUDING, in_the_way
-from tests.unit.test_process_machine import RUNNING
+from tests.unit.test_machines import RUNNING
 
 FORMER = ("files", "metadata", "storage")
 TOGETHER = {

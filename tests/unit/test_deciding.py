@@ -1,0 +1,265 @@
+"""What follows for a process from its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amoro_core.model.processes import (
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.state import tasks as task_machine
+from amoro_core.state.deciding import (
+    Decision,
+    EndCommitted,
+    EndWork,
+    FailProcess,
+    GiveUpTask,
+    RetryTask,
+    Settled,
+    StartCommit,
+    Wait,
+    decide,
+)
+from amoro_core.state.processes import BeginCommit, ProcessFailed, advance
+from tests.unit.test_machines import LATER, RUNNING
+
+
+def _task(number: int, status: TaskStatus, **fields: object) -> OptimizingTask:
+    base = OptimizingTask(TaskId("0199-process", number), 7, "default", status, attempt=1)
+    if status in (TaskStatus.SCHEDULED, TaskStatus.ACKED):
+        base = base._replace(thread=OptimizerThread("optimizer-1", 1))
+    return base._replace(**fields)
+
+
+def _failed(number: int, runs: int) -> OptimizingTask:
+    return _task(number, TaskStatus.FAILED, failed_runs=runs, failure_code="AMORO-1002", failure="no such file")
+
+
+def _poisoned(number: int, status: TaskStatus = TaskStatus.PLANNED) -> OptimizingTask:
+    return _task(
+        number, status, attempt=3, lost_attempts=3, lost_optimizers=("optimizer-1", "optimizer-2"), failure="silent"
+    )
+
+
+DONE = _task(1, TaskStatus.SUCCESS)
+DONE_TOO = _task(2, TaskStatus.SUCCESS)
+PARTIAL_ALLOWED = replace(RUNNING, allow_partial_commit=True)
+POISON = "task 3 lost 3 attempts over 2 optimizers and is not retried; last: silent"
+TOO_OFTEN = "task 3 failed 6 times; last: no such file"
+
+
+@pytest.mark.parametrize("process", [RUNNING, PARTIAL_ALLOWED], ids=["whole", "partial"])
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        ([DONE, DONE_TOO], StartCommit((1, 2))),
+        ([DONE_TOO, DONE], StartCommit((1, 2))),
+        ([DONE, _task(2, TaskStatus.PLANNED)], Wait()),
+        ([DONE, _task(2, TaskStatus.SCHEDULED)], Wait()),
+        ([DONE, _task(2, TaskStatus.ACKED)], Wait()),
+        ([DONE, _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([DONE, _failed(3, 5)], RetryTask(TaskId("0199-process", 3))),
+        ([_failed(4, 2), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([_task(2, TaskStatus.ACKED), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([_failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN)),
+        (
+            [_task(3, TaskStatus.CANCELED, failure="no more")],
+            FailProcess("AMORO-1001", "task 3 was cancelled: no more"),
+        ),
+        ([DONE, _poisoned(3, TaskStatus.ACKED)], Wait()),
+        ([DONE, _poisoned(3, TaskStatus.SUCCESS)], StartCommit((1, 3))),
+        ([], StartCommit(())),
+    ],
+)
+def test_what_follows_whether_or_not_a_part_may_be_committed(
+    process: OptimizingProcess, tasks: list[OptimizingTask], expected: Decision
+) -> None:
+    assert decide(process, tasks) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "whole", "partial"),
+    [
+        ([DONE, _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), StartCommit((1,))),
+        ([_task(2, TaskStatus.ACKED), _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), Wait()),
+        (
+            [_failed(2, 1), _failed(3, 6)],
+            FailProcess("AMORO-1002", TOO_OFTEN),
+            RetryTask(TaskId("0199-process", 2)),
+        ),
+        (
+            [DONE, _poisoned(3)],
+            FailProcess("AMORO-1001", POISON),
+            GiveUpTask(TaskId("0199-process", 3), POISON),
+        ),
+        (
+            [DONE, _poisoned(3, TaskStatus.FAILED)._replace(failed_runs=1)],
+            FailProcess("AMORO-1001", POISON),
+            StartCommit((1,)),
+        ),
+        (
+            [DONE, _task(3, TaskStatus.CANCELED, failure="no more")],
+            FailProcess("AMORO-1001", "task 3 was cancelled: no more"),
+            StartCommit((1,)),
+        ),
+    ],
+)
+def test_what_a_lost_task_means(tasks: list[OptimizingTask], whole: Decision, partial: Decision) -> None:
+    assert decide(RUNNING, tasks) == whole
+    assert decide(PARTIAL_ALLOWED, tasks) == partial
+
+
+@pytest.mark.parametrize("tasks", [[], [DONE], [DONE, DONE_TOO]])
+def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[OptimizingTask]) -> None:
+    process = replace(RUNNING, commits=False)
+    assert decide(process, tasks) == EndWork()
+    assert decide(process, [*tasks, _task(4, TaskStatus.ACKED)]) == Wait()
+    assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1002", TOO_OFTEN.replace("3", "4"))
+
+
+# Group by group
+
+BY_GROUPS = replace(RUNNING, max_commits=2, allow_partial_commit=True)
+OPEN = _task(4, TaskStatus.ACKED)
+DONE_3 = _task(3, TaskStatus.SUCCESS)
+GONE_INPUT = "f is gone"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settled", "expected"),
+    [
+        ([DONE, OPEN], Settled(), StartCommit((1,))),  # one of two is its share
+        ([DONE, _task(2, TaskStatus.ACKED), OPEN], Settled(), Wait()),
+        ([DONE, DONE_TOO, OPEN], Settled(), StartCommit((1, 2))),
+        ([DONE, DONE_TOO, DONE_3, OPEN], Settled(frozenset({1, 2})), Wait()),
+        ([DONE, DONE_TOO, DONE_3], Settled(frozenset({1, 2})), StartCommit((3,))),
+        ([DONE, DONE_TOO, DONE_3], Settled(frozenset({1}), {2: GONE_INPUT}), StartCommit((3,))),
+        ([DONE, DONE_TOO], Settled(frozenset({1, 2})), EndCommitted()),
+        (
+            [DONE, DONE_TOO],
+            Settled(frozenset({1}), {2: GONE_INPUT}),
+            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        (
+            [DONE, _failed(3, 6)],
+            Settled(frozenset({1})),
+            EndCommitted("AMORO-1002", f"1 of 2 groups were not committed; the first: {TOO_OFTEN}"),
+        ),
+        (
+            [DONE, DONE_TOO],
+            Settled(frozenset(), {1: GONE_INPUT, 2: GONE_INPUT}),
+            FailProcess("AMORO-5001", f"2 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        ([_failed(3, 6)], Settled(), FailProcess("AMORO-1002", TOO_OFTEN)),
+        ([DONE, _failed(3, 1)], Settled(frozenset({1})), RetryTask(TaskId("0199-process", 3))),
+        # A dropped group is neither tried again nor lost, and one that was cancelled for it counts as dropped.
+        (
+            [DONE, _failed(3, 1)],
+            Settled(frozenset({1}), {3: GONE_INPUT}),
+            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        ([DONE, _task(2, TaskStatus.CANCELED, failure=GONE_INPUT)], Settled((), {2: GONE_INPUT}), StartCommit((1,))),
+    ],
+)
+@pytest.mark.parametrize("partial", [True, False])
+def test_what_follows_for_a_process_that_commits_group_by_group(
+    tasks: list[OptimizingTask], settled: Settled, expected: Decision, partial: bool
+) -> None:
+    lost = any(task.status is TaskStatus.FAILED and task.failed_runs > 5 for task in tasks)
+    if partial or not lost:
+        settled = replace(settled, committed=frozenset(settled.committed))
+        assert decide(replace(BY_GROUPS, allow_partial_commit=partial), tasks, settled) == expected
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.permutations(range(12)))
+def test_there_are_no_more_commits_than_were_allowed(groups: int, most: int, order: list[int]) -> None:
+    process = replace(BY_GROUPS, max_commits=most)
+    tasks = {number: _task(number, TaskStatus.ACKED) for number in range(1, groups + 1)}
+    committed: frozenset[int] = frozenset()
+    made = 0
+    for number in [at + 1 for at in order if at < groups]:
+        tasks[number] = _task(number, TaskStatus.SUCCESS)
+        decided = decide(process, list(tasks.values()), Settled(committed))
+        if isinstance(decided, StartCommit):
+            assert not committed.intersection(decided.groups)
+            committed, made = committed.union(decided.groups), made + 1
+    assert committed == frozenset(tasks)
+    assert made <= most
+    assert decide(process, list(tasks.values()), Settled(committed)) == EndCommitted()
+
+
+def test_without_retries_the_first_failure_is_the_last() -> None:
+    process = replace(RUNNING, max_retries=0)
+    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess("AMORO-1002", "task 3 failed once; last: no such file")
+
+
+@pytest.mark.parametrize(
+    "status", ["paused", *(status for status in ProcessStatus if status is not ProcessStatus.RUNNING)]
+)
+def test_nothing_follows_for_a_process_that_does_not_run(status: str) -> None:
+    assert decide(replace(RUNNING, status=status), [DONE, _failed(3, 6)]) == Wait()
+
+
+@given(
+    st.booleans(),
+    st.integers(0, 2),
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["ok", "fail", "lose", "drain", "cancel"])), max_size=60),
+)
+def test_every_process_ends_when_its_tasks_do(partial: bool, retries: int, script: list[tuple[int, str]]) -> None:
+    """Whatever happens to four tasks, carrying out the decisions leaves a task to run or ends the process."""
+    process = replace(RUNNING, allow_partial_commit=partial, max_retries=retries)
+    tasks = {number: _task(number, TaskStatus.PLANNED, attempt=0) for number in range(1, 5)}
+    for number, what in [*script, *((number, "ok") for number in range(1, 5))]:
+        if tasks[number].status is TaskStatus.PLANNED:
+            tasks[number] = _run(tasks[number], what)
+        process = _carry_out(process, tasks)
+        if process.status is not ProcessStatus.RUNNING:
+            break
+    assert process.status in (ProcessStatus.COMMITTING, ProcessStatus.FAILED) or any(
+        task.status is TaskStatus.PLANNED for task in tasks.values()
+    )
+    if process.status is ProcessStatus.COMMITTING and not partial:
+        assert {task.status for task in tasks.values()} == {TaskStatus.SUCCESS}
+
+
+def _run(task: OptimizingTask, what: str) -> OptimizingTask:
+    if what == "cancel":
+        return task_machine.advance(task, task_machine.Cancel("no more"), LATER)
+    thread = OptimizerThread(f"optimizer-{task.attempt % 2}", 1)
+    held = task_machine.advance(task, task_machine.Schedule(thread), LATER)
+    held = task_machine.advance(held, task_machine.Ack(held.attempt, thread.optimizer_id), LATER)
+    match what:
+        case "ok":
+            return task_machine.advance(held, task_machine.Succeed(held.attempt, thread.optimizer_id), LATER)
+        case "fail":
+            report = task_machine.Fail(held.attempt, thread.optimizer_id, "AMORO-1001", "broken")
+            return task_machine.advance(held, report, LATER)
+    return task_machine.advance(held, task_machine.Reset("gone", lost=what == "lose"), LATER)
+
+
+def _carry_out(process: OptimizingProcess, tasks: dict[int, OptimizingTask]) -> OptimizingProcess:
+    for _ in range(2 * len(tasks) + 1):
+        match decide(process, list(tasks.values())):
+            case Wait():
+                return process
+            case RetryTask(task_id):
+                tasks[task_id.number] = task_machine.advance(tasks[task_id.number], task_machine.Retry(), LATER)
+            case GiveUpTask(task_id, reason):
+                cancel = task_machine.Cancel(reason)
+                tasks[task_id.number] = task_machine.advance(tasks[task_id.number], cancel, LATER)
+            case StartCommit(groups):
+                assert groups
+                assert all(tasks[number].status is TaskStatus.SUCCESS for number in groups)
+                return advance(process, BeginCommit(), LATER)
+            case FailProcess(code, reason):
+                return advance(process, ProcessFailed(code, reason), LATER)
+    raise AssertionError("the decisions never end")
