@@ -1,5 +1,5 @@
-# Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` and `make prove` want a JDK and
-# Maven, Prometheus's promtool and Chromium, which it installs with apt where it runs as root.
+# Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` wants a JDK and Maven, Prometheus's
+# promtool and Chromium too, which it installs with apt where it runs as root.
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,24 +18,41 @@ export DEBIAN_FRONTEND := noninteractive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test prove mutants lint proto docs outputs dist binary clean
+.PHONY: demo check test test-all coverage prove mutants lint proto docs outputs dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
 
-check: lint
-	$(PYTEST) -n 2 --dist=loadfile tests/unit tests/store
+# Three tiers, each of which runs the tests of the one before it (tests/tiers.py); lint runs beside them.
+TWO_WORKERS := $(PYTEST) -n 2
+PURE := $(addprefix tests/,unit store cli rpc admin api formats tools)
+# $(call beside-lint,COMMAND): fails if the command or lint does.
+beside-lint = @mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+  echo '$(1)'; status=0; $(1) || status=$$?; wait $$lint || { cat build/lint.log; status=1; }; exit $$status
 
-# Spark's tests follow the others, since each process starts a JVM, which its files share; its backend has one application.
-# Those of the backend that speak most to Spark run with Spark 3.5 as well, from its own directory.
-test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
-  $(GENERATOR)/.installed lint
-	$(PYTEST) -n 2 --dist=loadfile --no-loadscope-reorder --ignore=tests/spark --ignore=tests/spark_backend tests
-	$(PYTEST) -n 2 --dist=loadfile tests/spark
-	$(PYTEST) tests/spark_backend
+check: $(VENV)/.test
+	$(call beside-lint,$(TWO_WORKERS) --tier=check --timeout=120 $(PURE))
+
+test:
+	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
+	$(call beside-lint,$(TWO_WORKERS) --tier=test --timeout=120 tests)
+
+# Random tests begin with a fresh seed, which the report's header prints. DURATIONS=write rewrites tests/durations.tsv; do so on an idle machine.
+# What the Spark backend asks most of Spark runs with Spark 3.5 as well, from its own directory.
+test-all:
+	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
+	  $(OLDER_SPARK)/.installed $(GENERATOR)/.installed
+	$(call beside-lint,$(TWO_WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py tests/spark_backend/test_fairness.py tests/spark_backend/test_retries.py \
 	  tests/spark_backend/test_together.py tests/spark_backend/test_clustering.py
+
+# Line coverage of a tier, of processes that tests start as well.
+TIER ?= test
+coverage:
+	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
+	$(TWO_WORKERS) --tier=$(TIER) --cov --cov-report= tests
+	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
 BUDGET ?= 60m
@@ -99,7 +116,11 @@ $(VENV)/.made:
 	    echo "Python's venv module is missing; install it with: sudo apt-get install $$package" >&2; exit 1; \
 	  fi; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@$(PIP) install 'uv>=0.9,<1' || echo "uv cannot be installed: pip does its work, more slowly"
 	@touch $@
+
+# $(call install,PYTHON) ARGUMENTS: with uv where it is, else with pip.
+install = installer="$(PIP) --python $(1) install"; [ ! -x $(BIN)/uv ] || installer="$(BIN)/uv pip install --quiet --python $(1)"; $$installer
 
 # One stamp for each set of extras.
 $(VENV)/.demo: EXTRAS = demo
@@ -107,30 +128,29 @@ $(VENV)/.test: EXTRAS = test
 $(VENV)/.spark-test: EXTRAS = test,spark-test
 $(VENV)/.demo $(VENV)/.test $(VENV)/.spark-test: $(VENV)/.made pyproject.toml
 	@echo "installing amoro[$(EXTRAS)] into $(VENV)"
-	@$(PIP) install --use-pep517 --editable '.[$(EXTRAS)]'
-	@touch $@
-
-# The larger set holds the smaller one: do not install twice.
-$(VENV)/.test: | $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/.spark-test)
+	@$(call install,$(BIN)/python) --editable '.[$(EXTRAS)]'
+	@touch $@ $(if $(filter %spark-test,$@),$(VENV)/.test)
 
 # PySpark 3.5 alone: what else the tests need is in the environment.
 $(OLDER_SPARK)/.installed: $(VENV)/.made
 	@echo "installing PySpark 3.5 into $(OLDER_SPARK)"
 	@rm -rf $(OLDER_SPARK)
-	@$(PIP) install --target $(OLDER_SPARK) 'pyspark==3.5.*'
+	@$(call install,$(BIN)/python) --target $(OLDER_SPARK) 'pyspark==3.5.*'
 	@touch $@
 
 # The generator of clients wants an older typer than ours.
 $(GENERATOR)/.installed: $(VENV)/.made
 	@echo "installing the generator of clients into $(GENERATOR)"
 	@$(BIN)/python -m venv --clear $(GENERATOR)
-	@$(GENERATOR)/bin/python -m pip --disable-pip-version-check --quiet install 'openapi-python-client>=0.29,<1'
+	@$(call install,$(GENERATOR)/bin/python) 'openapi-python-client>=0.29,<1'
 	@touch $@
+
+# What apt installs comes one after the other, beside Python's packages.
 
 # --- Java -------------------------------------------------------------------------------------------------------------
 
 # Without a JDK or Maven, and no right to install them, Spark's tests are skipped by name; with CI=true that is an error.
-$(JARS)/.fetched: tests/java/pom.xml
+$(JARS)/.fetched: tests/java/pom.xml | $(VENV)/.made
 	@tests/java/install-jdk || { [ "$(CI)" != true ] && echo "Spark's tests will be skipped" >&2 && exit 0; exit 1; }
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
 	  echo "fetching Iceberg's runtime for Spark and its REST server into $(JARS)"; \
@@ -140,7 +160,7 @@ $(JARS)/.fetched: tests/java/pom.xml
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 # As with Java: without promtool, and no right to install it, the tests of alerts are skipped by name, or fail with CI=true.
-$(PROMETHEUS)/.unpacked: tests/prometheus/install-promtool
+$(PROMETHEUS)/.unpacked: tests/prometheus/install-promtool | $(JARS)/.fetched
 	@mkdir -p $(PROMETHEUS)
 	@tests/prometheus/install-promtool $(PROMETHEUS) && touch $@ \
 	  || { [ "$(CI)" != true ] && echo "The tests of alerts will be skipped" >&2 && exit 0; exit 1; }
@@ -148,7 +168,7 @@ $(PROMETHEUS)/.unpacked: tests/prometheus/install-promtool
 # --- Chromium ---------------------------------------------------------------------------------------------------------
 
 # As with promtool: without Chromium the tests of pages in a browser are skipped by name, or fail with CI=true.
-$(CHROMIUM)/.installed: tests/browser/install-chromium
+$(CHROMIUM)/.installed: tests/browser/install-chromium | $(PROMETHEUS)/.unpacked
 	@mkdir -p $(CHROMIUM)
 	@tests/browser/install-chromium && touch $@ \
 	  || { [ "$(CI)" != true ] && echo "The tests of pages in a browser will be skipped" >&2 && exit 0; exit 1; }
