@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.options import WriterOptions
 from amoro_core.formats.configurations import CONFIGURATIONS, Configuration, all_properties
 from amoro_core.iceberg.merging import MergeSettings
-from amoro_core.model.config import ENABLED_KEY, OptimizingConfig
+from amoro_core.model.config import ENABLED_KEY
 from amoro_core.model.properties import Property, boolean, declared, fraction, integer, milliseconds, parse_into
 from tests.docs.meanings import PROPERTIES
 
@@ -71,35 +68,6 @@ def test_no_property_is_declared_twice() -> None:
 def test_each_property_is_told_in_the_docs_and_nothing_else_is() -> None:
     assert {known.key for known in all_properties()} == set(PROPERTIES)
     assert all(PROPERTIES.values())
-
-
-def names_read() -> set[str]:
-    """Every name that product code reads, attributes too; declarations read none of themselves."""
-    found: set[str] = set()
-    for package in ("amoro_core", "amoro_optimizer"):
-        for path in (ROOT / package).rglob("*.py"):
-            if "_pb2" not in path.name:
-                nodes = list(ast.walk(ast.parse(path.read_text())))
-                found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-                found |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return found
-
-
-#: Read by its key, since the gate asks for it before anything else is parsed.
-_BY_KEY = {"write_format": "WRITE_FORMAT_KEY"}
-
-
-def test_each_property_has_an_effect_but_those_that_say_so() -> None:
-    """An effect is that some code reads the field that it is declared by."""
-    read = names_read()
-    without = [
-        item.name
-        for configuration in (OptimizingConfig, WriterOptions, MergeSettings)
-        for item in fields(configuration)
-        if _BY_KEY.get(item.name, item.name) not in read
-    ]
-    said = [known.key for known in all_properties() if not known.has_effect]
-    assert (said, without) == ([], [])
 
 
 def test_a_property_without_a_parser_cannot_be_declared() -> None:

@@ -157,67 +157,6 @@ def test_a_filter_leaves_nothing_to_do_either(scan: TableScan, config: Optimizin
         assert evaluate(after, config, {}, NOW, selects=selects).type is None
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "expected"), [(1, 5.94), (3, 3.66), (20, 2.19), (100, 0.99), (300, 1.17), (800, 0.0)]
-)
-def test_write_amplification_of_bytes_that_go_on_coming(
-    size_bytes: int, expected: float, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """200 commits of four files of one size, optimized whenever a trigger says so; the target is 1,000 bytes.
-
-    Files of a thousandth of the target are written often: twelve of them are a fragment still, which counts again.
-    """
-    config = parse_config({"self-optimizing.target-size": "1000", "read.split.open-file-cost": "10"})
-    files: list[DataFile] = []
-    written, passes = 0, 0
-    for number in range(1, 201):
-        fresh = [data(f"c{number:03}-{at}", size_bytes, sequence_number=number) for at in range(4)]
-        scan = replace(scan_of([*files, *fresh]), snapshot_id=number, sequence_number=number)
-        made = count_triggered(scan, config)
-        if made is not None:
-            passes += 1
-            written += bytes_written(made)
-            scan = commit(scan, made)
-            assert count_triggered(scan, config) is None
-        files = [file.data for file in scan.files]
-    amplification = written / (800 * size_bytes)
-    with capsys.disabled():
-        print(f"\n800 files of {size_bytes} bytes, target 1,000: written {amplification:.2f} times in {passes} passes")
-    assert round(amplification, 2) == expected
-
-
-def test_write_amplification_of_one_pass_over_random_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    written = dict.fromkeys(OptimizingType, 0)
-    whole = 0
-
-    @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-    @given(scan=scans(), config=configs())
-    def sum_up(scan: TableScan, config: OptimizingConfig) -> None:
-        nonlocal whole
-        whole += sum(file.data.size_bytes for file in scan.files)
-        for kind in OptimizingType:
-            made = plan_now(scan, config, requested=kind)
-            written[kind] += bytes_written(made) if made is not None else 0
-
-    sum_up()
-    shares = {kind.value: round(amount / whole, 2) for kind, amount in written.items()}
-    with capsys.disabled():
-        print(f"\nbytes rewritten by one requested pass ÷ bytes of the table: {shares}")
-    assert written[OptimizingType.MINOR] <= written[OptimizingType.MAJOR] <= written[OptimizingType.FULL] <= whole
-
-
-def count_triggered(scan: TableScan, config: OptimizingConfig) -> OptimizingPlan | None:
-    """The plan of a table whose intervals have not passed."""
-    keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files}
-    evaluation = evaluate(scan, config, dict.fromkeys(keys, LastOptimized(NOW, NOW, NOW)), NOW)
-    return plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS)
-
-
-def bytes_written(made: OptimizingPlan) -> int:
-    """The bytes of the files that the plan rewrites."""
-    return sum(file.data.size_bytes for task in made.tasks for file in task.rewritten)
-
-
 def splits(made: OptimizingPlan) -> int:
     """Files that large single inputs with deletes are split into."""
     return sum(max(0, task.output_count - len(task.rewritten)) for task in made.tasks)

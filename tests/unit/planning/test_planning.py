@@ -1,5 +1,6 @@
 """Which tasks a process gets."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteKind, TableScan
-from amoro_core.model.plans import OptimizingPlan, PartitionKey
+from amoro_core.model.files import DataFile, DeleteKind, TableScan
+from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
 from amoro_core.planning.evaluating import evaluate
@@ -281,3 +282,62 @@ def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> Non
     scan = scan_of(files, deletes, unpartitioned_specs=())
     shuffled = replace(scan, files=tuple(scan.files[index] for index in order))
     assert planned(shuffled, requested=MAJOR) == planned(scan, requested=MAJOR)
+
+
+# A filter
+
+
+def without(*excluded: str) -> Callable[[DataFile], bool]:
+    return lambda file: file.path.removeprefix("/t/data/").removesuffix(".parquet") not in excluded
+
+
+def filtered(
+    scan: TableScan, selects: Callable[[DataFile], bool], requested: OptimizingType | None = None
+) -> tuple[Evaluation, OptimizingPlan | None]:
+    evaluation = evaluate(scan, CONFIG, {}, NOW, requested, requested is FULL, selects=selects)
+    return evaluation, plan(scan, evaluation, CONFIG, threads=1)
+
+
+def test_files_outside_the_filter_are_counted_and_never_planned() -> None:
+    scan = scan_of([*many(3, MIB), data("u", 40 * MIB), data("t", 120 * MIB)], [equality_delete("e")])
+    assert shapes(filtered(scan, without("f000", "t"))[1]) == [(["f001", "f002"], [], 1), (["u"], [], 1)]
+    for kind in OptimizingType:
+        made = filtered(scan, without("f000", "t"), kind)[1]
+        assert {name for rewritten, converted, _ in shapes(made) for name in (*rewritten, *converted)}.isdisjoint(
+            {"f000", "t"}
+        )
+    none, _ = filtered(scan, lambda file: False)
+    assert (none.type, none.reason) == (None, "nothing to do: the table has no data files in its filter")
+    assert none.summary == evaluate(scan, CONFIG, {}, NOW).summary
+
+
+def test_equality_delete_that_files_outside_the_filter_need_is_not_converted_again_and_again() -> None:
+    files = [data("in", 110 * MIB), data("out", 110 * MIB)]
+    scan = scan_of(files, [equality_delete("e1"), equality_delete("e2")])
+    assert shapes(planned(scan)) == [([], ["in"], 0), ([], ["out"], 0)]
+    _, made = filtered(scan, without("out"))
+    assert shapes(made) == [(["in"], [], 1)]
+    assert made is not None
+    assert filtered(commit(scan, made), without("out"))[1] is None
+
+
+def test_partitions_outside_the_filter_have_no_verdict() -> None:
+    files = [*many(2, MIB, prefix="a", partition=(b"a",)), *many(2, MIB, prefix="b", partition=(b"b",))]
+    evaluation, _ = filtered(scan_of(files, unpartitioned_specs=()), lambda file: file.partition == (b"b",))
+    assert [verdict.key for verdict in evaluation.partitions] == [PartitionKey(0, (b"b",))]
+    assert evaluation.summary.data_files == 4
+
+
+def test_plan_takes_the_costliest_partitions_when_their_number_is_limited() -> None:
+    sizes = [("a", 12), ("b", 14), ("c", 13)]
+    files = [one for name, count in sizes for one in many(count, MIB, prefix=name, partition=(name.encode(),))]
+    scan = scan_of(files, unpartitioned_specs=())
+    made = plan(scan, evaluate(scan, CONFIG, {}, NOW), CONFIG, threads=1, max_partitions=2)
+    assert made is not None
+    assert [task.key.partition for task in made.tasks] == [(b"b",), (b"c",)]
+
+
+def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
+    scan = scan_of(many(2, MIB))
+    with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
+        plan(replace(scan, snapshot_id=1), evaluate(scan, CONFIG, {}, NOW), CONFIG, threads=1)
