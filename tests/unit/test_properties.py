@@ -1,63 +1,66 @@
-"""Properties of tables: each is declared once, parsed by one parser, told in the docs, and does something."""
+"""Properties of tables: declared once, parsed by one parser, with who said each value; and who enabled a table."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from datetime import timedelta
 
 import pytest
 
-from amoro_core.errors import TableRefused
-from amoro_core.formats.configurations import CONFIGURATIONS, Configuration, all_properties
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.formats.configurations import CONFIGURATIONS, Configuration, all_properties, effective_config
 from amoro_core.iceberg.merging import MergeSettings
-from amoro_core.model.config import ENABLED_KEY
-from amoro_core.model.properties import Property, boolean, declared, fraction, integer, milliseconds, parse_into
+from amoro_core.model.config import (
+    ENABLED_KEY,
+    Enabled,
+    OptimizingConfig,
+    Origin,
+    check_defaults,
+    decide_enabled,
+    effective_properties,
+    parse_config,
+)
+from amoro_core.model.properties import Property, boolean, fraction, integer, milliseconds, parse_into
 from tests.docs.meanings import PROPERTIES
 
-ROOT = Path(__file__).parents[2]
 #: Texts that Python alone would take for numbers or that mean nothing to anybody.
 MALFORMED = ("1_000", "٣", "0x10", "ten", "1e400", "nan", "\u00e9t\u00e9", "'unclosed")
 
 
-def cases() -> list[tuple[Configuration, Property]]:
-    return [(configuration, known) for configuration in CONFIGURATIONS for known in configuration.properties]
+FREE = {
+    "self-optimizing.group",
+    "self-optimizing.filter",
+    "maintenance.compute-statistics.columns",
+    "data-expire.field",
+    "self-optimizing.cluster.columns",
+    "self-optimizing.cluster.partition-filter",
+    "table-trash.file-pattern",
+}
 
 
-@pytest.mark.parametrize(("configuration", "known"), cases(), ids=lambda item: getattr(item, "key", ""))
-def test_each_property_refuses_what_its_parser_does_not_take_by_key_and_value(
-    configuration: Configuration, known: Property
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda one: one.subject)
+def test_a_property_takes_its_default_and_refuses_what_its_parser_does_not_take_by_key_and_value(
+    configuration: Configuration,
 ) -> None:
-    key = known.key.replace("*", "some.column")
-    refused = 0
-    for text in MALFORMED:
-        try:
-            known.parse(text)
-        except (ValueError, OverflowError):
-            if known.key == ENABLED_KEY:
-                refused += 1  # read apart from the others, with what people said of the table
-                continue
+    for known in configuration.properties:
+        key = known.key.replace("*", "some.column")
+        if known.default:
+            configuration.check({key: known.default})
+        refused = {text for text in MALFORMED if not _parses(known, text)}
+        assert refused or known.key in FREE
+        # Whether a table is enabled is read apart from the others, with what people said of the table.
+        for text in refused if known.key != ENABLED_KEY else ():
             with pytest.raises(TableRefused, match=f"property {re.escape(key)} has the malformed value") as caught:
                 configuration.check({key: text})
             assert (caught.value.reason, repr(text) in caught.value.message) == ("configuration", True)
-            refused += 1
-    free = (
-        "self-optimizing.group",
-        "self-optimizing.filter",
-        "maintenance.compute-statistics.columns",
-        "data-expire.field",
-        "self-optimizing.cluster.columns",
-        "self-optimizing.cluster.partition-filter",
-        "table-trash.file-pattern",
-    )
-    assert refused or known.key in free
 
 
-@pytest.mark.parametrize(("configuration", "known"), cases(), ids=lambda item: getattr(item, "key", ""))
-def test_each_default_is_what_its_parser_makes_of_it(configuration: Configuration, known: Property) -> None:
-    if known.default:
-        key = known.key.replace("*", "some.column")
-        known.parse(known.default)
-        configuration.check({key: known.default})
+def _parses(known: Property, text: str) -> bool:
+    try:
+        known.parse(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def test_no_property_is_declared_twice() -> None:
@@ -68,11 +71,6 @@ def test_no_property_is_declared_twice() -> None:
 def test_each_property_is_told_in_the_docs_and_nothing_else_is() -> None:
     assert {known.key for known in all_properties()} == set(PROPERTIES)
     assert all(PROPERTIES.values())
-
-
-def test_a_property_without_a_parser_cannot_be_declared() -> None:
-    with pytest.raises(TypeError):
-        declared("some.key", "", None)
 
 
 def test_what_no_property_declares_is_left_alone_and_what_is_lacking_has_its_default() -> None:
@@ -92,3 +90,194 @@ def test_parsers_take_what_java_takes() -> None:
     assert (boolean(" TRUE "), boolean("False")) == (True, False)
     assert (fraction(0.0)(".5"), fraction(0.0)("1e3"), fraction(0.0, 1.0)("1")) == (0.5, 1000.0, 1.0)
     assert milliseconds(0)(str(2**63 - 1)).days == 36525
+
+
+ENABLED = "self-optimizing.enabled"
+DEFAULT = "table.self-optimizing.enabled"
+
+
+def test_every_property_is_read() -> None:
+    assert parse_config(
+        {
+            "self-optimizing.group": "big",
+            "self-optimizing.quota": "3",
+            "self-optimizing.allow-partial-commit": "TRUE",
+            "self-optimizing.execute.num-retries": "0",
+            "self-optimizing.target-size": "1000",
+            "self-optimizing.max-file-count": "2",
+            "self-optimizing.max-task-size-bytes": "2000",
+            "self-optimizing.fragment-ratio": "4",
+            "self-optimizing.min-target-size-ratio": "0.5",
+            "self-optimizing.minor.trigger.file-count": "3",
+            "self-optimizing.minor.trigger.interval": "-1",
+            "self-optimizing.major.trigger.duplicate-ratio": "0",
+            "self-optimizing.full.trigger.interval": "86400000",
+            "self-optimizing.full.rewrite-all-files": "false",
+            "self-optimizing.filter": " day > '2026-01-01' ",
+            "self-optimizing.write-format": " Parquet ",
+            "self-optimizing.min-plan-interval": "0",
+            "self-optimizing.evaluation.fallback-interval": "86400000",
+            "self-optimizing.evaluation.file-size.mse-tolerance": "1000",
+            "self-optimizing.refresh-table.adaptive.max-interval-ms": "600000",
+            "self-optimizing.refresh-table.adaptive.increase-step-ms": "1000",
+            "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "false",
+            "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "1",
+            "self-optimizing.rewrite.copy.max-row-groups": "2",
+            "self-optimizing.major.trigger.coarse-interval": "-1",
+            "self-optimizing.rewrite.copy.verify": "false",
+            "read.split.open-file-cost": "7",
+        }
+    ) == OptimizingConfig(
+        group="big",
+        quota=3.0,
+        allow_partial_commit=True,
+        max_retries=0,
+        target_size=1000,
+        max_file_count=2,
+        max_task_size=2000,
+        fragment_ratio=4,
+        min_target_size_ratio=0.5,
+        minor_trigger_file_count=3,
+        minor_trigger_interval=None,
+        major_trigger_duplicate_ratio=0.0,
+        full_trigger_interval=timedelta(days=1),
+        full_rewrite_all_files=False,
+        filter="day > '2026-01-01'",
+        write_format="parquet",
+        min_plan_interval=timedelta(0),
+        evaluation_fallback_interval=timedelta(days=1),
+        mse_tolerance=1000,
+        refresh_max_interval=timedelta(minutes=10),
+        refresh_increase_step=timedelta(seconds=1),
+        row_group_merge=False,
+        row_group_merge_min_size=1,
+        copy_max_row_groups=2,
+        coarse_interval=None,
+        copy_verify=False,
+        open_file_cost=7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("self-optimizing.write-format", "orc", "expected parquet, the only format that is written"),
+        ("self-optimizing.allow-partial-commit", "yes", "expected true or false"),
+        ("self-optimizing.target-size", "128MB", "expected a whole number"),
+        ("self-optimizing.target-size", "9223372036854775808", "expected a whole number of at most 64 bits"),
+        ("self-optimizing.target-size", "9" * 5000, "expected a whole number of at most 64 bits"),
+        ("self-optimizing.target-size", "0", "expected a whole number of at least 1"),
+        ("self-optimizing.max-file-count", "1", "expected a whole number of at least 2"),
+        ("self-optimizing.quota", "-0.1", "expected a number of at least 0.0"),
+        ("self-optimizing.quota", "1e400", "expected a number of at least 0.0"),
+        ("self-optimizing.min-target-size-ratio", "1.01", "expected a number of at least 0.0 and at most 1.0"),
+        ("self-optimizing.minor.trigger.interval", "1h", "expected a whole number"),
+        ("self-optimizing.full.trigger.interval", "9" * 30, "expected a whole number of at most 64 bits"),
+        ("self-optimizing.refresh-table.adaptive.max-interval-ms", "-1", "expected a whole number of at least 0"),
+        ("self-optimizing.group", " ", "expected a name"),
+    ],
+)
+def test_malformed_value_refuses_the_table_by_key_and_value(key: str, value: str, problem: str) -> None:
+    with pytest.raises(TableRefused) as caught:
+        parse_config({key: value})
+    error = caught.value
+    assert error.message == f"property {key} has the malformed value {value!r}: {problem}"
+    assert (error.reason, error.code, error.exit_status) == ("configuration", "AMORO-6001", 6)
+    assert error.hint == f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
+
+
+def test_effective_config_says_every_value_and_who_said_it() -> None:
+    catalog = {
+        "table.self-optimizing.quota": "0.1",
+        "table.self-optimizing.group": "big",
+        "table.write.parquet.page-row-limit": "7",
+        "self-optimizing.target-size": "1",
+        "uri": "http://c",
+    }
+    table = {
+        "self-optimizing.quota": "a lot",
+        "self-optimizing.enabled": "true",
+        "self-optimizing.colour": "blue",
+        "write.parquet.bloom-filter-fpp.column.a": "0.1",
+    }
+    found = {item.key: (item.value, item.origin) for item in effective_config(catalog, table)}
+    assert found["self-optimizing.enabled"] == ("true", Origin.TABLE)
+    assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
+    assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
+    assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
+    assert found["self-optimizing.colour"] == ("blue", Origin.UNKNOWN)
+    assert found["write.parquet.bloom-filter-fpp.column.a"] == ("0.1", Origin.TABLE)
+    assert "write.parquet.bloom-filter-fpp.column.*" not in found
+    # Other writers know nothing of a catalog's defaults.
+    assert found["write.parquet.page-row-limit"] == ("20000", Origin.DEFAULT)
+
+
+def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:
+    catalog = {"table.self-optimizing.quota": "0.1", "table.owner": "ops", "uri": "http://c", "self-optimizing.x": "1"}
+    assert effective_properties(catalog, {"self-optimizing.quota": "0.9"}) == {
+        "self-optimizing.quota": "0.9",
+        "owner": "ops",
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "own", "default", "expected"),
+    [
+        (None, None, None, Enabled(False, "observed only: it was never enabled")),
+        (None, None, "false", Enabled(False, "observed only: it was never enabled")),
+        (None, None, "true", Enabled(True, "the catalog's default table.self-optimizing.enabled=true")),
+        (True, None, None, Enabled(True, "amoro table enable")),
+        (True, None, "false", Enabled(True, "amoro table enable")),
+        (None, "true", None, Enabled(True, "the table's property self-optimizing.enabled=true")),
+        (None, "true", "false", Enabled(True, "the table's property self-optimizing.enabled=true")),
+        (True, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
+        (False, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
+        (False, "true", "true", Enabled(False, "amoro table disable")),
+        (False, None, None, Enabled(False, "amoro table disable")),
+    ],
+)
+def test_any_no_wins_over_any_yes(
+    override: bool | None, own: str | None, default: str | None, expected: Enabled
+) -> None:
+    table = {ENABLED: own} if own is not None else {}
+    catalog = {DEFAULT: default} if default is not None else {}
+    assert decide_enabled(override, table, catalog) == expected
+
+
+@pytest.mark.parametrize(("table", "catalog", "key"), [({ENABLED: "on"}, {}, ENABLED), ({}, {DEFAULT: "on"}, DEFAULT)])
+def test_malformed_switch_refuses_the_table(table: dict[str, str], catalog: dict[str, str], key: str) -> None:
+    with pytest.raises(TableRefused) as caught:
+        decide_enabled(None, table, catalog)
+    assert caught.value.message == f"property {key} has the malformed value 'on': expected true or false"
+    assert caught.value.reason == "configuration"
+
+
+@pytest.mark.parametrize(
+    ("defaults", "says", "hint"),
+    [
+        (
+            {"table.self-optimizing.enabld": "true"},
+            "table.self-optimizing.enabld is not known",
+            "Did you mean table.self-optimizing.enabled?",
+        ),
+        (
+            {"table.self-optimizing.enabled": "maybe"},
+            "property table.self-optimizing.enabled has the malformed value 'maybe': expected true or false",
+            "Fix the catalog's default, a key under table.",
+        ),
+        (
+            {"table.self-optimizing.quota": "much"},
+            "property self-optimizing.quota has the malformed value 'much': expected a number of at least 0.0",
+            "Fix the catalog's default, a key under table.",
+        ),
+    ],
+)
+def test_a_catalogs_default_that_is_wrong_is_refused(defaults: dict[str, str], says: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument) as wrong:
+        check_defaults(defaults)
+    assert (wrong.value.message, wrong.value.hint) == (says, hint)
+
+
+def test_catalogs_defaults_that_are_right_or_none_of_ours_are_let_be() -> None:
+    check_defaults({"table.self-optimizing.quota": "0.3", "table.write.format.default": "x", "self-optimizing.x": "y"})
+    check_defaults({"table.self-optimizing.wholly-different-and-from-elsewhere": "1"})

@@ -1,0 +1,231 @@
+"""Names of tables, patterns and filters for them, and texts that are shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.discovery import discovery_filter
+from amoro_core.model.patterns import is_pattern, parse_pattern
+from amoro_core.model.tables import TableIdentifier, parse_table
+from amoro_core.model.texts import cut, is_text, printable
+
+PARTS = st.text(min_size=1, max_size=6) | st.text("`.a ", min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat.ns.t", TableIdentifier("cat", ("ns",), "t")),
+        ("cat.a.b.table", TableIdentifier("cat", ("a", "b"), "table")),
+        ("cat.`a.b`.t", TableIdentifier("cat", ("a.b",), "t")),
+        ("`my cat`.`a b`.`t.1`", TableIdentifier("my cat", ("a b",), "t.1")),
+        ("cat.ns.таблица", TableIdentifier("cat", ("ns",), "таблица")),
+        ("`cat`.`ns`.`t`", TableIdentifier("cat", ("ns",), "t")),
+    ],
+)
+def test_text_names_a_table(text: str, expected: TableIdentifier) -> None:
+    assert parse_table(text) == expected
+
+
+def test_two_parts_are_of_the_default_catalog() -> None:
+    assert parse_table("ns.t", "cat") == TableIdentifier("cat", ("ns",), "t")
+    assert parse_table("`a.b`.t", "cat") == TableIdentifier("cat", ("a.b",), "t")
+
+
+def test_three_parts_name_their_own_catalog() -> None:
+    assert parse_table("other.ns.t", "cat") == TableIdentifier("other", ("ns",), "t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "t",
+        "ns.t",
+        ".ns.t",
+        "cat.ns.",
+        "cat..t",
+        "cat.ns.t ",
+        "cat.a b.t",
+        "cat.`ns.t",
+        "cat.``.t",
+        "cat.`a`b.t",
+        "c.n.a`b",
+    ],
+)
+def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_table(text)
+    assert caught.value.message == f"{text!r} is not the name of a table"
+    assert caught.value.hint == "Write catalog.namespace.table; put a part with a dot or a space in backticks."
+    assert caught.value.exit_status == 2
+
+
+def test_one_part_is_too_few_even_with_a_default_catalog() -> None:
+    with pytest.raises(InvalidArgument):
+        parse_table("t", "cat")
+
+
+def test_parts_that_need_them_are_shown_in_backticks() -> None:
+    assert str(TableIdentifier("cat", ("a.b", "c"), "my t")) == "cat.`a.b`.c.`my t`"
+
+
+def test_a_backtick_within_a_name_is_written_twice() -> None:
+    named = TableIdentifier("cat", ("a`b",), "`")
+    assert str(named) == "cat.`a``b`.````"
+    assert parse_table(str(named)) == named
+
+
+def test_catalogs_take_namespace_and_name() -> None:
+    assert parse_table("cat.a.b.t").in_catalog == ("a", "b", "t")
+
+
+@given(catalog=PARTS, namespace=st.lists(PARTS, min_size=1, max_size=3), name=PARTS)
+def test_shown_name_is_read_back(catalog: str, namespace: list[str], name: str) -> None:
+    identifier = TableIdentifier(catalog, tuple(namespace), name)
+    assert parse_table(str(identifier)) == identifier
+
+
+# Patterns
+
+
+TABLES = [
+    parse_table(text)
+    for text in (
+        "shop.db.orders",
+        "shop.db.orders_2025",
+        "shop.eu.west.orders",
+        "shop.db.`two words`",
+        "shop.db.`st*r`",
+        "shop.`a.b`.t",
+        "lab.db.orders",
+    )
+]
+
+
+def meant(pattern: str, only: str | None = None) -> list[str]:
+    matches = parse_pattern(pattern).matcher(only)
+    return [str(table) for table in TABLES if matches(table)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*", [str(table) for table in TABLES]),
+        ("shop.*", [str(table) for table in TABLES[:-1]]),
+        ("*.orders", ["shop.db.orders", "shop.eu.west.orders", "lab.db.orders"]),
+        ("shop.db.orders_20[0-9][0-9]", ["shop.db.orders_2025"]),
+        ("shop.db.orders_202?", ["shop.db.orders_2025"]),
+        ("shop?db.orders", []),
+        ("shop.[!d]*.orders", ["shop.eu.west.orders"]),
+        ("shop.db.`two w`*", ["shop.db.`two words`"]),
+        ("shop.db.`st*r`*", ["shop.db.`st*r`"]),
+        ("shop.db.s*", ["shop.db.`st*r`"]),
+        ("shop.`a.b`.*", ["shop.`a.b`.t"]),
+        ("shop.a.b.*", []),
+        ("SHOP.*", []),
+        ("db.*", []),
+    ],
+)
+def test_a_pattern_means_the_tables_whose_whole_name_it_fits(pattern: str, names: list[str]) -> None:
+    assert is_pattern(pattern)
+    assert meant(pattern) == names
+
+
+def test_the_only_catalog_may_be_left_out() -> None:
+    assert meant("db.*", "lab") == ["lab.db.orders"]
+    assert meant("lab.*", "lab") == ["lab.db.orders"]
+
+
+@pytest.mark.parametrize("text", ["shop.db.orders", "db.t", "shop.db.`st*r`", "`a?`.b.`[c]`"])
+def test_what_stands_in_backticks_makes_no_pattern(text: str) -> None:
+    assert not is_pattern(text)
+
+
+@pytest.mark.parametrize("text", ["shop. *", "shop.[", "shop.`a*", "*.[z-a]", "a b*", "shop.*`", "[]*"])
+def test_a_malformed_pattern_is_wrong_usage(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not a pattern for tables"):
+        parse_pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "catalogs"),
+    [("shop.*", ["shop"]), ("*", ["lab", "shop"]), ("sh?p.db.*", ["lab", "shop"]), ("`lab`.*", ["lab"]), ("no.*", [])],
+)
+def test_only_catalogs_that_can_be_meant_are_to_be_listed(pattern: str, catalogs: list[str]) -> None:
+    assert parse_pattern(pattern).catalogs(["lab", "shop"]) == catalogs
+    assert parse_pattern(pattern).catalogs(["one"]) == ["one"]
+
+
+def test_names_with_wildcards_are_written_in_backticks_so_that_they_can_be_given_back() -> None:
+    for table in TABLES:
+        assert not is_pattern(str(table))
+        assert parse_table(str(table)) == table
+    with pytest.raises(InvalidArgument, match="is not the name of a table"):
+        parse_table("shop.db.orders*")
+
+
+# Discovery
+
+
+def name(*parts: str) -> TableIdentifier:
+    return TableIdentifier("cat", parts[:-1], parts[-1])
+
+
+@pytest.mark.parametrize(
+    ("properties", "admitted"),
+    [
+        ({}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
+        ({"database-filter": "", "table-filter": ""}, ["a.t1", "a.t2", "a.b.t1", "c.t1"]),
+        ({"database-filter": "a"}, ["a.t1", "a.t2"]),
+        ({"database-filter": r"a(\..*)?"}, ["a.t1", "a.t2", "a.b.t1"]),
+        ({"table-filter": "t1"}, ["a.t1", "a.b.t1", "c.t1"]),
+        ({"table-filter": "t"}, []),
+        ({"database-filter": "a|c", "table-filter": ".*2"}, ["a.t2"]),
+    ],
+)
+def test_whole_names_must_match(properties: dict[str, str], admitted: list[str]) -> None:
+    wanted = discovery_filter(properties)
+    tables = [name("a", "t1"), name("a", "t2"), name("a", "b", "t1"), name("c", "t1")]
+    assert [str(table).removeprefix("cat.") for table in tables if wanted.admits(table)] == admitted
+
+
+@pytest.mark.parametrize("key", ["database-filter", "table-filter"])
+def test_a_malformed_pattern_is_named_with_its_key(key: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"{key} is not a regular expression: '\(a'"):
+        discovery_filter({key: "(a"})
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders →✓ 客 é", "orders →✓ 客 é"),
+        ("a\nb\tc\x1b[31m\x7f\x9b", r"a\nb\tc\x1b[31m\x7f\x9b"),
+        ("evil\u202egnp.exe\u2066\u200f\u061c", r"evil\u202egnp.exe\u2066\u200f\u061c"),
+        ("zero\u200bwidth\ufeff", r"zero\u200bwidth\ufeff"),
+        ("line\u2028paragraph\u2029next\x85", r"line\u2028paragraph\u2029next\x85"),
+        ("\udcff", r"\udcff"),
+        ("tag\U000e0041", r"tag\U000e0041"),
+    ],
+)
+def test_what_is_not_what_it_looks_like_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_bytes_that_are_no_utf_8_are_no_text() -> None:
+    assert is_text("客 \x00")
+    assert not is_text(b"a\xff".decode(errors="surrogateescape"))
+
+
+def test_a_text_is_cut_where_it_would_be_too_long_on_the_wire() -> None:
+    assert cut("x" * 100, 100) == "x" * 100
+    assert cut("x" * 101, 100) == "x" * 61 + " … (cut: 101 characters in all)"
+    assert cut("é%" * 12, 108) == "é%" * 12
+    assert cut("é%" * 20, 108) == "é%" * 7 + "é … (cut: 40 characters in all)"
+    assert cut("\udcff", 100) == "\\udcff"
