@@ -1,4 +1,4 @@
-"""Files as small writes leave them: mixed columns, some like TPC-H's lineitem, and some that are mostly text."""
+"""Files as small writes leave them: of mixed columns, and of mostly text."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.schema import arrow_schema
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
 
@@ -49,25 +50,6 @@ MIXED = Schema(
     NestedField(14, "session", UUIDType()),
     NestedField(15, "count", LongType()),
 )
-LINEITEM = Schema(
-    NestedField(1, "l_orderkey", LongType(), required=True),
-    NestedField(2, "l_partkey", LongType()),
-    NestedField(3, "l_suppkey", LongType()),
-    NestedField(4, "l_linenumber", IntegerType()),
-    *(
-        NestedField(5 + at, f"l_{name}", DecimalType(12, 2))
-        for at, name in enumerate(("quantity", "extendedprice", "discount", "tax"))
-    ),
-    NestedField(9, "l_returnflag", StringType()),
-    NestedField(10, "l_linestatus", StringType()),
-    *(
-        NestedField(11 + at, f"l_{name}", DateType())
-        for at, name in enumerate(("shipdate", "commitdate", "receiptdate"))
-    ),
-    NestedField(14, "l_shipinstruct", StringType()),
-    NestedField(15, "l_shipmode", StringType()),
-    NestedField(16, "l_comment", StringType()),
-)
 TEXT = Schema(
     NestedField(1, "number", LongType(), required=True),
     NestedField(2, "id", StringType()),
@@ -86,6 +68,13 @@ TEXT = Schema(
 )
 _HALF_NULL = ("body", "note", "tax", "total", "score")
 _WORDS = [f"word{number}" for number in range(3000)]
+
+
+#: Orders of the mixed table's rows: of its decimal, and a curve over three columns.
+LAYOUTS = {
+    "sort": Layout(Strategy.LINEAR, (LayoutKey(3),)),
+    "hilbert": Layout(Strategy.HILBERT, (LayoutKey(3), LayoutKey(5), LayoutKey(1))),
+}
 
 
 def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
@@ -110,31 +99,6 @@ def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
         chance.poisson(4, rows).astype(np.int64),
     ]
     return _table(MIXED, columns, chance, rows)
-
-
-def lineitem_rows(first: int, rows: int, seed: int) -> pa.Table:
-    """Rows of orders from number `first` on, about four each."""
-    chance = np.random.default_rng(seed)
-    shipped = chance.integers(8036, 10562, rows)
-    columns = [
-        first + np.arange(rows) // 4,
-        chance.integers(1, 2_000_000, rows),
-        chance.integers(1, 100_000, rows),
-        (np.arange(rows) % 4 + 1).astype(np.int32),
-        _cents(chance.integers(1, 51, rows) * 100),
-        _cents(chance.integers(90_000, 10_500_000, rows)),
-        _cents(chance.integers(0, 11, rows)),
-        _cents(chance.integers(0, 9, rows)),
-        _chosen(chance, rows, ["A", "N", "R"]),
-        _chosen(chance, rows, ["F", "O"]),
-        shipped.astype(np.int32),
-        (shipped + chance.integers(-30, 61, rows)).astype(np.int32),
-        (shipped + chance.integers(1, 31, rows)).astype(np.int32),
-        _chosen(chance, rows, ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"]),
-        _chosen(chance, rows, ["AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK"]),
-        _comments(chance, rows),
-    ]
-    return _table(LINEITEM, columns, chance, rows)
 
 
 def text_rows(first: int, rows: int, seed: int) -> pa.Table:
@@ -213,13 +177,12 @@ class BenchTable:
 
 TABLES = {
     "mixed": BenchTable(MIXED, mixed_rows, 16_000),
-    "lineitem": BenchTable(LINEITEM, lineitem_rows, 36_000),
     "text": BenchTable(TEXT, text_rows, 17_500),
 }
 
 
 def write_files(kind: str, root: Path, files: int) -> list[DataFile]:
-    """So many files under `root`, zstd as Java writes them; those that are there are taken as they are."""
+    """So many files under `root`, as Java writes them: zstd, page indexes and checksums; those that are there stay."""
     table = TABLES[kind]
     found = []
     for number in range(files):
@@ -228,7 +191,14 @@ def write_files(kind: str, root: Path, files: int) -> list[DataFile]:
             path.parent.mkdir(parents=True, exist_ok=True)
             rows = table.rows(number * table.file_rows, table.file_rows, number)
             pq.write_table(
-                rows, path, compression="zstd", compression_level=3, store_schema=False, store_decimal_as_integer=True
+                rows,
+                path,
+                compression="zstd",
+                compression_level=3,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                write_page_index=True,
+                write_page_checksum=True,
             )
         found.append(DataFile(str(path), FileFormat.PARQUET, 0, (), table.file_rows, path.stat().st_size, 1))
     return found

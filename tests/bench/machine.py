@@ -1,4 +1,4 @@
-"""What figures were measured on, and by."""
+"""What figures were measured on, how processes are measured, and medians of interleaved rounds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,30 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+ROOT = Path(__file__).resolve().parents[2]
+Figures = dict[str, float]
+#: Starts what is measured: the system would count the memory of a larger parent, too.
+_SMALL_PARENT = """
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+figures = {"cpu s": usage.ru_utime + usage.ru_stime, "peak MB": usage.ru_maxrss / 1024}
+print(json.dumps({"status": os.waitstatus_to_exitcode(status), "figures": figures}))
+"""
 
-OURS = Path(__file__).resolve().parents[2]
 
-
-def described(checkouts: Mapping[str, Path] | None = None) -> dict[str, object]:
-    """Commits by the names of checkouts, ours alone by default; versions, cores, and the load and time of now."""
+def described() -> dict[str, object]:
+    """The commit, versions and cores, and the load and time of now."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    commit = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
     return {
-        "commits": {name: commit_of(path) for name, path in (checkouts or {"ours": OURS}).items()},
+        "commit": commit,
         "python": platform.python_version(),
-        "pyarrow": pa.__version__,
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
@@ -34,59 +40,93 @@ def described(checkouts: Mapping[str, Path] | None = None) -> dict[str, object]:
     }
 
 
-def commit_of(checkout: Path) -> str:
-    """The commit of a checkout, and whether it has other changes; empty where it is none."""
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
-    return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
+def say(figures: Mapping[str, object]) -> None:
+    """Print the figures of a bench as its last output, with what they were measured on."""
+    print(json.dumps({**figures, **described()}, indent=1))
 
 
-@contextmanager
-def modules_of(checkout: Path) -> Iterator[str]:
-    """The path of Python for processes that run our benches with the packages of that checkout."""
-    with tempfile.TemporaryDirectory() as packages:
-        for package in ("amoro_core", "amoro_optimizer", "amoro_cli"):
-            place = checkout.resolve() / package
-            if not place.is_dir():  # ours would be measured in its stead
-                raise SystemExit(f"{checkout} has no {package}")
-            (Path(packages) / package).symlink_to(place)
-        yield f"{packages}{os.pathsep}{OURS}"
+def tell(line: str) -> None:
+    """Print progress."""
+    print(line, file=sys.stderr, flush=True)
 
 
-def in_rounds(
-    bench: str, arguments: Sequence[str], checkouts: Mapping[str, Path], rounds: int
-) -> dict[str, list[dict[str, Any]]]:
-    """What a program of ours prints as JSON in each round, with the packages of each checkout in turn.
-
-    It runs with `--once`, and with Python's path as of that checkout, which programs that it starts have, too.
-    """
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
-    command = [sys.executable, "-m", bench, "--once", *arguments]
+def in_rounds(ways: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
+    """The figures of every way in each round, one way after the other."""
+    found: dict[str, list[Figures]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, checkout in checkouts.items():
-            with modules_of(checkout) as path, tempfile.TemporaryDirectory() as elsewhere:
-                # Elsewhere: what lies in the current directory would come before all of the path.
-                env = {**os.environ, "PYTHONPATH": path}
-                run = subprocess.run(command, cwd=elsewhere, env=env, stdout=subprocess.PIPE, check=True, text=True)
-            found[name].append(dict(json.loads(run.stdout.splitlines()[-1])))
-            print(f"{name}: {found[name][-1]}", file=sys.stderr, flush=True)
+        for name, way in ways.items():
+            found[name].append(way())
+            tell(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in found[name][-1].items()))
     return found
 
 
-def in_turn(against: Path | None) -> dict[str, Path]:
-    """Ours, and the checkout that it is compared with."""
-    return {"ours": OURS} | ({} if against is None else {"before": against.resolve()})
+def medians(rounds: Sequence[Figures]) -> Figures:
+    """The median of each figure."""
+    return {key: round(statistics.median(one[key] for one in rounds), 4) for key in rounds[0]}
 
 
-def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of each figure that every round has."""
-    return {
-        name: round(statistics.median(one[name] for one in rounds), 4)
-        for name in rounds[0]
-        if all(name in one for one in rounds)
-    }
+def ratio(some: Sequence[Figures], others: Sequence[Figures], key: str = "cpu s") -> float:
+    """The median of the ratios of the rounds."""
+    return round(statistics.median(one[key] / other[key] for one, other in zip(some, others, strict=True)), 3)
 
 
-def peak_mb() -> float:
-    """The most memory since this program began; what `getrusage` tells counts the one that started it, too."""
-    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+def run_whole(command: Sequence[str], environment: Mapping[str, str], directory: Path) -> Figures:
+    """CPU and peak of memory of one process from its start to its end, which must be a good one."""
+    parent = [sys.executable, "-ISc", _SMALL_PARENT, *command]
+    done = subprocess.run(parent, env=environment, cwd=directory, stdout=subprocess.PIPE, check=True, text=True)
+    told = json.loads(done.stdout)
+    if told["status"]:
+        raise SystemExit(f"{command[:4]} ended with {told['status']}")
+    return dict(told["figures"])
+
+
+def memory_mb(key: str, pid: int | str = "self") -> float:
+    """`VmRSS` of a process, or `VmHWM`: the most since it began."""
+    (found,) = re.findall(rf"{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found) / 1024
+
+
+class Child:
+    """A process with a role in a bench; answers a line of JSON for each line that it gets."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", module, *arguments]
+        self._popen = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, word: str = "") -> dict[str, float | str]:
+        """The answer to a word; without one, the next line."""
+        reader, writer = self._popen.stdout, self._popen.stdin
+        if reader is None or writer is None:
+            raise RuntimeError("the process has no pipes")
+        if word:
+            writer.write(f"{word}\n")
+            writer.flush()
+        line = reader.readline()
+        if not line.startswith("{"):
+            raise SystemExit(f"a process of the bench said {line!r}")
+        return dict(json.loads(line))
+
+    def figures(self, word: str) -> Figures:
+        """The answer, all of whose values are numbers."""
+        return {key: float(value) for key, value in self.ask(word).items()}
+
+    def end(self) -> None:
+        """Let the process end, and wait for it."""
+        if self._popen.stdin is not None:
+            self._popen.stdin.close()
+        self._popen.wait(120)
+
+
+@contextmanager
+def child(module: str, *arguments: str) -> Iterator[Child]:
+    """A process that ends with the block."""
+    made = Child(module, *arguments)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def answer(values: Mapping[str, object]) -> None:
+    """What a child says."""
+    print(json.dumps(values), flush=True)

@@ -1,127 +1,173 @@
-"""A catalog of many tables: `python -m tests.bench.tables [--tables 10000] [--change]`.
+"""A coordinator of many tables of which few change: `python -m tests.bench.tables` prints JSON.
 
-Prints seconds, CPU and memory of a coordinator that finds, evaluates and lists them, of a minute in which nothing
-changes, and, with `--change`, how long after a commit to one of them its process is planned. The tables are metadata
-only; the catalog is SQLite, everything on the local disk.
+`[--tables 10000] [--changes 0.01] [--minutes 3]`. A coordinator in a process of its own finds the tables of a SQL
+catalog, evaluates all of them, and is left alone; then so many of them get a new head each minute. Seconds and CPU
+until all are evaluated, what it has resident, its share of a core without a change and with them, and how long commits
+were unseen. The tables are metadata only, on the local disk; scheduled maintenance is off.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
-import re
+import random
+import sqlite3
+import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import fields, replace
 from pathlib import Path
 
 from amoro_cli.client import AdminClient
 from amoro_cli.launcher import Endpoint
-from amoro_core.app import Coordinator, running
-from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableRuntime, parse_table
+from amoro_core.app import Coordinator
+from amoro_core.model.secrets import Secret
 from amoro_core.settings import Settings
-from tests.engine.lakes import MIB, append_unwritten, make_lake, name_of
+from tests.bench.machine import Child, answer, child, memory_mb, say, tell
+from tests.engine.lakes import make_lake, name_of
 
-ENABLED = ("table.self-optimizing.enabled", "true")
 LIMIT_S = 3600.0
 
 
 def main() -> None:
-    """Parse the command line and print the figures."""
+    """Measure, or be the coordinator."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=10_000)
-    parser.add_argument("--change", action="store_true", help="commit to one table, too, and wait for its plan")
+    parser.add_argument("--changes", type=float, default=0.01, help="share of the tables that change in a minute")
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="amoro-tables-") as directory:
+    if given.coordinate:
+        _coordinate(given.coordinate)
+        return
+    with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
-        _measure(Path(directory), given.tables, given.change)
+        changes = max(1, round(given.tables * given.changes * given.minutes))
+        say({"tables": given.tables, **_measured(Path(directory), given.tables, changes, given.minutes * 60)})
 
 
-def _measure(directory: Path, tables: int, change: bool) -> None:
+def _measured(directory: Path, count: int, changes: int, seconds: float) -> dict[str, float]:
+    catalog = make_lake(directory / "lake", count)
+    tell(f"made {count:,} tables")
+    home, lake = directory / "home", directory / "lake" / "catalog.db"
+    with child("tests.bench.tables", "--coordinate", str(home)) as coordinator:
+        where = coordinator.ask()
+        begun, before = time.monotonic(), coordinator.figures("figures")
+        with (
+            closing(AdminClient(Endpoint(str(where["address"]), Secret(str(where["token"]))))) as client,
+            closing(sqlite3.connect(f"{(home / 'amoro.db').as_uri()}?mode=ro", uri=True)) as state,
+        ):
+            enabled = {"table.self-optimizing.enabled": "true"}
+            client.add_catalog("cat", {"type": "sql", **catalog.properties, **enabled}, (), {})
+            while _evaluated(state) < count:
+                if time.monotonic() > begun + LIMIT_S:
+                    raise SystemExit(f"{_evaluated(state)} of {count} tables are evaluated after {LIMIT_S:g} s")
+                time.sleep(0.5)
+            wall, after = time.monotonic() - begun, coordinator.figures("figures")
+            told = {
+                "all evaluated, s": wall,
+                "all evaluated, cpu s": after["cpu s"] - before["cpu s"],
+                "resident before, MB": before["resident MB"],
+                "resident, MB": after["resident MB"],
+            }
+            tell(json.dumps(told))
+            time.sleep(min(seconds, 40.0))  # what follows the evaluation has ended
+            told["share of a core without a change"] = _share(coordinator, lambda: time.sleep(seconds))
+            numbers = random.Random(1).sample(range(1, count), min(count - 1, changes))
+            heads: dict[str, tuple[int, int]] = {}
+            told["share of a core with changes"] = _share(
+                coordinator, lambda: heads.update(_change(lake, numbers, seconds))
+            )
+            unseen = sorted(_delays(state, heads))
+            told["commits"] = len(unseen)
+            told |= {"unseen, median s": statistics.median(unseen), "unseen at most, s": unseen[-1]}
+    catalog.close()
+    return {key: round(value, 3) for key, value in told.items()}
+
+
+def _evaluated(state: sqlite3.Connection) -> int:
+    (found,) = state.execute("SELECT count(*) FROM table_runtime WHERE evaluated_at_ms IS NOT NULL").fetchone()
+    return int(found)
+
+
+def _share(coordinator: Child, work: Callable[[], object]) -> float:
+    """The coordinator's share of a core during the work."""
+    before, begun = coordinator.figures("figures")["cpu s"], time.monotonic()
+    work()
+    return (coordinator.figures("figures")["cpu s"] - before) / (time.monotonic() - begun)
+
+
+def _change(lake: Path, numbers: list[int], seconds: float) -> dict[str, tuple[int, int]]:
+    """Give the tables new heads, spread over the time; each one's snapshot and when it was committed, in ms."""
+    heads: dict[str, tuple[int, int]] = {}
     begun = time.monotonic()
-    catalog = make_lake(directory / "lake", tables)
-    print(f"{tables} tables made in {time.monotonic() - begun:.1f} s; {os.cpu_count()} cores", flush=True)
-    with running(directory / "home", replace(Settings(), port=0)) as coordinator:
-        config = CatalogConfig("cat", (*{**catalog.properties, "type": "sql"}.items(), ENABLED))
-        memory = _resident()
-        print(f"before: {memory / MIB:.0f} MB resident")
-        with _Watch("found"):
-            coordinator.catalogs.add(config)
-            coordinator._loops.explore_now()
-            _until(lambda: coordinator.tables.count() == tables)
-        with _Watch("evaluated"):
-            _until(lambda: _unevaluated(coordinator) == 0, pause=0.2)
-        with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client, _Watch("listed"):
-            assert len(client.list_tables()) == tables
-        with _Watch("60 s without a change"):
-            time.sleep(60)
-        if change:
-            _change(coordinator, catalog, tables)
-    print(f"peak {_peak() / MIB:.0f} MB resident")
+    with closing(sqlite3.connect(lake, timeout=60.0, isolation_level=None)) as catalog:
+        for done, name in enumerate(map(name_of, numbers)):
+            time.sleep(max(0.0, begun + seconds * done / len(numbers) - time.monotonic()))
+            asked = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
+            (before,) = catalog.execute(asked, (name,)).fetchone()
+            snapshot_id, after = _new_head(Path(before.removeprefix("file://")))
+            changed = "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?"
+            catalog.execute(changed, (after.as_uri(), name))
+            heads[name] = snapshot_id, int(time.time() * 1000)
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
+    return heads
 
 
-def _change(coordinator: Coordinator, catalog: object, tables: int) -> None:
-    name = name_of(tables // 2)
-    table = catalog.load_table(f"db.{name}")
-
-    def seen() -> TableRuntime:
-        return coordinator.tables.find(parse_table(f"cat.db.{name}"))
-
-    append_unwritten(table, 12, MIB)
-    committed = time.time()
-    before = seen()
-    assert before.refreshed_at is not None
-    assert before.refresh_at is not None
-    interval = before.refresh_at - before.refreshed_at
-    _until(lambda: coordinator.optimizing.active_process(before.table_id) is not None, pause=0.1)
-    process = coordinator.optimizing.active_process(before.table_id)
-    assert process is not None
-    took = timedelta(seconds=process.created_at.timestamp() - committed)
-    print(f"planned {took.total_seconds():.1f} s after the commit; the table's interval was {interval}", flush=True)
-
-
-def _unevaluated(coordinator: Coordinator) -> int:
-    sql = "SELECT count(*) AS waiting FROM table_runtime WHERE evaluated_at_ms IS NULL"
-    return int(coordinator._store.read(lambda db: db.select(sql))[0]["waiting"])
+def _new_head(before: Path) -> tuple[int, Path]:
+    """A snapshot of the same files after the head; its id and the new metadata file."""
+    metadata = json.loads(before.read_bytes())
+    head = next(one for one in metadata["snapshots"] if one["snapshot-id"] == metadata["current-snapshot-id"])
+    moment, number = int(time.time() * 1000), metadata["last-sequence-number"] + 1
+    made = {
+        **head,
+        "snapshot-id": head["snapshot-id"] + 1,
+        "parent-snapshot-id": head["snapshot-id"],
+        "sequence-number": number,
+        "timestamp-ms": moment,
+    }
+    metadata["snapshots"].append(made)
+    metadata["refs"]["main"]["snapshot-id"] = metadata["current-snapshot-id"] = made["snapshot-id"]
+    metadata.update({"last-updated-ms": moment, "last-sequence-number": number})
+    metadata.setdefault("snapshot-log", []).append({"snapshot-id": made["snapshot-id"], "timestamp-ms": moment})
+    after = before.with_name("00002-bench.metadata.json")
+    after.write_text(json.dumps(metadata))
+    return made["snapshot-id"], after
 
 
-class _Watch:
-    """Prints what the block took."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._wall, self._cpu = time.monotonic(), time.process_time()
-
-    def __exit__(self, *error: object) -> None:
-        wall, cpu = time.monotonic() - self._wall, time.process_time() - self._cpu
-        print(f"{self._name}: {wall:.1f} s, {cpu:.1f} s of CPU, {_resident() / MIB:.0f} MB resident", flush=True)
-
-
-def _until(condition: Callable[[], bool], pause: float = 0.05) -> None:
+def _delays(state: sqlite3.Connection, heads: dict[str, tuple[int, int]]) -> Iterator[float]:
+    """Seconds between each commit and the evaluation that saw it; waits for the last ones."""
+    asked = (
+        "SELECT evaluated_snapshot_id, evaluated_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
+        "WHERE table_name = ?"
+    )
     deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise SystemExit("it took too long")
-        time.sleep(pause)
+    for name, (snapshot_id, committed_ms) in heads.items():
+        seen, at_ms = state.execute(asked, (name,)).fetchone()
+        while seen != snapshot_id:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the commit to {name} was not seen")
+            time.sleep(0.2)
+            seen, at_ms = state.execute(asked, (name,)).fetchone()
+        yield (at_ms - committed_ms) / 1000
 
 
-def _resident() -> int:
-    return _status("VmRSS")
-
-
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _status(key: str) -> int:
-    match = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(match[1]) * 1024 if match else 0
+def _coordinate(home: Path) -> None:
+    off = {one.name: False for one in fields(Settings) if one.name.endswith("_enabled")}
+    coordinator = Coordinator(home, replace(Settings(), port=0, http_port=0, **off))
+    gc.freeze()  # as the program does once it has imported what it needs
+    coordinator.start()
+    answer({"address": coordinator.address, "token": coordinator.admin_token.reveal()})
+    try:
+        for _ in sys.stdin:
+            answer({"cpu s": time.process_time(), "resident MB": memory_mb("VmRSS")})
+    finally:
+        coordinator.stop()
 
 
 if __name__ == "__main__":

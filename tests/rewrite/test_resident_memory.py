@@ -22,8 +22,7 @@ from amoro_core.model.rewrite import CopyRule
 from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.rewrite.engine import rewrite
 from amoro_optimizer.rewrite.memory import resident_bytes
-from tests.bench.clustering import LAYOUTS
-from tests.bench.data import task, write_files
+from tests.bench.data import LAYOUTS, task, write_files
 
 def run(number, part):
     work = task(root, part, kind=kind)

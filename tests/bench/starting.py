@@ -1,0 +1,93 @@
+"""Commands from their first letter: `python -m tests.bench.starting [--pairs 5]` prints JSON.
+
+CPU and peak of memory of a whole `amoro optimize` of five files of 4 MB that works by itself; seconds by the clock of
+the help, of the completion of a table's name, of `amoro up` until it is ready, and of the same optimizing beside an
+`amoro up`; what an `amoro up` with its optimizer and its pages has resident once it was idle for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.acceptance.processes import Installation, address_of, free_port, install
+from tests.bench.machine import Figures, in_rounds, medians, memory_mb, run_whole, say
+from tests.engine import writer
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
+PROGRAM = (sys.executable, "-m", "amoro_core")
+COMPLETION = {"_AMORO_COMPLETE": "complete_bash", "COMP_WORDS": "amoro plan cat.db.t", "COMP_CWORD": "2"}
+
+
+def main() -> None:
+    """Parse the command line and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--file-mb", type=float, default=4.0)
+    parser.add_argument("--idle-s", type=float, default=20.0, help="until what is resident is taken as idle")
+    given = parser.parse_args()
+    found = in_rounds({"starting": lambda: _once(given.file_mb, given.idle_s)}, given.pairs)
+    say({**medians(found["starting"]), "rounds": given.pairs})
+
+
+def _once(file_mb: float, idle_s: float) -> Figures:
+    with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
+        installation = install(Path(directory))
+        try:
+            _five_files(installation, "db.alone", file_mb)
+            _five_files(installation, "db.beside", file_mb)
+            command = [*PROGRAM, "optimize", "cat.db.alone"]
+            whole = run_whole(command, installation.environment, installation.directory)
+            (summary,) = [one.summary for one in installation.catalog.load_table("db.alone").snapshots()[-1:]]
+            if summary is None or summary.operation.value != "replace":
+                raise SystemExit("the table was not optimized")
+            found = {f"optimize, {key}": value for key, value in whole.items()}
+            found["help, s"] = _timed(installation, "--help")
+            found["completion, s"] = _timed(installation, environment=COMPLETION)
+            begun = time.perf_counter()
+            process = installation.start("up", "--port", "0", environment={"AMORO_HTTP_PORT": str(free_port())})
+            address_of(process)
+            found["up until it is ready, s"] = time.perf_counter() - begun
+            time.sleep(idle_s)
+            found["up, MB"] = memory_mb("VmRSS", process.popen.pid)
+            found["optimize beside up, s"] = _timed(installation, "optimize", "cat.db.beside")
+            process.terminate()
+            return found
+        finally:
+            installation.close()
+
+
+def _timed(installation: Installation, *arguments: str, environment: dict[str, str] | None = None) -> float:
+    begun = time.perf_counter()
+    subprocess.run(
+        [Path(sys.executable).with_name("amoro"), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=installation.directory,
+        env={**installation.environment, **(environment or {})},
+        check=True,
+    )
+    return time.perf_counter() - begun
+
+
+def _five_files(installation: Installation, name: str, file_mb: float) -> None:
+    table = writer.make_table(installation.catalog, name, SCHEMA)
+    noise, rows = np.random.default_rng(len(name)), int(file_mb * 1024 * 1024 / 72)
+    for file in range(5):
+        texts = [noise.bytes(32).hex() for _ in range(rows)]
+        writer.append(table, pa.table({"id": np.arange(rows) + file * rows, "text": texts}))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    main()
