@@ -18,7 +18,7 @@ export DEBIAN_FRONTEND := noninteractive
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test test-all coverage prove mutants lint proto docs outputs dist binary clean
+.PHONY: demo check test test-all coverage prove mutants bench lint proto docs outputs dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -69,6 +69,10 @@ mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants --part clustering --sample $(SAMPLE) --seed $(SEED) --least 90
 	$(BIN)/python -m tests.mutants --part following --sample $(SAMPLE) --seed $(SEED) --least 90
 	$(BIN)/python -m tests.mutants.named
+
+# The bars of performance: prints each figure beside its bar, and asserts nothing (tests/bench/README.md).
+bench: $(VENV)/.test
+	$(BIN)/python -m tests.bench
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
