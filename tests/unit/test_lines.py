@@ -10,6 +10,7 @@ import pytest
 
 from amoro_core.model.lines import KINDS, START, Mark, Part, packed, part, unpacked
 from amoro_core.revisions import Revisions
+from tests.tiers import count
 
 Lines = Mapping[str, Sequence[str]]
 
@@ -84,13 +85,13 @@ def test_a_page_that_ends_with_its_group_goes_on_with_the_next() -> None:
     assert (names(found), found.following) == ("3", None)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(count(12, 60)))
 def test_one_change_between_two_pages_hides_no_other_entry_and_repeats_none(seed: int) -> None:
     still, seen = _read(random.Random(seed), 1)
     assert {name: seen[name] for name in still if seen[name] != 1} == {}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(count(12, 60)))
 def test_changes_between_two_pages_hide_no_other_entry(seed: int) -> None:
     """As long as of the last three entries before the page one changes at most."""
     still, seen = _read(random.Random(seed), 6)

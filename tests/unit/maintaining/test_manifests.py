@@ -18,6 +18,7 @@ from amoro_core.maintaining.manifests import (
     small_ones,
     wide_ones,
 )
+from tests.tiers import count
 
 TARGET = 1000
 
@@ -67,7 +68,7 @@ def test_a_new_manifest_ends_with_a_partition_where_it_is_full_enough() -> None:
 
 def test_every_layout_takes_all_entries_once_in_manifests_that_are_not_too_full() -> None:
     chance = random.Random(7)
-    for _ in range(200):
+    for _ in range(count(40, 200)):
         some = points(*sorted(chance.randrange(chance.randint(1, 30)) for _ in range(chance.randint(0, 200))))
         most = chance.randint(1, 40)
         found = layout(some, most)

@@ -20,6 +20,7 @@ from amoro_core.maintaining.snapshots import PROTECTIONS, Ground, Selection, Tar
 from amoro_core.maintaining.writers import Writer, writers_of
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+from tests.tiers import count
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -141,7 +142,7 @@ CONFIGS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=count(150, 300))
 @given(tables(), CONFIGS, st.lists(st.integers(1, 12), max_size=2))
 def test_what_java_does_not_protect_goes_exactly_as_it_does_there(
     table: tuple[list[SnapshotFacts], list[Ref]], config: RetentionConfig, named: list[int]
@@ -159,7 +160,7 @@ def test_what_java_does_not_protect_goes_exactly_as_it_does_there(
     assert (set(selected.go), set(selected.refs), selected.refused) == (removed, dropped, {})
 
 
-@settings(max_examples=300)
+@settings(max_examples=count(150, 300))
 @given(
     tables(),
     CONFIGS,

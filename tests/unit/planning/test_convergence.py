@@ -16,6 +16,7 @@ from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.files import assess
 from amoro_core.planning.planner import plan
+from tests.tiers import count
 from tests.unit.planning.builders import (
     NOW,
     by_bounds,
@@ -97,7 +98,7 @@ def plan_now(scan: TableScan, config: OptimizingConfig, **options: Any) -> Optim
 
 
 @pytest.mark.parametrize("requested", [None, *OptimizingType])
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=count(40, 80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scan=scans(), config=configs())
 def test_after_one_plan_there_is_nothing_left_to_do(
     requested: OptimizingType | None, scan: TableScan, config: OptimizingConfig
@@ -111,7 +112,7 @@ def test_after_one_plan_there_is_nothing_left_to_do(
         assert plan_now(after, config, requested=requested) is None
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=count(40, 80), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scan=scans(), config=configs(), limit=st.integers(2, 12))
 def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, limit: int) -> None:
     limited = replace(config, max_file_count=limit)
@@ -127,7 +128,7 @@ def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingC
     assert plan_now(scan, config) is None
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=count(30, 60), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scan=scans(), config=configs())
 def test_every_copied_file_is_encoded_once(scan: TableScan, config: OptimizingConfig) -> None:
     """The clock goes on for a day after each round, so that all intervals have passed."""
@@ -143,7 +144,7 @@ def test_every_copied_file_is_encoded_once(scan: TableScan, config: OptimizingCo
     assert not [file for file in scan.files if assess(file, config).is_coarse]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=count(30, 60), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scan=scans(), config=configs(), excluded=st.integers(0, 3))
 def test_a_filter_leaves_nothing_to_do_either(scan: TableScan, config: OptimizingConfig, excluded: int) -> None:
     def selects(file: DataFile) -> bool:

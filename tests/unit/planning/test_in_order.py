@@ -20,6 +20,7 @@ from amoro_core.planning.assessing import assess_all
 from amoro_core.planning.clustering.kept import kept_groups
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.files import assess
+from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, equality_delete, many, position_delete
 
 CONFIG = OptimizingConfig()
@@ -102,7 +103,7 @@ def test_outputs_of_clustered_files_are_no_reason_for_a_major() -> None:
 
 
 def test_columns_say_of_clustered_files_what_is_said_file_by_file() -> None:
-    for seed in range(30):
+    for seed in range(count(10, 30)):
         choice = random.Random(seed)
         files = [
             replace(

@@ -15,6 +15,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
+from tests.tiers import count
 from tests.unit.planning.builders import (
     MIB,
     NOW,
@@ -217,14 +218,15 @@ def test_conversions_that_are_split_over_processes_are_never_rewrites_and_come_t
     assert {delete.record_count for file in scan.files for delete in file.deletes} <= {1}
 
 
-def test_split_at_the_default_file_count_converts_all_it_may() -> None:
-    for count, converted in ((9_998, 9_998), (9_999, 9_998)):
-        scan = scan_of(many(count, 110 * MIB), [equality_delete(f"e{number}") for number in range(2)])
-        made = planned_as_it_is(scan, CONFIG, 1024 * MIB, requested=MINOR)
+def test_split_at_the_file_count_converts_all_it_may() -> None:
+    limited = replace(CONFIG, max_file_count=100)
+    for files, converted in ((98, 98), (99, 98)):
+        scan = scan_of(many(files, 110 * MIB), [equality_delete(f"e{number}") for number in range(2)])
+        made = planned_as_it_is(scan, limited, 1024 * MIB, requested=MINOR)
         assert made is not None
         assert sum(len(task.converted) for task in made.tasks) == converted
         assert [task for task in made.tasks if task.rewritten] == []
-        assert {task.marks for task in made.tasks} == {count > converted}
+        assert {task.marks for task in made.tasks} == {files > converted}
         assert f"{made.evaluation.partitions[0].input_bytes // MIB} MiB" == f"{converted * 110} MiB"
 
 
@@ -272,7 +274,7 @@ def test_requested_major_rewrites_segments_with_any_delete() -> None:
     assert shapes(planned(scan, requested=MAJOR)) == [(["a"], [], 1)]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=count(8, 40), deadline=None, derandomize=True)
 @given(order=st.permutations(range(18)))
 def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> None:
     files = [

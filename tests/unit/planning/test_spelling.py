@@ -10,6 +10,7 @@ from amoro_core.live.spelling import FEW, Paths, Shape, numbered, shape_of
 from amoro_core.live.storing import packed_part, unpacked_part
 from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
+from tests.tiers import count
 
 SPELLINGS = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
 BEGINS = ("", "/", "/t/", "/\n/", "a/../", "//", *SPELLINGS)
@@ -63,7 +64,7 @@ def test_how_paths_are_spelled_is_stored_with_them_where_many_share_a_directory(
 def test_random_paths() -> None:
     chance = random.Random(17)
     pieces = ("t", "data", "..", ".", "", "s3:", "b", "file:", "a\0", "\n", "ü", "1-I-2-3-4-5", "x.parquet", "d=%2F")
-    for _ in range(400):
+    for _ in range(count(40, 400)):
         usual = chance.choice(("/w/", "s3://b/", "file:///w/", "gs://b/"))
         paths = [f"{usual}d{chance.randrange(5)}/{at}" for at in range(FEW)]
         paths += ["/".join(chance.choices(pieces, k=chance.randrange(1, 5))) for _ in range(chance.choice((1, 2, 40)))]

@@ -12,6 +12,7 @@ import pytest
 from amoro_core.scheduling.policy import POLICIES, CandidateTask, PendingTable, Use, choose_tasks, order_pending
 from amoro_core.scheduling.quota import TaskRun, quota_limit
 from amoro_core.scheduling.shares import FIRST_GUESS_S, LEAST_SHARE, Accounts, settled, share_of
+from tests.tiers import count
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 S = timedelta(seconds=1)
@@ -90,7 +91,7 @@ class Group:
 def test_two_tables_of_a_busy_group_get_thread_time_by_their_quotas(threads: int, seconds: dict[int, float]) -> None:
     group = Group(threads, {1: 0.2, 2: 0.8}, seconds.__getitem__)
     group.waiting = Counter({1: 10_000, 2: 10_000})
-    while len(group.started) < 200:
+    while len(group.started) < count(100, 200):
         group.run(group.now + 20 * S)
     shares = group.time(NOW, group.now)
     assert shares[1] == pytest.approx(0.2, rel=0.1)
@@ -148,7 +149,7 @@ def test_a_clock_that_goes_back_takes_nothing_back() -> None:
     assert settled(before, [(1, TaskRun(NOW - S))], {1: 0.5}, [1, 2], NOW - 30 * S) == Accounts(NOW - 30 * S, {1: 60.0})
 
 
-WORKLOADS = 1000
+WORKLOADS = count(150, 600)
 
 
 def test_no_table_that_waits_gets_less_than_half_of_its_part_in_random_workloads() -> None:

@@ -12,6 +12,7 @@ import pytest
 from amoro_core.model.clustering import Strategy
 from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.planning.clustering.choice import decide
+from tests.tiers import count
 from tests.unit.planning.clustering.random_tables import changes_of_choice
 from tests.unit.planning.clustering.test_planning import rng
 from tests.unit.planning.clustering.world import COLUMNS, START, TARGET, Table, config, of_size, sorting, whole
@@ -125,7 +126,7 @@ def test_a_choice_stays_while_too_little_is_known_and_goes_with_its_columns() ->
 
 def test_random_queries_never_make_it_flap_in_sixty_days() -> None:
     # In 51 the first choice was once of two columns, by few scans, and four were better a week later.
-    assert [changes_of_choice(seed) for seed in (*range(5), 51)] == [0] * 6
+    assert [changes_of_choice(seed) for seed in (*range(count(0, 5)), 51)] == [0] * count(1, 6)
 
 
 def test_two_columns_that_add_enough_together_are_taken_both() -> None:

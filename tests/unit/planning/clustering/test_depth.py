@@ -10,6 +10,7 @@ import pytest
 from amoro_core.model.clustering import Strategy
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat
 from amoro_core.planning.clustering.depth import depth, ideal, ranges_of, units_of
+from tests.tiers import count
 from tests.unit.planning.clustering.world import key, number
 
 
@@ -54,7 +55,7 @@ def counted(files: list[DataFile], units: list[float]) -> float:
     return max(1.0, total / weights)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(count(12, 60)))
 def test_depth_is_the_count_file_by_file(seed: int) -> None:
     choice = random.Random(seed)
     files = []

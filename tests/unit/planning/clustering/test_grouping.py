@@ -23,6 +23,7 @@ from amoro_core.planning.clustering.grouping import (
 )
 from amoro_core.planning.clustering.kept import KeptFiles, Sealing
 from amoro_core.planning.clustering.properties import GroupBy
+from tests.tiers import count
 from tests.unit.planning.builders import data, equality_delete
 
 LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(1),))
@@ -63,7 +64,7 @@ def test_other_ways_to_group() -> None:
 
 @pytest.mark.parametrize("group_by", list(GroupBy))
 def test_each_file_is_in_one_group_and_no_group_is_too_large(group_by: GroupBy) -> None:
-    for seed in range(40):
+    for seed in range(count(12, 40)):
         choice = random.Random(seed)
         lows = [choice.randint(0, 60) for _ in range(choice.randint(1, 50))]
         spans = [None if choice.random() < 0.05 else (low, low + choice.choice([0, 3, 20])) for low in lows]

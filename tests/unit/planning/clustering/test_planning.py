@@ -27,6 +27,7 @@ from amoro_core.planning.clustering.properties import (
     PartitionKind,
     PartitionOrder,
 )
+from tests.tiers import count
 from tests.unit.planning.clustering.random_tables import random_table
 from tests.unit.planning.clustering.world import (
     COLUMNS,
@@ -92,7 +93,7 @@ def test_a_second_run_has_nothing_to_do_not_even_when_somebody_asks() -> None:
 
 
 def test_the_same_facts_give_the_same_plan_and_so_do_those_of_a_lost_state_database() -> None:
-    for seed in range(12):
+    for seed in range(count(6, 12)):
         table = random_table(seed)
         table.settle()
         table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
@@ -122,7 +123,7 @@ def test_one_footer_is_read_of_each_unknown_group_and_none_of_known_ones() -> No
 
 
 def test_plans_are_disjoint_whatever_is_pinned() -> None:
-    for seed in range(25):
+    for seed in range(count(10, 25)):
         choice, table = random.Random(seed), random_table(seed)
         table.settle()
         table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
@@ -163,7 +164,7 @@ def test_new_files_are_clustered_together_with_the_open_group() -> None:
 
 def test_a_sealed_group_is_not_planned() -> None:
     seen = 0
-    for seed in range(20):
+    for seed in range(count(10, 20)):
         table = random_table(seed)
         table.settle()
         table.append(of_size(whole(rng(), 16, 3), TARGET), partition(0))
