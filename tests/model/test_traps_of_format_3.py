@@ -36,8 +36,8 @@ HELD_BY = {
         ("iceberg/test_row_ids.py", "test_the_first_commit_after_an_upgrade_gives_ids_to_every_file"),
     ),
     "an input gets ids while its rows are rewritten without": (
-        ("unit/test_lineage_rules.py", "test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group"),
-        ("unit/test_state_rules.py", "test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays"),
+        ("unit/test_check.py", "test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group"),
+        ("unit/test_following.py", "test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays"),
     ),
     "rewritten rows look updated": (
         ("unit/rewrite/test_lineage.py", "test_rows_without_stored_lineage_get_that_of_their_file_by_their_position"),
@@ -51,7 +51,7 @@ HELD_BY = {
     ),
     "two vectors for one data file make the table unreadable": (
         (
-            "unit/test_vectors_of_a_commit.py",
+            "unit/test_vectors.py",
             "test_a_commit_that_leaves_two_vectors_for_one_data_file_conflicts_and_names_both",
         ),
         ("services/test_vectors.py", "test_a_head_with_two_vectors_for_one_file_is_refused_and_nothing_changes"),
@@ -65,7 +65,7 @@ HELD_BY = {
             "services/test_vectors.py",
             "test_a_puffin_file_is_deleted_with_the_last_snapshot_that_has_one_of_its_vectors",
         ),
-        ("unit/test_vectors_of_a_commit.py", "test_a_vector_is_removed_by_its_part_of_the_file_alone"),
+        ("unit/test_vectors.py", "test_a_vector_is_removed_by_its_part_of_the_file_alone"),
     ),
     "a damaged vector deletes other rows": (
         ("unit/test_vectors.py", "test_a_broken_vector_is_told_with_its_place"),
@@ -75,17 +75,17 @@ HELD_BY = {
         ("unit/test_vectors.py", "test_a_file_of_vectors_is_read_by_pyiceberg_and_by_range"),
     ),
     "a vector that others wrote meanwhile is replaced, not joined": (
-        ("unit/test_joining.py", "test_the_new_vector_holds_the_rows_of_both_and_both_go"),
+        ("unit/test_following.py", "test_the_new_vector_holds_the_rows_of_both_and_both_go"),
         ("services/test_vectors.py", "test_vectors_that_come_while_files_are_converted_are_joined"),
     ),
     "folding never ends": (("unit/planning/test_vectors.py", "test_what_was_folded_needs_no_further_plan"),),
     "a position is translated without the rows that were left out before it": (
-        ("unit/test_rebasing.py", "test_each_hidden_row_is_found_where_it_was_written"),
+        ("unit/test_following.py", "test_each_hidden_row_is_found_where_it_was_written"),
         ("unit/rewrite/test_position_maps.py", "test_each_row_is_found_where_the_map_says"),
     ),
     "a row that came back is in no output": (
-        ("unit/test_state_rules.py", "test_a_row_that_was_deleted_by_position_and_came_back_drops_the_group"),
-        ("unit/test_state_rules.py", "test_a_row_of_an_equality_delete_that_is_gone_drops_the_group"),
+        ("unit/test_following.py", "test_a_row_that_was_deleted_by_position_and_came_back_drops_the_group"),
+        ("unit/test_following.py", "test_a_row_of_an_equality_delete_that_is_gone_drops_the_group"),
     ),
     "rows of outputs in another order are followed by their positions": (
         ("services/test_clustered_rows.py", "test_a_result_that_claims_to_tell_where_rows_went_is_not_believed"),

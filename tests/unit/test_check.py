@@ -1,11 +1,18 @@
+"""The check before a commit: figures that do not add up, maps of rows left out, lineage of rows."""
+
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
+from amoro_core.actions.rewriting import inputs_of
 from amoro_core.errors import CheckFailed
-from amoro_core.model.commits import FileFacts, Group, PlanRecord
+from amoro_core.live.columns import columns_of
+from amoro_core.live.files import EqualityIndex, LiveFiles, paired
+from amoro_core.model.commits import CommitContent, FileFacts, Group, PlanRecord
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -14,9 +21,36 @@ from amoro_core.model.files import (
     DeleteKind,
     FileFormat,
     ScannedFile,
+    TableScan,
 )
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, ROW_ID_FIELD_ID
+from amoro_core.model.rewrite import (
+    MAP_ENDING,
+    InputFile,
+    LeftOutRows,
+    PositionMap,
+    RewriteInput,
+    RewriteOutput,
+    TableContext,
+)
 from amoro_core.validating import check
+from amoro_core.validating.check import check_maps
+from amoro_core.validating.lineage import first_row_ids_are_the_planned_ones
+from tests.unit.test_validating import (
+    E7,
+    P8,
+    group,
+    record,
+)
+from tests.unit.test_validating import (
+    A as LIVE_A,
+)
+from tests.unit.test_validating import (
+    B as LIVE_B,
+)
+from tests.unit.test_validating import (
+    head as live_head,
+)
 
 S = 10
 SCHEMA = {
@@ -455,3 +489,183 @@ def test_an_output_that_is_a_delete_file_of_the_inputs_is_refused() -> None:
 
     with pytest.raises(CheckFailed, match=r"check paths: .* is a delete file of the inputs"):
         check(record, scanned_of(record), facts_of(record))
+
+
+# Maps that tell which rows a task left out
+
+
+MAP = f"file:///w/t/data/p-1-1-u1{MAP_ENDING}"
+
+
+def left_out(*rows: tuple[int, int]) -> PlanRecord:
+    """A task that left so many rows out of each of these inputs; ten in all were deleted, of 100 and of 50 rows."""
+    told = tuple(LeftOutRows(at, 4 + 100 * at, 100, count) for at, count in rows)
+    return output(position_map=PositionMap(MAP, 300, told))
+
+
+@pytest.mark.parametrize("rows", [[(0, 10)], [(1, 10)], [(0, 4), (1, 6)]])
+def test_a_map_of_as_many_rows_as_were_deleted_passes(rows: list[tuple[int, int]]) -> None:
+    check(left_out(*rows), SCANNED, FACTS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "figures"),
+    [
+        ([], "10 rows were deleted, the map of positions has 0"),
+        ([(0, 9)], "10 rows were deleted, the map of positions has 9"),
+        ([(0, 4), (1, 7)], "10 rows were deleted, the map of positions has 11"),
+        ([(1, 6), (0, 4)], "the map of positions tells of the inputs [1, 0]"),
+        ([(0, 6), (0, 4)], "the map of positions tells of the inputs [0, 0]"),
+        ([(2, 10)], "the map of positions tells of the inputs [2]"),
+        ([(-1, 10)], "the map of positions tells of the inputs [-1]"),
+        ([(0, 110), (1, -100)], "the map of positions leaves 110 rows of input 0 out"),
+        ([(0, 10), (1, 0)], "the map of positions leaves 0 rows of input 1 out"),
+    ],
+)
+def test_a_map_that_does_not_add_up_is_refused(rows: list[tuple[int, int]], figures: str) -> None:
+    with pytest.raises(CheckFailed) as failed:
+        check(left_out(*rows), SCANNED, FACTS)
+    assert failed.value.message == f"task p-1 fails the check left-out-rows: {figures}"
+
+
+def test_outputs_of_other_rows_than_the_map_leaves_are_refused_before_rows_are_followed() -> None:
+    record = left_out((0, 10))
+    check_maps(record)
+    one = next(group for group in record.groups if group.output.position_map is not None)
+    fewer = replace(one.output, data_files=tuple(replace(file, record_count=1) for file in one.output.data_files))
+    with pytest.raises(CheckFailed, match=r"left-out-rows: \d+ rows of the inputs are live by the map of positions"):
+        check_maps(replace(record, groups=(replace(one, output=fewer),)))
+
+
+@pytest.mark.parametrize("kind", ["data", "deletes"])
+def test_an_output_that_is_named_as_a_map_is_refused(kind: str) -> None:
+    """A file of such a name is deleted without asking whether a snapshot has it."""
+    file, change = (OUT, data_output) if kind == "data" else (CONVERTED, delete_output)
+    path = f"{file.path.removesuffix('.parquet')}{MAP_ENDING}"
+    record = change(path=path)
+    with pytest.raises(CheckFailed) as failed:
+        check(record, SCANNED, facts_of(record))
+    assert failed.value.message == f"task p-1 fails the check names: {path} has the name of a map of positions"
+
+
+# Rows that got ids since the plan, and outputs without the lineage of their rows
+
+
+FILES = {"A": A, "B": B, "C": C}
+
+
+def with_first(group: Group, first: int | None) -> Group:
+    """The group in format 3, with rewritten files whose first row ids begin there."""
+    rewritten = tuple(replace(one, data=replace(one.data, first_row_id=first)) for one in group.work.rewritten)
+    table = replace(group.work.table, format_version=3)
+    return replace(group, work=replace(group.work, rewritten=rewritten, table=table))
+
+
+def head(**first_row_ids: int | None) -> dict[str, tuple[ScannedFile, ...]]:
+    return {
+        FILES[name].path.replace("file://", ""): (ScannedFile(replace(FILES[name], first_row_id=first)),)
+        for name, first in first_row_ids.items()
+    }
+
+
+@pytest.mark.parametrize(("planned", "found"), [(None, 500), (500, None), (500, 501), (None, 0)])
+def test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group(
+    planned: int | None, found: int | None
+) -> None:
+    group = with_first(GROUP, planned)
+    assert first_row_ids_are_the_planned_ones(group, head(A=planned, B=planned)) is None
+    reason = first_row_ids_are_the_planned_ones(group, head(A=planned, B=found))
+    assert reason is not None
+    assert B.path in reason
+    assert all(("none" if one is None else str(one)) in reason for one in (planned, found))
+
+
+def test_a_file_that_stays_may_get_ids_meanwhile() -> None:
+    group = with_first(GROUP, 7)
+    assert first_row_ids_are_the_planned_ones(group, head(A=7, B=7, C=90)) is None
+
+
+def in_format_3(first: int | None = 40) -> PlanRecord:
+    """Two groups in which no file is converted."""
+    work = replace(GROUP.work, converted=())
+    rewriting = replace(GROUP, work=work, output=replace(GROUP.output, delete_files=(), positions_written=0))
+    return replace(RECORD, format_version=3, groups=(with_first(rewriting, first), with_first(PURE, first)))
+
+
+def counted(record: PlanRecord, nulls: Mapping[int, int | None]) -> dict[str, FileFacts]:
+    """The outputs' footers with both columns; `nulls` of each by field id, None where they are not counted."""
+    facts = facts_of(record)
+    for one in record.groups:
+        for file in one.output.data_files:
+            told = facts[file.path]
+            known = {field_id: count for field_id, count in nulls.items() if count is not None}
+            facts[file.path] = replace(
+                told,
+                value_counts={**told.value_counts, **dict.fromkeys(nulls, file.record_count)},
+                null_value_counts={**told.null_value_counts, **known},
+            )
+    return facts
+
+
+BOTH: Mapping[int, int | None] = {ROW_ID_FIELD_ID: 0, LAST_UPDATED_FIELD_ID: 0}
+
+
+def test_outputs_with_the_lineage_of_every_row_add_up() -> None:
+    check(in_format_3(), scanned_of(in_format_3()), counted(in_format_3(), BOTH))
+
+
+@pytest.mark.parametrize("field_id", BOTH)
+def test_an_output_without_one_of_the_two_columns_is_not_committed(field_id: int) -> None:
+    record = in_format_3()
+    with pytest.raises(CheckFailed, match=f"check lineage: .* has None values of field {field_id} in 140 rows"):
+        check(record, scanned_of(record), counted(record, {one: 0 for one in BOTH if one != field_id}))
+
+
+@pytest.mark.parametrize("field_id", BOTH)
+@pytest.mark.parametrize("nulls", [1, None])
+def test_an_output_with_rows_without_lineage_is_not_committed(field_id: int, nulls: int | None) -> None:
+    record = in_format_3()
+    with pytest.raises(CheckFailed, match=f"has {'uncounted' if nulls is None else nulls} nulls of field {field_id}"):
+        check(record, scanned_of(record), counted(record, {**BOTH, field_id: nulls}))
+
+
+def test_rows_of_files_without_a_first_row_id_have_none_yet_but_a_last_update() -> None:
+    record = in_format_3(None)
+    check(record, scanned_of(record), counted(record, {**BOTH, ROW_ID_FIELD_ID: 60}))
+    with pytest.raises(CheckFailed, match=f"has 60 nulls of field {LAST_UPDATED_FIELD_ID}"):
+        check(record, scanned_of(record), counted(record, dict.fromkeys(BOTH, 60)))
+
+
+def test_the_first_row_id_of_an_input_is_that_of_the_plan() -> None:
+    record, later = in_format_3(None), in_format_3(90)
+    with pytest.raises(CheckFailed, match=f"the first row id of {A.path} is 90, planned was none"):
+        check(record, scanned_of(later), counted(record, BOTH))
+
+
+def test_outputs_have_no_first_row_id_of_their_own() -> None:
+    record = in_format_3()
+    made: tuple[DataFile, ...] = (replace(PURE_OUT, first_row_id=4),)
+    pure = replace(record.groups[1], output=replace(record.groups[1].output, data_files=made))
+    record = replace(record, groups=(record.groups[0], pure))
+    with pytest.raises(CheckFailed, match="has the first row id 4, which only a commit gives"):
+        check(record, scanned_of(record), counted(record, BOTH))
+
+
+def test_earlier_formats_have_no_lineage() -> None:
+    check(RECORD, scanned_of(RECORD), facts_of(RECORD))
+
+
+# A mistake of the matcher behind a plan can't certify itself
+
+
+def test_inputs_have_the_deletes_that_match_though_the_scan_says_that_these_dangle() -> None:
+    blind = LiveFiles(columns_of([LIVE_A, LIVE_B]), (E7, P8), EqualityIndex(), paired())
+    lying = replace(live_head(), scan=TableScan(200, 20, blind, (E7, P8)))
+    plan = record(group(1, rewritten=[ScannedFile(LIVE_A), ScannedFile(LIVE_B)]))
+    content = CommitContent((1,), (LIVE_A, LIVE_B), (), (), ())
+
+    found = inputs_of(plan, content, lying)
+
+    assert [[delete.path for delete in file.deletes] for file in found] == [["e7", "p8"]] * 2
+    with pytest.raises(CheckFailed, match="was planned with 0 deletes, 2 apply"):
+        check(plan, {file.data.path: file for file in found}, {})

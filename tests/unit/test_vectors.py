@@ -1,20 +1,37 @@
-"""Deletion vectors as bytes: what we write pyiceberg reads, and what is broken is told."""
+"""Deletion vectors: as bytes, in the check before a commit, and what a commit may do with them."""
+
+from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file as theirs
 from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.types import StructType
 
-from amoro_core.errors import UnreadableFile
+from amoro_core.errors import CheckFailed, CommitConflict, UnreadableFile
 from amoro_core.files.vectors import packed, positions_in, vectors_file
+from amoro_core.iceberg.counting import ChangeCounts
+from amoro_core.iceberg.manifest_writing import added_entry
+from amoro_core.iceberg.manifests import ManifestHeader
+from amoro_core.iceberg.staging import _require_new, require_one_vector
+from amoro_core.live.matching import match
+from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, VectorFacts
+from amoro_core.model.files import NO_METRICS, DataFile, DeleteFile, FileFormat, ScannedFile, TableScan
+from amoro_core.model.rewrite import InputFile
 from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.validating import check
+from tests.unit.test_check import CONTEXT, CONVERTED, EQUALITY, GROUP, RECORD, C, data, scanned_of
+from tests.unit.test_validating import data as live_data
+from tests.unit.test_validating import position
 
 sets = st.sets(st.integers(0, 2**33) | st.integers(0, 300), max_size=200)
 
@@ -94,3 +111,211 @@ def test_no_damage_below_a_right_checksum_ends_the_process(cut: int, flipped: in
     body[4 + flipped % (len(body) - 4)] ^= mask
     with suppress(UnreadableFile):
         assert len(positions_in(_resealed(bytes(body[: len(body) - cut])), 3, 2**18, "f")) == 3
+
+
+# The check before a commit
+
+
+D = data("d", 5, 100, 0)
+OF_C = replace(
+    CONVERTED,
+    path="file:///w/t/data/p-1-1-u2.puffin",
+    file_format=FileFormat.PUFFIN,
+    metrics=NO_METRICS,
+    content_offset=4,
+    content_size_bytes=60,
+)
+OF_D = replace(OF_C, referenced_data_file=D.path, content_offset=64, record_count=3)
+OLD = replace(OF_C, path="file:///w/t/data/old.puffin", sequence_number=8, record_count=15)
+
+
+def record(*vectors: DeleteFile, old: DeleteFile = OLD) -> PlanRecord:
+    """Two files that were converted: C with a vector, and D."""
+    work = replace(
+        GROUP.work,
+        table=replace(CONTEXT, format_version=3),
+        rewritten=(),
+        converted=(InputFile(C, (0, 1)), InputFile(D, (0,))),
+        deletes=(EQUALITY, old),
+    )
+    positions = sum(one.record_count for one in vectors)
+    output = replace(
+        GROUP.output, data_files=(), delete_files=vectors, rows_read=0, rows_deleted=0, rows_written=0,
+        positions_written=positions,
+    )  # fmt: skip
+    return replace(RECORD, format_version=3, groups=(Group(1, work, output),))
+
+
+FACTS = {
+    OF_C.path: FileFacts(
+        OF_C.size_bytes, 23, {}, {}, {4: VectorFacts(C.path, 60, 20, 999), 64: VectorFacts(D.path, 60, 3, 9)}
+    )
+}
+
+
+def facts(**changes: object) -> dict[str, FileFacts]:
+    return {OF_C.path: replace(FACTS[OF_C.path], **changes)}  # type: ignore[arg-type]
+
+
+def problem(now: PlanRecord, found: dict[str, FileFacts] = FACTS) -> str:
+    scanned: dict[str, ScannedFile] = scanned_of(now)
+    with pytest.raises(CheckFailed) as failed:
+        check(now, scanned, found)
+    return failed.value.message
+
+
+def test_vectors_of_one_file_for_all_converted_files_pass() -> None:
+    now = record(OF_C, OF_D)
+    check(now, scanned_of(now), FACTS)
+
+
+def test_a_position_delete_file_is_none_of_format_3_and_a_vector_none_of_format_2() -> None:
+    assert "check format" in problem(record(replace(OF_C, file_format=FileFormat.PARQUET)))
+    now = record(OF_C, OF_D)
+    work = replace(now.groups[0].work, table=CONTEXT)
+    assert "check format" in problem(replace(now, groups=(replace(now.groups[0], work=work),)))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"content_offset": 5},
+        {"content_size_bytes": 61},
+        {"record_count": 19},
+        {"referenced_data_file": D.path},
+    ],
+    ids=str,
+)
+def test_a_vector_that_is_not_where_its_entry_will_say_fails(changed: dict[str, object]) -> None:
+    others = () if "referenced_data_file" in changed else (OF_D,)
+    assert "check vectors" in problem(record(replace(OF_C, **changed), *others, old=EQUALITY))  # type: ignore[arg-type]
+
+
+def test_a_vector_beyond_the_end_of_its_data_file_fails() -> None:
+    vectors = {**FACTS[OF_C.path].vectors, 64: VectorFacts(D.path, 60, 3, 100)}
+    assert f"deletes row 100 of 100 of {D.path}" in problem(record(OF_C, OF_D), facts(vectors=vectors))
+
+
+def test_a_vector_that_was_not_reported_fails() -> None:
+    assert "has vectors that were not reported, at [64]" in problem(record(OF_C))
+
+
+def test_a_file_of_another_size_fails() -> None:
+    assert "check files" in problem(record(OF_C, OF_D), facts(size_bytes=199))
+
+
+def test_vectors_in_two_files_fail() -> None:
+    other = replace(OF_D, path="file:///w/t/data/p-1-1-u3.puffin")
+    found = {**facts(vectors={4: VectorFacts(C.path, 60, 20, 999)})}
+    found[other.path] = replace(FACTS[OF_C.path], vectors={64: VectorFacts(D.path, 60, 3, 9)})
+    assert "its vectors lie in several files" in problem(record(OF_C, other), found)
+
+
+@pytest.mark.parametrize("vectors", [(OF_D,), (replace(OF_C, record_count=14), OF_D)], ids=["none", "fewer"])
+def test_a_vector_with_fewer_positions_than_the_one_it_replaces_fails(vectors: tuple[DeleteFile, ...]) -> None:
+    found = {4: VectorFacts(C.path, 60, 14, 999), 64: VectorFacts(D.path, 60, 3, 9)}
+    kept = {one.content_offset or 0: found[one.content_offset or 0] for one in vectors}
+    assert f"{C.path} had 15 positions and has" in problem(record(*vectors), facts(vectors=kept))
+
+
+def test_a_converted_file_has_one_new_vector() -> None:
+    assert f"{C.path} has more than one" in problem(record(OF_C, replace(OF_C, content_offset=64)))
+
+
+def test_two_tasks_do_not_write_into_one_file() -> None:
+    first = record(OF_C).groups[0]
+    second = record(OF_D, old=EQUALITY).groups[0]
+    groups = (
+        replace(first, work=replace(first.work, converted=first.work.converted[:1])),
+        replace(second, work=replace(second.work, converted=second.work.converted[1:])),
+    )
+    assert "has vectors that were not reported, at [64]" in problem(replace(record(OF_C), groups=groups))
+
+
+# One for each data file, each part of a file apart from the others
+
+
+A, B = live_data("a"), live_data("b")
+
+
+def vector(names: DataFile, path: str = "v.puffin", offset: int = 4, sequence: int = 8) -> DeleteFile:
+    plain = position(path, sequence, names=names)
+    return replace(plain, file_format=FileFormat.PUFFIN, content_offset=offset, content_size_bytes=40)
+
+
+def head(files: Sequence[DataFile], *deletes: DeleteFile) -> Head:
+    live, dangling = match(files, deletes, frozenset({0}))
+    return Head("uuid", 3, 7, 20, True, frozenset(), TableScan(7, 20, live, dangling), ())
+
+
+def content(added: Sequence[DeleteFile] = (), removed: Sequence[DeleteFile] = ()) -> CommitContent:
+    return CommitContent((), (), tuple(removed), (), tuple(added))
+
+
+LIVE, NEW = vector(A), vector(A, "w.puffin", 90, 9)
+
+
+@pytest.mark.parametrize("live", [[A, B], [B]], ids=["applies", "dangles"])
+def test_a_commit_that_leaves_two_vectors_for_one_data_file_conflicts_and_names_both(live: list[DataFile]) -> None:
+    with pytest.raises(CommitConflict, match=r"/a would have .* v\.puffin at 4 and w\.puffin at 90"):
+        require_one_vector(content([NEW]), head(live, LIVE))
+    with pytest.raises(CommitConflict):
+        require_one_vector(content([LIVE, replace(NEW, referenced_data_file="/w/t/data/a")]), head([A, B]))
+
+
+def test_a_vector_that_replaces_another_is_the_only_one() -> None:
+    require_one_vector(
+        content([NEW], [LIVE]),
+        head([A, B], LIVE, vector(B, offset=60), position("p", 9)),
+    )
+    require_one_vector(content([], [position("p", 9)]), head([A, B], LIVE))
+
+
+def test_a_vector_is_removed_by_its_part_of_the_file_alone() -> None:
+    others = vector(B, offset=60)
+    with pytest.raises(CommitConflict):
+        require_one_vector(content([NEW], [others]), head([A, B], LIVE, others))
+
+
+@pytest.mark.parametrize(
+    ("added", "is_new"),
+    [
+        (vector(A, "v.puffin", 60), True),
+        (vector(A, "v.puffin", 4), False),
+        (vector(A, "file:v.puffin", 4), True),
+        (vector(A, "p", 4), False),
+        (position("v.puffin", 9), False),
+        (position("p", 9), False),
+        (position("q", 9), True),
+        (position(B.path, 9), False),
+    ],
+    ids=str,
+)
+def test_a_delete_is_new_unless_its_part_of_the_file_is_live(added: DeleteFile, is_new: bool) -> None:
+    now = head([B], vector(B, "v.puffin", 4), position("p", 8))
+    if is_new:
+        _require_new(content([added]), now)
+        return
+    with pytest.raises(CommitConflict, match="is in the table already"):
+        _require_new(content([added]), now)
+
+
+def test_vectors_are_counted_as_such_with_the_bytes_of_their_parts() -> None:
+    header = ManifestHeader(0, "[]", "{}", "0", StructType())
+    entries = [added_entry(one, header, 1).data_file for one in (LIVE, vector(B, offset=60), position("p", 9))]
+    counts = ChangeCounts()
+    for entry in entries:
+        counts.add_file(entry)
+    counts.remove_file(entries[0])
+    assert [entry.file_format for entry in entries] == [EntryFormat.PUFFIN, EntryFormat.PUFFIN, EntryFormat.PARQUET]
+    assert counts.to_dict() == {
+        "added-files-size": "180",
+        "removed-files-size": "40",
+        "added-position-delete-files": "1",
+        "added-delete-files": "3",
+        "removed-delete-files": "1",
+        "added-position-deletes": "9",
+        "removed-position-deletes": "3",
+        "added-dvs": "2",
+        "removed-dvs": "1",
+    }

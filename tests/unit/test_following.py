@@ -1,0 +1,432 @@
+"""Tasks whose rows are followed into their outputs: the head counts, not how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amoro_core.model.commits import CommitContent, Group, Head, LookUp, PlanRecord
+from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
+from amoro_core.model.paths import normalise
+from amoro_core.model.rewrite import LeftOutRows, PositionMap
+from amoro_core.positions import PositionSet
+from amoro_core.validating.looking_up import to_look_up
+from amoro_core.validating.reading import to_read
+from amoro_core.validating.rebasing import translate
+from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, carried_over
+from amoro_core.validating.sight import NOTHING_READ, Found, Read, look
+from tests.unit.test_removal import OURS, vector
+from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
+
+A, B = data("a"), data("b")
+OUT = data("out", S, rows=195)
+P8, E7 = position("p8", 8, names=A), equality("e7", 7)
+#: A lost five rows, four of them by position.
+LEFT = {0: PositionSet.of([0, 1, 2, 3, 50])}
+PLACE = {"a": normalise(A.path), "b": normalise(B.path)}
+
+
+def followed(
+    rewritten: Sequence[ScannedFile] = (scanned(A, E7, P8), scanned(B, E7)),
+    converted: Sequence[ScannedFile] = (),
+    outputs: Sequence[DataFile] = (OUT,),
+    left_out: Mapping[int, PositionSet] = LEFT,
+    ratio: float = 0.2,
+) -> Group:
+    made = group(1, rewritten, converted, outputs)
+    rows = tuple(LeftOutRows(at, 4, 10, len(positions)) for at, positions in left_out.items())
+    output = replace(made.output, position_map=PositionMap("map", 100, rows))
+    return replace(made, output=output, work=replace(made.work, max_hidden_ratio=ratio))
+
+
+def read(
+    positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], left_out: Mapping[int, PositionSet] | None = LEFT
+) -> Read:
+    found = {
+        delete.identity: {PLACE[name]: PositionSet.of(rows) for name, rows in named.items()}
+        for delete, named in positions.items()
+    }
+    return Read(found, {} if left_out is None else {1: left_out})
+
+
+def refusing(plan: PlanRecord, now: Head, was_read: Read = NOTHING_READ) -> list[str]:
+    whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
+    sight = look(plan, now, was_read)
+    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
+
+
+def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]:
+    """The rows carried over, by output; the commit must be allowed."""
+    done = validate(plan, now, was_read)
+    assert (done.conflict, done.dropped) == (None, {})
+    assert done.content is not None
+    rows = carried_over(look(plan, now, was_read), done.content)
+    return {one.output.path: one.positions.ascending().tolist() for one in rows}
+
+
+def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
+    plan, new = record(followed()), position("new", S + 1)
+    now = head(scanned(A, E7, P8, new), scanned(B, E7, new))
+    assert to_read(look(plan, now)) == ((new,), plan.groups)
+    # Row 4 is the first one that A kept, row 50 was left out; A has 95 live rows.
+    found = carried(plan, now, read({new: {"a": [4, 50, 99], "b": [0, 99]}}))
+    assert found == {OUT.path: [0, 94, 95, 194]}
+
+
+def test_nothing_is_read_where_nothing_happened_to_the_inputs() -> None:
+    plan, now = record(followed()), head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1)))
+    assert to_read(look(plan, now)) == ((), ())
+    assert carried(plan, now, NOTHING_READ) == {}
+
+
+def test_a_delete_of_rows_that_were_left_out_needs_nothing() -> None:
+    plan, new = record(followed()), position("new", S + 1, names=A)
+    assert carried(plan, head(scanned(A, E7, P8, new), scanned(B, E7)), read({new: {"a": [2, 50]}})) == {}
+
+
+def test_a_position_delete_that_was_not_read_drops_the_group() -> None:
+    plan, new = record(followed()), position("new", S + 1, names=A)
+    now = head(scanned(A, E7, P8, new), scanned(B, E7))
+    assert refusing(plan, now, read({})) == ["position_deletes_were_read"]
+
+
+def test_a_map_that_was_not_read_drops_the_group() -> None:
+    plan, new = record(followed()), position("new", S + 1, names=A)
+    now = head(scanned(A, E7, P8, new), scanned(B, E7))
+    assert refusing(plan, now, read({new: {"a": [9]}}, None)) == ["left_out_rows_are_known"]
+
+
+def test_compacted_position_deletes_stand_for_the_planned_ones() -> None:
+    plan, compacted = record(followed()), position("compacted", 8, names=A)
+    now = head(scanned(A, E7, compacted), scanned(B, E7))
+    assert set(to_read(look(plan, now))[0]) == {compacted, P8}
+    was_read = read({P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}})
+    assert carried(plan, now, was_read) == {OUT.path: [3]}
+
+
+def test_a_row_that_was_deleted_by_position_and_came_back_drops_the_group() -> None:
+    plan, less = record(followed()), position("less", 8, names=A)
+    now = head(scanned(A, E7, less), scanned(B, E7))
+    was_read = read({P8: {"a": [0, 1, 2, 3]}, less: {"a": [0, 1, 2, 50]}})
+    assert refusing(plan, now, was_read) == ["planned_positions_are_still_deleted"]
+
+
+def test_an_equality_delete_that_became_positions_is_no_conflict() -> None:
+    plan, instead = record(followed()), position("instead", S + 1, names=A)
+    now = head(scanned(A, P8, instead), scanned(B))
+    was_read = read({P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}})
+    assert set(to_read(look(plan, now))[0]) == {P8, instead}
+    assert carried(plan, now, was_read) == {}
+
+
+def test_a_row_of_an_equality_delete_that_is_gone_drops_the_group() -> None:
+    plan, now = record(followed()), head(scanned(A, P8), scanned(B))
+    assert refusing(plan, now, read({P8: {"a": [0, 1, 2, 3]}})) == ["planned_equality_deletes_still_apply"]
+
+
+def test_an_old_equality_delete_that_was_not_planned_drops_the_group() -> None:
+    plan, old = record(followed()), equality("old", S)
+    now = head(scanned(A, E7, old, P8), scanned(B, E7, old))
+    assert refusing(plan, now) == ["no_unplanned_old_equality_deletes"]
+
+
+def test_a_newer_equality_delete_that_was_removed_counts_for_converted_files_alone() -> None:
+    gone = {"removed_equality_deletes": (equality("gone", S + 1),)}
+    now = head(scanned(A, E7, P8), scanned(B, E7), **gone)
+    assert refusing(record(followed()), now) == []
+    both = record(followed([scanned(A, E7, P8)], [scanned(B, E7)], [replace(OUT, record_count=95)]))
+    assert refusing(both, now) == ["newer_equality_deletes_are_kept"]
+
+
+def test_what_was_removed_since_need_not_be_known_without_converted_files() -> None:
+    unknown = {"removed_equality_deletes": None}
+    assert refusing(record(followed()), head(scanned(A, E7, P8), scanned(B, E7), **unknown)) == []
+
+
+def test_the_rows_of_an_input_that_is_gone_are_hidden() -> None:
+    small = data("small", rows=20)
+    plan = record(followed([scanned(A, P8), scanned(small)], outputs=[replace(OUT, record_count=115)]))
+    found = carried(plan, head(scanned(A, P8)), read({}))
+    assert found == {OUT.path: list(range(95, 115))}
+    done = validate(plan, head(scanned(A, P8)), read({}))
+    assert done.content is not None
+    assert done.content.removed_data == (A,)
+
+
+@pytest.mark.parametrize(("ratio", "rules"), [(0.2, []), (0.17, ["few_rows_of_gone_inputs"])])
+def test_outputs_of_which_too_much_would_be_hidden_drop_the_group(ratio: float, rules: list[str]) -> None:
+    small = data("small", rows=20)
+    inputs = [scanned(A, P8), scanned(small)]
+    plan = record(followed(inputs, outputs=[replace(OUT, record_count=115)], ratio=ratio))
+    assert refusing(plan, head(scanned(A, P8)), read({})) == rules
+
+
+def test_a_group_whose_inputs_are_all_gone_is_dropped() -> None:
+    plan = record(followed(ratio=1.0))
+    assert refusing(plan, head(), read({})) == ["few_rows_of_gone_inputs"]
+
+
+def test_an_input_whose_rows_got_ids_drops_the_group_unless_it_stays() -> None:
+    now = head(scanned(replace(A, first_row_id=7), E7, P8), scanned(B, E7))
+    assert refusing(record(followed()), now) == ["row_ids_are_the_planned_ones"]
+    stays = record(followed([scanned(B, E7)], [scanned(A, E7, P8)], [replace(OUT, record_count=100)], {}))
+    assert refusing(stays, now) == []
+
+
+def test_an_input_that_is_gone_drops_the_group_in_format_1_where_no_row_can_be_hidden() -> None:
+    small = data("small", rows=20)
+    inputs = [scanned(data("big")), scanned(small)]
+    plan = record(followed(inputs, outputs=[replace(OUT, record_count=120)], left_out={}), format_version=1)
+    now = head(scanned(data("big")), format_version=1)
+    assert refusing(plan, now, read({}, {})) == ["few_rows_of_gone_inputs"]
+
+
+# Translation of deleted rows into positions of outputs
+
+
+@st.composite
+def rewrites(draw: st.DrawFn) -> tuple[list[list[bool]], list[list[bool]], list[int]]:
+    """For each row of each input, whether it was left out and whether it is hidden; and the rows of each output."""
+    counts = draw(st.lists(st.integers(0, 12), max_size=5))
+    out = [draw(st.lists(st.booleans(), min_size=count, max_size=count)) for count in counts]
+    hidden = [draw(st.lists(st.booleans(), min_size=count, max_size=count)) for count in counts]
+    live = sum(not left for rows in out for left in rows)
+    cuts = sorted(draw(st.lists(st.integers(0, live), max_size=3)))
+    return out, hidden, [end - start for start, end in zip([0, *cuts], [*cuts, live], strict=True)]
+
+
+def _positions(flags: list[list[bool]]) -> dict[int, PositionSet]:
+    return {
+        at: PositionSet.of([position for position, is_set in enumerate(rows) if is_set])
+        for at, rows in enumerate(flags)
+        if any(rows)
+    }
+
+
+@given(rewrites())
+@example(([[True, False, False], [False, True]], [[True, False, True], [True, True]], [1, 2]))
+def test_each_hidden_row_is_found_where_it_was_written(
+    given_: tuple[list[list[bool]], list[list[bool]], list[int]],
+) -> None:
+    left_out, hidden, output_rows = given_
+    written = [
+        (number, position)
+        for number, rows in enumerate(left_out)
+        for position, is_left_out in enumerate(rows)
+        if not is_left_out
+    ]
+    wanted: dict[int, set[int]] = {}
+    start = 0
+    for output, count in enumerate(output_rows):
+        for at, (number, of_input) in enumerate(written[start : start + count]):
+            if hidden[number][of_input]:
+                wanted.setdefault(output, set()).add(at)
+        start += count
+    found = translate([len(rows) for rows in left_out], _positions(left_out), _positions(hidden), output_rows)
+    assert found == {output: PositionSet.of(positions) for output, positions in wanted.items()}
+
+
+def test_outputs_with_other_rows_than_the_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="5 rows of the inputs are live, the outputs have 4"):
+        translate([6], {0: PositionSet.of([2])}, {}, [4])
+
+
+# Rows that are looked up in outputs of another order
+
+
+NEW = position("new", S + 1, names=A)
+FOUND = Found({0: PositionSet.of([7])})
+READ = {P8: {"a": [0, 1, 2, 3]}, NEW: {"a": [3, 4, 50]}}
+
+
+def ordered(rewritten: Sequence[ScannedFile] = (scanned(A, E7, P8), scanned(B, E7))) -> Group:
+    return replace(group(1, rewritten, (), (OUT,)), is_reordered=True, look_up=LookUp((1,), 10))
+
+
+def was_read(positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], found: Found | None = FOUND) -> Read:
+    return replace(read(positions, None), found={} if found is None else {1: found})
+
+
+def wanted(plan: PlanRecord, now: Head, positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]]) -> object:
+    return [(one.number, rows) for one, rows in to_look_up(look(plan, now, was_read(positions)))]
+
+
+def test_rows_that_others_have_deleted_since_the_plan_are_looked_up_and_hidden_where_they_were_found() -> None:
+    plan = record(ordered())
+    now = head(scanned(A, E7, P8, NEW), scanned(B, E7))
+    assert to_read(look(plan, now)) == ((NEW, P8), ())
+    assert wanted(plan, now, READ) == [(1, {0: PositionSet.of([4, 50])})]
+    done = validate(plan, now, was_read(READ))
+    assert (done.conflict, done.dropped) == (None, {})
+    assert done.content is not None
+    rows = carried_over(look(plan, now, was_read(READ)), done.content)
+    assert [(one.group, one.output, one.positions) for one in rows] == [(1, OUT, PositionSet.of([7]))]
+
+
+def test_nothing_is_read_and_looked_up_where_nothing_happened_to_the_inputs() -> None:
+    plan = record(ordered())
+    now = head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1), NEW))
+    assert to_read(look(plan, now)) == ((), ())
+    assert wanted(plan, now, {}) == []
+    assert refusing(plan, now, was_read({}, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [(None, "they were not looked up"), (Found(problem="they are 11"), "they are 11")],
+    ids=["not looked up", "not found"],
+)
+def test_rows_that_were_not_found_drop_the_group(found: Found | None, why: str) -> None:
+    plan = record(ordered())
+    now = head(scanned(A, E7, P8, NEW), scanned(B, E7))
+    assert refusing(plan, now, was_read(READ, found)) == ["hidden_rows_were_found"]
+    done = validate(plan, now, was_read(READ, found))
+    assert done.dropped[1].endswith(f"can't be found in the outputs: {why}")
+
+
+@pytest.mark.parametrize("unread", [P8, NEW], ids=["planned", "new"])
+def test_a_position_delete_that_was_not_read_drops_the_group_whose_rows_are_looked_up(unread: DeleteFile) -> None:
+    plan = record(ordered())
+    now = head(scanned(A, E7, P8, NEW), scanned(B, E7))
+    known = {delete: named for delete, named in READ.items() if delete is not unread}
+    assert wanted(plan, now, known) == []
+    assert "position_deletes_were_read" in refusing(plan, now, was_read(known, None))
+
+
+def test_an_input_that_is_gone_drops_the_group() -> None:
+    plan = record(ordered())
+    done = validate(plan, head(scanned(A, E7, P8)), was_read({}, None))
+    assert done.dropped == {1: f"{B.path} is no longer live"}
+
+
+def test_a_row_that_came_back_drops_the_group() -> None:
+    plan, less = record(ordered()), position("less", 8, names=A)
+    now = head(scanned(A, E7, less), scanned(B, E7))
+    positions = {P8: {"a": [0, 1, 2, 3]}, less: {"a": [0, 1, 2, 50]}}
+    assert refusing(plan, now, was_read(positions)) == ["planned_positions_are_still_deleted"]
+
+
+def test_compacted_position_deletes_stand_for_the_planned_ones_where_rows_are_looked_up() -> None:
+    plan, compacted = record(ordered()), position("compacted", 8, names=A)
+    now = head(scanned(A, E7, compacted), scanned(B, E7))
+    positions = {P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}}
+    assert set(to_read(look(plan, now))[0]) == {compacted, P8}
+    assert wanted(plan, now, positions) == [(1, {0: PositionSet.of([7])})]
+    assert refusing(plan, now, was_read(positions)) == []
+
+
+def test_a_planned_equality_delete_that_is_gone_drops_the_group() -> None:
+    """Which rows it had hit, and the outputs lack, is not known: they may be alive again."""
+    plan, instead = record(ordered()), position("instead", S + 1, names=A)
+    now = head(scanned(A, P8, instead), scanned(B))
+    positions = {P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}}
+    assert refusing(plan, now, was_read(positions)) == ["planned_equality_deletes_still_apply"]
+
+
+def test_newer_equality_deletes_that_were_removed_need_not_be_known() -> None:
+    """Whoever removed one has left positions or vectors in its place, which are looked up."""
+    plan = record(ordered())
+    now = [scanned(A, E7, P8), scanned(B, E7)]
+    assert refusing(plan, head(*now, removed_equality_deletes=(equality("gone", S + 1),)), was_read({}, None)) == []
+    assert refusing(plan, head(*now, removed_equality_deletes=None), was_read({}, None)) == []
+
+
+# Converted files whose vector others have written anew since the plan
+
+
+OLD, SHARED = vector(A, 8, path="old.puffin"), position("p8", 8)
+OF_A, OF_B = vector(A, S, 4, OURS), vector(B, S, 60, OURS)
+THEIRS = vector(A, S + 1, path="theirs.puffin")
+#: What the conversion found: the old positions and one that the equality delete hides.
+OLD_ROWS, OUR_ROWS = [1, 2], [1, 2, 50]
+
+
+def converting(vectors: Sequence[DeleteFile] = (OF_A, OF_B)) -> Group:
+    """A has a vector, B a position delete file; an equality delete applies to both."""
+    return group(1, converted=[scanned(A, E7, OLD), scanned(B, E7, SHARED)], new_deletes=vectors)
+
+
+def planned(one: Group) -> PlanRecord:
+    return record(one, format_version=3)
+
+
+def now(*deletes_of_a: DeleteFile, of_b: Sequence[DeleteFile] = (E7, SHARED)) -> Head:
+    return head(scanned(A, *deletes_of_a), scanned(B, *of_b), format_version=3)
+
+
+def read_rows(rows: Mapping[DeleteFile, Sequence[int]], of: DataFile = A) -> Read:
+    return Read({one.identity: {normalise(of.path): PositionSet.of(found)} for one, found in rows.items()})
+
+
+def committed(plan: PlanRecord, seen: Head, was_read: Read) -> tuple[CommitContent, dict[str, list[int]]]:
+    """The content and the vectors to be written, by data file; the commit must be allowed."""
+    done = validate(plan, seen, was_read)
+    assert (done.conflict, done.dropped) == (None, {})
+    assert done.content is not None
+    carried = carried_over(look(plan, seen, was_read), done.content)
+    assert all(one.is_joined for one in carried)
+    return done.content, {one.output.path: one.positions.ascending().tolist() for one in carried}
+
+
+def test_the_new_vector_holds_the_rows_of_both_and_both_go() -> None:
+    plan, seen = planned(converting()), now(E7, THEIRS)
+    assert set(to_read(look(plan, seen))[0]) == {OLD, OF_A, THEIRS}
+    content, written = committed(plan, seen, read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 2, 7]}))
+    assert written == {A.path: [1, 2, 7, 50]}
+    assert content.added_deletes == (OF_B,)
+    assert set(content.removed_deletes) == {E7, SHARED, THEIRS}
+
+
+def test_nothing_is_read_or_joined_where_the_head_has_what_was_planned() -> None:
+    plan, seen = planned(converting()), now(E7, OLD)
+    assert to_read(look(plan, seen)) == ((), ())
+    content, written = committed(plan, seen, NOTHING_READ)
+    assert (written, content.added_deletes) == ({}, (OF_A, OF_B))
+    assert set(content.removed_deletes) == {E7, SHARED, OLD}
+
+
+def test_a_first_vector_stands_for_the_position_delete_files_that_it_hides() -> None:
+    plan, theirs = planned(converting()), vector(B, S + 1, path="theirs.puffin")
+    seen = now(E7, OLD, of_b=(E7, theirs))
+    assert set(to_read(look(plan, seen))[0]) == {SHARED, OF_B, theirs}
+    rows = {SHARED: [3], OF_B: [3, 50], theirs: [3, 9]}
+    content, written = committed(plan, seen, read_rows(rows, B))
+    assert (written, content.added_deletes) == ({B.path: [3, 9, 50]}, (OF_A,))
+    came_back = read_rows({**rows, theirs: [9]}, B)
+    assert refusing(plan, seen, came_back) == ["no_row_of_a_converted_file_came_back"]
+
+
+def test_a_row_of_a_converted_file_that_came_back_drops_the_group() -> None:
+    plan, seen = planned(converting()), now(E7, THEIRS)
+    was_read = read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 7]})
+    assert refusing(plan, seen, was_read) == ["no_row_of_a_converted_file_came_back"]
+    assert validate(plan, seen, was_read).content is None
+
+
+def test_what_was_not_read_drops_the_group() -> None:
+    plan, seen = planned(converting()), now(E7, THEIRS)
+    every = {OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 2]}
+    for missing in every:
+        some = read_rows({one: rows for one, rows in every.items() if one != missing})
+        assert "joined_vectors_were_read" in refusing(plan, seen, some)
+
+
+def test_a_vector_stays_where_the_task_found_no_row() -> None:
+    one = group(1, converted=[scanned(A, E7), scanned(B, E7, SHARED)], new_deletes=(OF_B,))
+    content, written = committed(planned(one), now(E7, THEIRS), read_rows({THEIRS: [7]}))
+    assert (written, content.added_deletes) == ({}, (OF_B,))
+    assert THEIRS not in content.removed_deletes
+
+
+def test_an_equality_delete_that_went_drops_the_group_although_vectors_could_be_joined() -> None:
+    was_read = read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: OUR_ROWS})
+    assert refusing(planned(converting()), now(THEIRS), was_read) == ["planned_deletes_still_apply"]
+
+
+def test_a_new_position_delete_file_is_never_taken_for_a_vector() -> None:
+    added = replace(position("new", S + 1), referenced_data_file=A.path)
+    assert refusing(planned(converting()), now(E7, OLD, added)) == ["no_unknown_deletes_on_converted_files"]
