@@ -1,18 +1,23 @@
-"""Live files in columns say what rows say: which deletes apply, what each file is, what is to be done."""
+"""Live files in columns, told by difference and in many spellings, say what rows say."""
+
+from __future__ import annotations
 
 import random
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from amoro_core.iceberg.known_manifests import UNKNOWN, KnownTable
 from amoro_core.live import matching as in_columns
-from amoro_core.live.columns import Gathering
+from amoro_core.live.columns import SCHEMA, ColumnPart, Gathering
 from amoro_core.live.files import LiveFiles
+from amoro_core.live.matching import match
 from amoro_core.live.packing import (
     PackedMap,
     PackedMetrics,
@@ -23,19 +28,25 @@ from amoro_core.live.packing import (
     read_number,
     unpack_numbers,
 )
-from amoro_core.live.spelling import FEW, Paths, numbered
+from amoro_core.live.spelling import FEW, Paths, Shape, numbered, shape_of
+from amoro_core.live.storing import packed_part, unpacked_part
+from amoro_core.model.digests import BOUNDS, FileDigest, PartitionDigest, SizeHistogram
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
+from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.assessing import assess_all
+from amoro_core.planning.digest import histogram
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.files import assess
 from amoro_core.planning.planner import plan
+from amoro_core.store import digests
 from amoro_core.validating import matching as one_by_one
 from amoro_core.validating.removal import removable_deletes
-from tests.tiers import count
+from tests.tiers import count, seeds
 from tests.unit.planning.builders import MIB, NOW, data, equality_delete, position_delete, scan_of
+from tests.unit.planning.differences import TICK, lived
 from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_matching import said_of
@@ -240,3 +251,182 @@ def test_only_rows_of_partitions_that_are_planned_are_made() -> None:
 def test_packed_numbers_come_back() -> None:
     for numbers in ((), (0,), (-1, -1, 4), (63, -64), (64,), (-65,), (0, 2**62, -(2**62)), (1, 1, 4, 134217728)):
         assert unpack_numbers(pack_numbers(numbers)) == numbers
+
+
+# Spelling of paths
+
+
+SPELLINGS = ("file:/t/", "file:///t/", "file://h/t/", "s3://b/k/", "S3A://b/", "hdfs:///")
+BEGINS = ("", "/", "/t/", "/\n/", "a/../", "//", *SPELLINGS)
+MIXED = "3-B-0-1-2-x"
+ENDS = ("", "a", ".", "..", "...", "\n", "a\n", ".\n", "..\n", "a\0", "\0", "ä", MIXED, f"{MIXED}\n", f"x{MIXED}")
+
+
+def in_one(shapes: list[Shape]) -> tuple[set[str], list[str], int]:
+    directories = {one for shape in shapes for one in shape.directories}
+    return directories, [one for shape in shapes for one in shape.odd], sum(shape.mixed for shape in shapes)
+
+
+def check(paths: list[str]) -> Shape:
+    assert len(paths) > FEW
+    # A part may be a slice of a larger array.
+    array = pa.array(["x/y", *paths, "\0"], pa.string()).slice(1, len(paths))
+    found = shape_of(array)
+    assert in_one([found]) == in_one([shape_of(pa.array([path])) for path in paths])
+    assert len(set(found.directories)) == len(found.directories)
+    assert found.first_mixed == next(filter(is_mixed, paths), None)
+    assert numbered(Paths(array)).tolist() == [hash(normalise(path)) for path in paths]
+    assert stored(paths).paths.shape == found
+    return found
+
+
+def stored(paths: list[str]) -> ColumnPart:
+    """A part with these paths as it comes out of the cache, or from another process."""
+    others = [pa.array([b"" if pa.types.is_binary(one.type) else 0] * len(paths), one.type) for one in list(SCHEMA)[1:]]
+    batch = pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), *others], schema=SCHEMA)
+    return unpacked_part(packed_part(ColumnPart(((0, ()),), batch), "lz4"))
+
+
+def test_every_spelling_beside_every_other() -> None:
+    check([f"{begin}{end}" for begin in BEGINS for end in ENDS])
+
+
+@pytest.mark.parametrize("begin", BEGINS)
+def test_every_name_in_directories_spelled_alike(begin: str) -> None:
+    for end in ENDS:
+        check([*(f"{begin}d{at % 7}/{at}.parquet" for at in range(FEW)), f"{begin}{end}"])
+
+
+@pytest.mark.parametrize(("directories", "is_stored"), [(1, True), (10, True), (11, False), (80, False)])
+def test_how_paths_are_spelled_is_stored_with_them_where_many_share_a_directory(
+    directories: int, is_stored: bool
+) -> None:
+    shape = stored([f"/t/{at % directories}/{at}.parquet" for at in range(80)]).shape
+    assert (shape is not None) is is_stored
+
+
+def test_random_paths() -> None:
+    chance = random.Random(17)
+    pieces = ("t", "data", "..", ".", "", "s3:", "b", "file:", "a\0", "\n", "ü", "1-I-2-3-4-5", "x.parquet", "d=%2F")
+    for _ in range(count(40, 400)):
+        usual = chance.choice(("/w/", "s3://b/", "file:///w/", "gs://b/"))
+        paths = [f"{usual}d{chance.randrange(5)}/{at}" for at in range(FEW)]
+        paths += ["/".join(chance.choices(pieces, k=chance.randrange(1, 5))) for _ in range(chance.choice((1, 2, 40)))]
+        chance.shuffle(paths)
+        check(paths)
+
+
+@pytest.mark.parametrize(
+    ("begin", "way"),
+    [("/t/", ""), ("file:/t/", "file:"), ("file:///t/", "file://"), ("s3://b/t/", "s3://"), ("gcs://b/", "gcs://")],
+)
+def test_paths_in_a_usual_spelling_are_known_to_be_by_their_directories(begin: str, way: str) -> None:
+    usual = [f"{begin}{at % 9}/{at}.parquet" for at in range(FEW + 1)]
+    assert check(usual).way == way
+    for other in ("x/y", "S3://b/y", f"{begin}a//", f"{begin}..", "file://h/y"):
+        assert check([*usual, other]).way is None
+
+
+# By difference
+
+
+HOUR = timedelta(hours=1)
+
+
+def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
+    """`make prove` goes on with other seeds."""
+    seen: Counter[str] = Counter()
+    for seed in seeds(full=40, small=15):
+        seen += lived(seed)
+    assert min(seen[what] for what in ("same", "anew", "None", "minor", "major", "full")) > 0, seen
+
+
+def test_a_verdict_that_is_kept_knows_of_times_and_of_what_was_optimized() -> None:
+    files = [data(f"f{at}", 1000) for at in range(2)]
+    config = replace(CONFIG, minor_trigger_interval=HOUR, full_trigger_interval=None)
+    live, dangling = match(files, [], frozenset({0}))
+    UNKNOWN.followed_by(KnownTable(unpartitioned=frozenset({0})), (live, dangling))
+    by_rows, scan = (TableScan(7, 9, some, dangling) for some in (tuple(live), live))
+    key = PartitionKey(files[0].spec_id, files[0].partition)
+    kinds = set()
+    for last, now in (
+        (None, NOW),
+        (NOW, NOW),
+        (NOW, NOW + HOUR),
+        (NOW, NOW + HOUR + TICK),
+        (NOW + HOUR, NOW + HOUR + TICK),  # optimized meanwhile
+        (NOW, NOW + 2 * HOUR),
+        (NOW, NOW),  # the clock goes back
+    ):
+        optimized = {} if last is None else {key: LastOptimized(minor=last)}
+        found = evaluate(scan, config, optimized, now)
+        assert found == evaluate(by_rows, config, optimized, now), (last, now)
+        kinds.add(found.type)
+    assert kinds == {None, OptimizingType.MINOR}
+
+
+def test_verdicts_with_many_files_are_made_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [data(f"f{at}", 1000, partition=(bytes([at % 3]),), spec_id=1) for at in range(60)]
+    live, dangling = match(files, [], frozenset())
+    UNKNOWN.followed_by(KnownTable(), (live, dangling))
+    monkeypatch.setattr("amoro_core.planning.remembering.MOST_FILES", 40)
+    first = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
+    again = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
+    assert again == first
+    assert [one.type for one in first.partitions] == [OptimizingType.MINOR] * 3
+    same = [one is its for one, its in zip(first.partitions, again.partitions, strict=True)]
+    assert same == [True, True, False]
+
+
+def test_files_without_stamps_are_not_remembered() -> None:
+    live, dangling = match([data("f", 1000)], [], frozenset())
+    evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
+    assert live.memory.found == {}
+
+
+# Digests
+
+
+@pytest.mark.parametrize(
+    ("size", "lower"),
+    [
+        (0, 0),
+        (1, 0),
+        (1023, 0),
+        (1024, 1024),
+        (2047, 1024),
+        (2048, 2048),
+        (2**27 - 1, 2**26),
+        (2**27, 2**27),
+        (2**33 - 1, 2**32),
+        (2**33, 2**33),
+        (2**62 - 1, 2**33),
+    ],
+)
+def test_a_file_is_in_the_bin_whose_bounds_hold_it(size: int, lower: int) -> None:
+    found = histogram(np.array([size], np.int64))
+    place = BOUNDS.index(lower)
+    assert found.files == tuple(int(at == place) for at in range(len(BOUNDS)))
+    assert found.sizes == tuple(size if at == place else 0 for at in range(len(BOUNDS)))
+
+
+def test_bins_sum_up_to_all_files_and_bytes_exactly() -> None:
+    sizes = np.array([2**40 + number for number in range(9000)] + [3] * 500, np.int64)
+    found = histogram(sizes)
+    assert (sum(found.files), sum(found.sizes)) == (9500, int(sizes.sum()))
+    assert histogram(np.zeros(0, np.int64)) == SizeHistogram()
+
+
+def test_bounds_go_from_nothing_by_powers_of_two_to_8_gb() -> None:
+    assert (BOUNDS[0], BOUNDS[1], BOUNDS[-1], len(BOUNDS)) == (0, 1024, 8 * 1024**3, 25)
+
+
+def test_what_is_stored_is_small_however_long_names_are() -> None:
+    drawn = Random(1)
+    names = ["".join(chr(drawn.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(200)]
+    many = tuple(PartitionDigest(name, 50, "minor", name, 1, 2, 3, 4, 5, 6) for name in names)
+    document = digests.packed(FileDigest(7, 1, partitions=many, partitions_total=5000))
+    assert 4000 < len(document) <= digests.LARGEST
+    days = [(f"day=2026-01-{n:03}", 50, "minor", f"{n} fragments", n, n, n, n, n, n) for n in range(200)]
+    ordinary = tuple(PartitionDigest(*one) for one in days)
+    assert len(digests.packed(FileDigest(7, 1, partitions=ordinary))) < 6000

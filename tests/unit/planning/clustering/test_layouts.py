@@ -1,18 +1,24 @@
-"""Which layout a table is to have, and what can't be one."""
+"""Which layout a table is to have, by properties, a request or a sort order; and which columns are suggested."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.properties import parse_into
 from amoro_core.model.sorting import Column, SortOrder
 from amoro_core.planning.clustering.facts import ClusterRequest
 from amoro_core.planning.clustering.layouts import Resolved, resolve, sort_order_id
-from tests.unit.planning.clustering.world import COLUMNS, Table, config, sorting
+from amoro_core.planning.clustering.properties import ClusteringConfig, PartitionChoice, PartitionKind, partitions
+from amoro_core.planning.clustering.suggesting import Suggested, Suggestion, suggest
+from tests.unit.planning.builders import equality_delete
+from tests.unit.planning.clustering.test_planning import rng
+from tests.unit.planning.clustering.world import COLUMNS, TARGET, Table, config, of_size, sorting, whole
 
 LINEAR, HILBERT, ZORDER = Strategy.LINEAR, Strategy.HILBERT, Strategy.ZORDER
 LISTED = Column(40, "tags.element", "string", "lies within a list, whose values have no bounds")
@@ -137,3 +143,131 @@ def test_a_linear_layout_has_the_sort_order_that_says_the_same() -> None:
         sort_order_id(Layout(HILBERT, (LayoutKey(1), LayoutKey(2))), (SortOrder(5, (LayoutKey(1), LayoutKey(2))),)) == 0
     )
     assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), (SortOrder(9, (LayoutKey(1),), "is broken"),)) == 0
+
+
+# Properties
+
+
+PREFIX = "self-optimizing.cluster."
+
+
+def parsed(**values: str) -> ClusteringConfig:
+    return parse_into(
+        ClusteringConfig, {PREFIX + key.replace("__", ".").replace("_", "-"): text for key, text in values.items()}
+    )
+
+
+def test_sizes_have_units_and_default_to_multiples_of_the_target() -> None:
+    default = ClusteringConfig()
+    assert (default.max_group_bytes, default.max_plan_bytes) == (64 * 1024**3, 512 * 1024**3)
+    assert (default.least_bytes(100), default.sealed_bytes(100)) == (400, 3200)
+    own = parsed(min_bytes="1000", seal_bytes="2kb", max_group_bytes="3 GB")
+    assert (own.least_bytes(100), own.sealed_bytes(100), own.max_group_bytes) == (1000, 2048, 3 * 1024**3)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("all", PartitionChoice()),
+        (" SELECTED ", PartitionChoice(PartitionKind.SELECTED)),
+        ("recent:3", PartitionChoice(PartitionKind.RECENT, 3)),
+        ("recent:3,skip:1", PartitionChoice(PartitionKind.RECENT, 3, 1)),
+        ("recent:3, skip:0", PartitionChoice(PartitionKind.RECENT, 3, 0)),
+        ("rolling:24", PartitionChoice(PartitionKind.ROLLING, 24)),
+    ],
+)
+def test_partitions_are_chosen_in_words(text: str, choice: PartitionChoice) -> None:
+    assert partitions(text) == choice
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("partitions", "recent:0"),
+        ("partitions", "rolling:0"),
+        ("partitions", "recent:-1"),
+        ("partitions", "recent:1,skip"),
+        ("partitions", "recent:٣"),
+        ("columns", "a,,b"),
+        ("columns", "a,b,a"),
+        ("strategy", "peano"),
+        ("max_groups", "0"),
+        ("max_group_bytes", "0"),
+        ("max_group_bytes", "1.5GB"),
+        ("tier_fanout", "1"),
+        ("trigger__depth_ratio", "0.5"),
+        ("quiet", "10"),
+        ("update_strategy", "carry"),
+        ("mode", "inline"),
+    ],
+)
+def test_what_is_malformed_is_refused_with_key_and_value(key: str, text: str) -> None:
+    with pytest.raises(TableRefused) as caught:
+        parsed(**{key: text})
+    name = PREFIX + key.replace("__", ".").replace("_", "-")
+    assert caught.value.message.startswith(f"property {name} has the malformed value {text!r}: ")
+
+
+def test_what_may_be_empty_is() -> None:
+    found = parsed(
+        columns="", strategy="", partition_filter=" ", min_bytes="", trigger__commits="", trigger__interval=""
+    )
+    assert found == ClusteringConfig()
+    assert parsed(trigger__interval="6h", trigger__commits="3").trigger_interval == timedelta(hours=6)
+
+
+# Suggestions
+
+
+def table() -> Table:
+    found = Table(config())
+    points = whole(rng(), 4, 3)
+    for at, one in enumerate(points):
+        one[:, 2] = at  # c is in order
+    found.append(of_size(points, TARGET))
+    return found
+
+
+def names(found: Suggested) -> list[str]:
+    return [one.column for one in found.columns]
+
+
+def test_what_the_table_says_of_its_rows_comes_before_what_lies_deep() -> None:
+    some = table()
+    some.deletes = [equality_delete("e")]
+    order = SortOrder(1, (LayoutKey(4),))
+    known = sorting(identifiers=(5,), orders=(order,), default_order_id=1)
+    found = suggest(some.facts(sorting=known), filtered={"f"})
+    assert found.columns == (
+        Suggestion("e", "it is an identifier field"),
+        Suggestion("a", "equality deletes go by it", 4.0),
+        Suggestion("d", "the table's sort order names it"),
+        Suggestion("f", "self-optimizing.filter names it"),
+        Suggestion("b", "it lies deep", 4.0),
+    )
+    assert found.files == 4
+    assert found.auto.choice is None
+
+
+def test_deep_columns_with_many_values_come_first() -> None:
+    assert names(suggest(table().facts(), distinct={1: 10, 2: 2000})) == ["b", "a"]
+    assert names(suggest(table().facts(), distinct={1: 10, 2: 5})) == ["a", "b"]
+    assert suggest(table().facts(), distinct={1: 10, 2: 2000}).columns[0].reason == (
+        "it lies deep and has about 2,000 values"
+    )
+
+
+def test_several_reasons_are_told_of_one_column() -> None:
+    found = suggest(table().facts(sorting=sorting(identifiers=(1,))), filtered={"a"})
+    assert found.columns[0] == Suggestion("a", "it is an identifier field; self-optimizing.filter names it", 4.0)
+
+
+def test_columns_that_nothing_can_be_ordered_by_are_not_suggested() -> None:
+    columns = (Column(1, "a", "list", "is a list"), *COLUMNS[1:])
+    known = sorting(columns=columns, identifiers=(1, 2), partitioned_by=frozenset({2}))
+    assert names(suggest(table().facts(sorting=known))) == []
+
+
+def test_a_table_without_files_has_what_its_schema_says() -> None:
+    found = suggest(Table(config()).facts(sorting=sorting(identifiers=(1,))))
+    assert (names(found), found.files) == (["a"], 0)

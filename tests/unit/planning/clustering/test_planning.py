@@ -1,4 +1,4 @@
-"""What is clustered, what waits, and why."""
+"""What is clustered, what waits, and why; and that it comes to rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from amoro_core.planning.clustering.properties import (
     PartitionOrder,
 )
 from tests.tiers import count
-from tests.unit.planning.clustering.random_tables import random_table
+from tests.unit.planning.clustering.random_tables import arrivals, random_table
 from tests.unit.planning.clustering.world import (
     COLUMNS,
     START,
@@ -589,3 +589,23 @@ def test_all_ways_to_group_come_to_rest(group_by: GroupBy) -> None:
 def test_times_of_processes_are_those_of_their_ids() -> None:
     name = "0198c0de-0000-7000-8000-000000000001-1-1-00000000-0000-0000-0000-000000000000-g0123456789ab.parquet"
     assert clustered_at(f"s3://b/t/{name}") == datetime.fromtimestamp(0x0198C0DE0000 / 1000, UTC)
+
+
+# It comes to rest
+
+
+def test_random_tables_are_idle_after_two_plans() -> None:
+    for seed in range(count(10, 36)):
+        table = random_table(seed)
+        plans = table.settle()
+        assert len(plans) <= 2, seed
+        assert table.plan().plan is None
+
+
+@pytest.mark.parametrize(("columns", "shape"), [(("a", "b"), "anywhere"), (("a", "b"), "time")])
+def test_months_of_arrivals_cost_little_and_stay_near_a_table_clustered_at_once(
+    columns: tuple[str, ...], shape: str
+) -> None:
+    table, worst = arrivals(columns, count(25, 60), 8, shape)
+    assert table.written <= 8 * table.arrived
+    assert worst <= 4

@@ -1,10 +1,25 @@
-"""What is done about a group's instances: every rule by itself."""
+"""What is done about a group's instances, what a group without optimizers says, and how often tables are looked at."""
+
+from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from amoro_core.model.containers import Liveness, Observation, Resource, ResourceState, Scaling, ScalingConfig
+from amoro_core.model.config import OptimizingConfig, parse_config
+from amoro_core.model.containers import (
+    EXTERNAL,
+    InstancesView,
+    Liveness,
+    Observation,
+    Resource,
+    ResourceState,
+    Scaling,
+    ScalingConfig,
+)
+from amoro_core.scheduling.refreshing import refresh_interval
 from amoro_core.scheduling.scaling import (
     LAST_WAIT,
     SETTLED,
@@ -22,6 +37,7 @@ from amoro_core.scheduling.scaling import (
     failed,
     orphans,
 )
+from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)
@@ -180,3 +196,112 @@ def test_only_unknown_resources_with_ids_like_ours_are_orphans() -> None:
     ]
     assert orphans({ours}, live) == [Drain("o2", lost)]
     assert orphans((), [LiveOptimizer("o5", "0b9f2f3e-4c3a-4d5e-9f5e-0123456789ab")]) == []
+
+
+# Groups whose optimizers take nothing
+
+
+def kept(wanted: int = 0, failed_starts: int = 0, failure: str = "", has_given_up: bool = False) -> InstancesView:
+    return InstancesView(wanted, (), failed_starts, None, failure, has_given_up)
+
+
+BUSY, LEAVING, UNHEARD = Member(), Member(is_draining=True), Member(is_heard=False)
+
+
+@pytest.mark.parametrize("members", [(BUSY,), (LEAVING, BUSY), (UNHEARD, BUSY)])
+def test_one_optimizer_that_takes_tasks_is_enough(members: tuple[Member, ...]) -> None:
+    assert nobody_works("g", EXTERNAL, members, kept()) == ""
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ((), "group 'g' has no optimizer"),
+        ((LEAVING, LEAVING), "every optimizer of group 'g' is draining"),
+        ((UNHEARD,), "no optimizer of group 'g' has reported since the coordinator started"),
+        ((LEAVING, UNHEARD), "no optimizer of group 'g' has reported since the coordinator started"),
+    ],
+)
+def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, ...], why: str) -> None:
+    assert nobody_works("g", EXTERNAL, members, kept()) == f"{why}: start one with amoro optimizer run --group g"
+
+
+@pytest.mark.parametrize(
+    ("view", "what_next"),
+    [
+        (kept(wanted=2), "container local is starting 2"),
+        (kept(2, 1, "no room"), "container local is starting 2 after 1 failed start in a row (no room)"),
+        (kept(), "container local keeps 0 of them; amoro group scale g 1 starts one"),
+        (
+            kept(2, 5, "no room", has_given_up=True),
+            "container local has given up after 5 failed starts in a row (no room); "
+            "amoro group scale g N makes it try again",
+        ),
+    ],
+)
+def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
+    assert nobody_works("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
+
+
+def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
+    members = (Member(kinds=("rewrite",)), Member(is_draining=True, kinds=("list", "rewrite")))
+    assert nobody_knows("g", members, ("rewrite",)) == ""
+    assert nobody_knows("g", members, ("rewrite", "list", "delete")) == (
+        "no optimizer of group 'g' takes work of the kind delete, list: update one of them, or start one that does "
+        "with amoro optimizer run --group g"
+    )
+
+
+# Intervals of looks at tables
+
+
+S, MS = timedelta(seconds=1), timedelta(milliseconds=1)
+KEY = "self-optimizing.refresh-table.adaptive."
+
+
+@pytest.mark.parametrize(
+    ("quiet", "expected"),
+    [
+        (-5, 60),
+        (0, 60),
+        (59, 60),
+        (60, 90),
+        (149, 90),
+        (150, 120),
+        (270, 150),
+        (3600, 300),
+        (10**9, 300),
+    ],
+)
+def test_interval_grows_by_half_a_minute_with_every_look_up_to_five_minutes(quiet: int, expected: int) -> None:
+    assert refresh_interval(quiet * S, OptimizingConfig()) == expected * S
+
+
+def test_table_has_its_own_longest_interval_and_step() -> None:
+    config = parse_config({f"{KEY}max-interval-ms": "3600000", f"{KEY}increase-step-ms": "600000"})
+    assert refresh_interval(59 * S, config) == 60 * S
+    assert refresh_interval(60 * S, config) == 660 * S
+    assert refresh_interval(10**6 * S, config) == 3600 * S
+
+
+def test_longest_interval_below_the_base_keeps_the_base() -> None:
+    assert refresh_interval(10**6 * S, parse_config({f"{KEY}max-interval-ms": "1000"})) == 60 * S
+
+
+def test_longest_possible_values_are_no_problem() -> None:
+    config = parse_config({f"{KEY}max-interval-ms": str(2**63 - 1), f"{KEY}increase-step-ms": str(2**63 - 1)})
+    assert refresh_interval(60 * S, config) == timedelta(days=36525)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(quiet=st.integers(0, 10**6), base=st.integers(1, 1000), step=st.integers(1, 3000), longest=st.integers(0, 9000))
+def test_interval_is_the_one_that_looking_again_and_again_comes_to(
+    quiet: int, base: int, step: int, longest: int
+) -> None:
+    config = OptimizingConfig(refresh_increase_step=step * MS)
+    found = refresh_interval(quiet * MS, config, base * MS, longest * MS)
+    interval, most = base, max(base, longest)
+    while quiet >= interval and interval < most:
+        quiet -= interval
+        interval += step
+    assert found == min(interval, most) * MS
