@@ -23,14 +23,12 @@ from amoro_core.live.packing import (
     PackedMetrics,
     pack_map,
     pack_metrics,
-    pack_numbers,
     read_bytes,
     read_number,
-    unpack_numbers,
 )
 from amoro_core.live.spelling import FEW, Paths, Shape, numbered, shape_of
 from amoro_core.live.storing import packed_part, unpacked_part
-from amoro_core.model.digests import BOUNDS, FileDigest, PartitionDigest, SizeHistogram
+from amoro_core.model.digests import BOUNDS, FileDigest, PartitionDigest
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
 from amoro_core.model.mixed_files import is_mixed
 from amoro_core.model.paths import normalise
@@ -200,26 +198,6 @@ def test_a_path_is_found_by_its_one_spelling(path: str) -> None:
     assert [ids.tolist() for ids in found] == [[1], [1]]
 
 
-@pytest.mark.parametrize(
-    "path", ["s3://b/k/a", "s3a://b/k/a", "S3N://b/k/a", "s3://b/k/a/", "gcs://b/k", "hdfs:///k", "abfs://c@a/k"]
-)
-def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
-    names = gathered([replace(data("x", 1), path=path), data("y", 1)]).columns().names
-
-    assert [ids.tolist() for ids in names.find([normalise(path)])] == [[0], [0]]
-    assert [ids.tolist() for ids in names.find(["s3://b/k", f"{normalise(path)}x"])] == [[], []]
-
-
-@pytest.mark.parametrize(
-    "begin",
-    ["/", "file:/", "file:///", "FILE:/", "//", "/./", "s3://b/", "s3a://b/", "S3N://b/", "gcs://b/", "hdfs:///", ""],
-)
-@pytest.mark.parametrize("count", [1, FEW, FEW + 1])
-def test_a_path_has_the_number_of_its_name_among_few_and_among_many(begin: str, count: int) -> None:
-    paths = [f"{begin}t/{at}" for at in range(count)]
-    assert numbered(Paths(pa.array(paths))).tolist() == [hash(normalise(path)) for path in paths]
-
-
 @pytest.mark.parametrize("ids", [[], [0], [99], [98, 3, 4, 3, 50], list(range(99, -1, -1))])
 def test_the_paths_of_some_files_come_in_the_order_in_which_they_are_asked_for(ids: list[int]) -> None:
     files = [data(f"{at}.parquet", MIB) for at in range(100)]
@@ -246,11 +224,6 @@ def test_only_rows_of_partitions_that_are_planned_are_made() -> None:
 
     assert [one.key.partition for one in found.partitions if one.type] == [(b"\x07",)]
     assert {files[at].partition for at in made} == {(b"\x07",)}
-
-
-def test_packed_numbers_come_back() -> None:
-    for numbers in ((), (0,), (-1, -1, 4), (63, -64), (64,), (-65,), (0, 2**62, -(2**62)), (1, 1, 4, 134217728)):
-        assert unpack_numbers(pack_numbers(numbers)) == numbers
 
 
 # Spelling of paths
@@ -408,17 +381,6 @@ def test_a_file_is_in_the_bin_whose_bounds_hold_it(size: int, lower: int) -> Non
     place = BOUNDS.index(lower)
     assert found.files == tuple(int(at == place) for at in range(len(BOUNDS)))
     assert found.sizes == tuple(size if at == place else 0 for at in range(len(BOUNDS)))
-
-
-def test_bins_sum_up_to_all_files_and_bytes_exactly() -> None:
-    sizes = np.array([2**40 + number for number in range(9000)] + [3] * 500, np.int64)
-    found = histogram(sizes)
-    assert (sum(found.files), sum(found.sizes)) == (9500, int(sizes.sum()))
-    assert histogram(np.zeros(0, np.int64)) == SizeHistogram()
-
-
-def test_bounds_go_from_nothing_by_powers_of_two_to_8_gb() -> None:
-    assert (BOUNDS[0], BOUNDS[1], BOUNDS[-1], len(BOUNDS)) == (0, 1024, 8 * 1024**3, 25)
 
 
 def test_what_is_stored_is_small_however_long_names_are() -> None:

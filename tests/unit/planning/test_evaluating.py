@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -59,27 +60,65 @@ def test_table_without_snapshot_needs_nothing() -> None:
     )
 
 
-def test_table_without_files_needs_nothing() -> None:
-    assert said(evaluated(scan_of([]))) == (None, "nothing to do: the table has no data files", None)
+BIG = data("big", 110 * MIB, records=1000)
+BY_INTERVAL = "needed; next {} at 2026-03-01 {} UTC by interval"
 
 
-def test_minor_waits_for_its_twelfth_small_file_or_its_interval() -> None:
-    assert said(evaluated(scan_of(many(11, MIB)))) == (
-        None,
-        "nothing to do: 11 small files, 12 needed; next minor at 2026-03-01 12:50 UTC by interval",
-        NOW + timedelta(minutes=50) + MS,
-    )
-    assert said(evaluated(scan_of(many(12, MIB)))) == (MINOR, "12 small files, 12 are enough for minor", None)
+def case(
+    files: list[DataFile],
+    deletes: Sequence[DeleteFile] = (),
+    ago: timedelta | None = timedelta(minutes=10),
+    **changes: Any,
+) -> tuple[TableScan, OptimizingConfig, timedelta | None]:
+    return scan_of(files, deletes), replace(CONFIG, **changes), ago
 
 
-def test_minor_interval_has_passed_only_when_it_is_exceeded() -> None:
-    scan = scan_of(many(2, MIB))
-    assert said(evaluated(scan, ago=HOUR)) == (
-        None,
-        "nothing to do: 2 small files, 12 needed; next minor at 2026-03-01 12:00 UTC by interval",
-        NOW + MS,
-    )
-    assert said(evaluated(scan, ago=HOUR + MS)) == (MINOR, "2 small files, last minor more than 1:00:00 ago", None)
+def several(count: int) -> list[DeleteFile]:
+    return [equality_delete(f"e{number}") for number in range(count)]
+
+
+def two(first: int, second: int) -> list[DataFile]:
+    return [data("a", first), data("b", second)]
+
+
+@pytest.mark.parametrize(
+    ("given", "type_", "reason"),
+    [
+        (case([]), None, "the table has no data files"),
+        # Minor: a number of small files, or an interval that is exceeded.
+        (case(many(11, MIB)), None, f"11 small files, 12 {BY_INTERVAL.format('minor', '12:50')}"),
+        (case(many(12, MIB)), MINOR, "12 small files, 12 are enough for minor"),
+        (case(many(2, MIB), ago=HOUR), None, f"2 small files, 12 {BY_INTERVAL.format('minor', '12:00')}"),
+        (case(many(2, MIB), ago=HOUR + MS), MINOR, "2 small files, last minor more than 1:00:00 ago"),
+        (case(many(2, MIB), ago=None), MINOR, "2 small files, never minor optimized"),
+        (case(many(2, MIB), ago=None, minor_trigger_interval=None), None, "2 small files, 12 needed"),
+        (case(many(1, MIB), ago=None), None, "1 small file, 12 needed"),
+        (case(many(12, 70 * MIB), ago=None, fragment_ratio=1), None, "12 small files, no two fit together"),
+        (case([BIG], several(12)), MINOR, "12 small files (12 equality deletes among them), 12 are enough for minor"),
+        (case([BIG], [position_delete(one, BIG) for one in "pq"]), MINOR, "1 file with several position deletes"),
+        # Major: more deleted rows than the ratio, or undersized files that fill the target.
+        (case([BIG], [position_delete("d", BIG, records=100)]), None,
+         "no small files; 1 position delete within bounds"),
+        (case([BIG], [position_delete("d", BIG, records=101)]), MAJOR,
+         "1 file with more than 0.1 of the rows deleted"),
+        (case(two(64 * MIB, 64 * MIB - 1)), None, "2 undersized files of 128 MiB, 128 MiB needed"),
+        (case(two(64 * MIB, 64 * MIB)), MAJOR, "2 undersized files of 128 MiB in all, target 128 MiB"),
+        (case(two(64 * MIB, 64 * MIB + 1)), None, "2 undersized files of 128 MiB, no two fit into 128 MiB"),
+        (case([*many(2, 50 * MIB, prefix="u"), *many(30, MIB)]), MAJOR,
+         "30 small files, 12 are enough for minor; with undersized files, which they would fill up"),
+        # Full: an interval that is exceeded, where something is to be gained.
+        (case(many(2, MIB), ago=HOUR, full_trigger_interval=HOUR, minor_trigger_interval=None), None,
+         f"2 small files, 12 {BY_INTERVAL.format('full', '12:00')}"),
+        (case(many(2, MIB), ago=HOUR + MS, full_trigger_interval=HOUR), FULL, "last full more than 1:00:00 ago"),
+        (case(many(3, 130 * MIB), ago=None, full_trigger_interval=HOUR), None, "no small files, no deletes"),
+    ],
+)  # fmt: skip
+def test_triggers(
+    given: tuple[TableScan, OptimizingConfig, timedelta | None], type_: OptimizingType | None, reason: str
+) -> None:
+    scan, config, ago = given
+    found = evaluated(scan, config, ago=ago)
+    assert (found.type, found.reason) == (type_, reason if type_ else f"nothing to do: {reason}")
 
 
 def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
@@ -88,72 +127,6 @@ def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
     assert due_at is not None
     assert evaluate(scan, CONFIG, last, due_at - MS).type is None
     assert evaluate(scan, CONFIG, last, due_at).type is MINOR
-
-
-def test_intervals_of_what_was_never_optimized_have_passed() -> None:
-    assert said(evaluated(scan_of(many(2, MIB)), ago=None)) == (MINOR, "2 small files, never minor optimized", None)
-
-
-def test_interval_that_is_switched_off_never_comes() -> None:
-    never = replace(CONFIG, minor_trigger_interval=None)
-    assert said(evaluated(scan_of(many(2, MIB)), never, ago=None)) == (
-        None,
-        "nothing to do: 2 small files, 12 needed",
-        None,
-    )
-
-
-def test_single_fragment_waits_for_nothing() -> None:
-    assert said(evaluated(scan_of(many(1, MIB)), ago=None)) == (None, "nothing to do: 1 small file, 12 needed", None)
-
-
-def test_equality_deletes_count_as_small_files() -> None:
-    scan = scan_of([data("a", 110 * MIB)], [equality_delete(f"e{number}") for number in range(12)])
-    assert said(evaluated(scan)) == (
-        MINOR,
-        "12 small files (12 equality deletes among them), 12 are enough for minor",
-        None,
-    )
-
-
-def test_several_position_deletes_of_a_file_of_target_size_are_combined() -> None:
-    file = data("a", 110 * MIB)
-    scan = scan_of([file], [position_delete("d1", file), position_delete("d2", file)])
-    assert said(evaluated(scan)) == (MINOR, "1 file with several position deletes", None)
-
-
-def test_major_waits_until_more_rows_than_the_ratio_are_deleted() -> None:
-    file = data("a", 110 * MIB, records=1000)
-    at_limit = scan_of([file], [position_delete("d", file, records=100)])
-    beyond = scan_of([file], [position_delete("d", file, records=101)])
-    assert said(evaluated(at_limit)) == (
-        None,
-        "nothing to do: no small files; 1 position delete within bounds",
-        None,
-    )
-    assert said(evaluated(beyond)) == (MAJOR, "1 file with more than 0.1 of the rows deleted", None)
-
-
-def test_major_waits_until_undersized_files_fill_the_target() -> None:
-    below = scan_of([data("a", 64 * MIB), data("b", 64 * MIB - 1)])
-    enough = scan_of([data("a", 64 * MIB), data("b", 64 * MIB)])
-    beyond = scan_of([data("a", 64 * MIB), data("b", 64 * MIB + 1)])
-    assert evaluated(below).type is None
-    assert said(evaluated(enough)) == (MAJOR, "2 undersized files of 128 MiB in all, target 128 MiB", None)
-    assert said(evaluated(beyond)) == (
-        None,
-        "nothing to do: 2 undersized files of 128 MiB, no two fit into 128 MiB",
-        None,
-    )
-
-
-def test_minor_whose_output_would_trigger_major_is_major_at_once() -> None:
-    scan = scan_of([*many(2, 50 * MIB, prefix="u"), *many(30, MIB)])
-    assert said(evaluated(scan)) == (
-        MAJOR,
-        "30 small files, 12 are enough for minor; with undersized files, which they would fill up",
-        None,
-    )
 
 
 def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
@@ -204,35 +177,6 @@ def test_requested_major_and_full_encode_copied_files() -> None:
     assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
 
-def test_full_interval_has_passed_only_when_it_is_exceeded() -> None:
-    config = replace(CONFIG, full_trigger_interval=HOUR, minor_trigger_interval=None)
-    scan = scan_of(many(2, MIB))
-    assert said(evaluated(scan, config, ago=HOUR)) == (
-        None,
-        "nothing to do: 2 small files, 12 needed; next full at 2026-03-01 12:00 UTC by interval",
-        NOW + MS,
-    )
-    assert said(evaluated(scan, config, ago=HOUR + MS)) == (FULL, "last full more than 1:00:00 ago", None)
-
-
-def test_full_interval_leaves_a_table_of_target_size_alone() -> None:
-    config = replace(CONFIG, full_trigger_interval=HOUR)
-    assert said(evaluated(scan_of(many(3, 130 * MIB)), config, ago=None)) == (
-        None,
-        "nothing to do: no small files, no deletes",
-        None,
-    )
-
-
-def test_fragments_that_do_not_fit_together_do_not_trigger() -> None:
-    config = replace(CONFIG, fragment_ratio=1)
-    assert said(evaluated(scan_of(many(12, 70 * MIB)), config, ago=None)) == (
-        None,
-        "nothing to do: 12 small files, no two fit together",
-        None,
-    )
-
-
 def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() -> None:
     file = data("a", 110 * MIB)
     deletes = [equality_delete(f"e{number}", sequence_number=3) for number in range(12)]
@@ -240,7 +184,7 @@ def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() 
     assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=2)])).type is MINOR
 
 
-@pytest.mark.parametrize(("fragments", "expected"), [(2, None), (11, None), (12, MINOR)])
+@pytest.mark.parametrize(("fragments", "expected"), [(11, None), (12, MINOR)])
 def test_equality_deletes_that_stayed_behind_are_not_among_the_small_files(
     fragments: int, expected: OptimizingType | None
 ) -> None:
@@ -281,37 +225,40 @@ def test_partitions_are_evaluated_each_by_its_own_times() -> None:
     assert quiet.reason == "nothing to do in 2 partitions; next minor at 2026-03-01 13:00 UTC by interval in p=null"
 
 
-@pytest.mark.parametrize(
-    ("requested", "reason"),
-    [
-        (MINOR, "minor requested: 2 fragments, 1 equality delete"),
-        (MAJOR, "major requested: 2 fragments, 1 undersized file, 1 equality delete"),
-        (FULL, "full requested: 2 fragments, 1 undersized file, 1 equality delete, 1 dangling delete"),
-    ],
-)
-def test_request_ignores_counts_and_intervals(requested: OptimizingType, reason: str) -> None:
-    files = [*many(2, MIB), data("u", 90 * MIB)]
-    scan = scan_of(files, [equality_delete("e"), equality_delete("old", sequence_number=1)])
-    assert said(evaluated(scan, ago=timedelta(), requested=requested)) == (requested, reason, None)
+MIXED = [*many(2, MIB), data("u", 90 * MIB)]
+OLDER, NEWER = equality_delete("old", sequence_number=1), equality_delete("e")
+UNDERSIZED = data("u", 50 * MIB)
 
 
 @pytest.mark.parametrize(
-    ("requested", "reason"),
+    ("given", "requested", "type_", "reason"),
     [
-        (MINOR, "nothing to do: fewer than two fragments, no equality deletes"),
-        (MAJOR, "nothing to do: no small files that fit together, no deletes"),
-        (FULL, "nothing to do: no fewer files possible, no deletes"),
+        (case(MIXED, [NEWER, OLDER]), MINOR, MINOR, "2 fragments, 1 equality delete"),
+        (case(MIXED, [NEWER, OLDER]), MAJOR, MAJOR, "2 fragments, 1 undersized file, 1 equality delete"),
+        (case(MIXED, [NEWER, OLDER]), FULL, FULL,
+         "2 fragments, 1 undersized file, 1 equality delete, 1 dangling delete"),
+        (case([UNDERSIZED], [position_delete(one, UNDERSIZED) for one in "pq"]), MINOR, MINOR, "2 position deletes"),
+        (case(two(BIG.size_bytes, BIG.size_bytes)), MINOR, None, "fewer than two fragments, no equality deletes"),
+        (case(two(BIG.size_bytes, BIG.size_bytes)), MAJOR, None, "no small files that fit together, no deletes"),
+        (case(two(BIG.size_bytes, BIG.size_bytes)), FULL, None, "no fewer files possible, no deletes"),
+        (case(many(2, 70 * MIB), fragment_ratio=1), MINOR, None,
+         "no two fragments that fit together, no equality deletes"),
+        (case([data("a", 120 * MIB, sequence_number=3)], [NEWER]), MAJOR, None,
+         "no small files that fit together, no deletes that apply"),
+        (case([BIG], [equality_delete("e", sequence_number=3), own_delete(BIG, sequence_number=3)]), MINOR, None,
+         "fewer than two fragments, 1 equality delete held by position deletes"),
     ],
-)
-def test_request_that_gains_nothing_says_so(requested: OptimizingType, reason: str) -> None:
-    assert said(evaluated(scan_of(many(2, 120 * MIB)), requested=requested)) == (None, reason, None)
-
-
-def test_requested_minor_combines_position_deletes_of_undersized_files_too() -> None:
-    file = data("u", 50 * MIB)
-    scan = scan_of([file], [position_delete("d1", file), position_delete("d2", file)])
-    assert evaluated(scan).type is None
-    assert said(evaluated(scan, requested=MINOR)) == (MINOR, "minor requested: 2 position deletes", None)
+)  # fmt: skip
+def test_a_request_ignores_counts_and_intervals_and_says_where_it_gains_nothing(
+    given: tuple[TableScan, OptimizingConfig, timedelta | None],
+    requested: OptimizingType,
+    type_: OptimizingType | None,
+    reason: str,
+) -> None:
+    scan, config, _ = given
+    found = evaluated(scan, config, ago=timedelta(), requested=requested)
+    begin = f"{requested.value} requested" if type_ else "nothing to do"
+    assert said(found) == (type_, f"{begin}: {reason}", None)
 
 
 @pytest.mark.parametrize("requested", [None, MINOR])
@@ -334,26 +281,6 @@ def test_equality_deletes_count_where_a_single_deleted_row_is_too_many(
         "is too many, so they are rewritten at once"
         if requested is None
         else "minor requested: 12 equality deletes"
-    )
-
-
-def test_request_that_finds_equality_deletes_never_says_that_there_are_none() -> None:
-    config = replace(CONFIG, fragment_ratio=1)
-    scan = scan_of(many(2, 70 * MIB))
-    assert said(evaluated(scan, config, requested=MINOR))[1] == (
-        "nothing to do: no two fragments that fit together, no equality deletes"
-    )
-    file = data("a", 110 * MIB)
-    carried = scan_of([file], [equality_delete("e", sequence_number=3), own_delete(file, sequence_number=3)])
-    assert said(evaluated(carried, requested=MINOR))[1] == (
-        "nothing to do: fewer than two fragments, 1 equality delete held by position deletes"
-    )
-
-
-def test_request_tells_deletes_that_dangle_from_none() -> None:
-    scan = scan_of([data("a", 120 * MIB, sequence_number=3)], [equality_delete("old")])
-    assert said(evaluated(scan, requested=MAJOR))[1] == (
-        "nothing to do: no small files that fit together, no deletes that apply"
     )
 
 

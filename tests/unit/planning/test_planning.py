@@ -24,7 +24,7 @@ from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
 from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import FileClass, assess, classify, counting_position_deletes, is_file_scoped, is_own
+from amoro_core.planning.files import FileClass, assess, classify, is_file_scoped, is_own
 from amoro_core.planning.packing import pack, pack_evenly, spread
 from amoro_core.planning.planner import plan
 from tests.tiers import count
@@ -80,27 +80,12 @@ def test_two_fragments_become_one_task_pinned_to_the_snapshot() -> None:
     assert (made.tasks[0].key, made.tasks[0].cost) == (UNPARTITIONED, 2 * MIB + 2 * CONFIG.open_file_cost)
 
 
-def test_single_fragment_gives_no_plan() -> None:
-    assert planned(scan_of([data("a", MIB)])) is None
-
-
-def test_two_segments_give_no_plan() -> None:
-    assert planned(scan_of([data("a", 17 * MIB), data("b", 110 * MIB)])) is None
-
-
 def test_segments_with_their_own_deletes_give_no_plan_until_full_is_due() -> None:
     files = [data("a", 100 * MIB), data("b", 100 * MIB)]
     scan = scan_of(files, [own_delete(file) for file in files])
     assert planned(scan) is None
     due = replace(CONFIG, full_trigger_interval=NOW - NOW)
     assert shapes(planned(scan, due)) == [(["a"], [], 1), (["b"], [], 1)]
-
-
-def test_large_tasks_hold_several_outputs() -> None:
-    scan = scan_of(many(20, 10 * MIB))
-    assert [len(task.rewritten) for task in planned(scan).tasks] == [10, 10]
-    wide = replace(CONFIG, max_task_size=512 * MIB)
-    assert [(len(task.rewritten), task.output_count) for task in planned(scan, wide).tasks] == [(20, 2)]
 
 
 def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows() -> None:
@@ -118,12 +103,6 @@ def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows(
     assert shapes(planned(scan)) == [(["b", "c", "d"], [], 1), ([], ["a"], 0)]
     due = replace(CONFIG, full_trigger_interval=NOW - NOW)
     assert sorted(name for rewritten, _, _ in shapes(planned(scan, due)) for name in rewritten) == ["a", "b", "c", "d"]
-
-
-def test_all_files_under_an_equality_delete_are_planned_together() -> None:
-    files = [data("small", MIB), data("under", 50 * MIB), data("large", 120 * MIB)]
-    scan = scan_of(files, [equality_delete("e1"), equality_delete("e2")])
-    assert shapes(planned(scan)) == [(["small"], [], 1), ([], ["large"], 0), ([], ["under"], 0)]
 
 
 def test_undersized_files_are_packed_with_fragments_in_major() -> None:
@@ -157,11 +136,6 @@ def test_heaviest_partitions_come_first_until_the_budget_is_passed() -> None:
 def test_partitions_of_different_specs_never_share_a_task() -> None:
     files = [data("a", MIB), data("b", MIB), data("c", MIB, spec_id=1), data("d", MIB, spec_id=1)]
     assert shapes(planned(scan_of(files))) == [(["a", "b"], [], 1), (["c", "d"], [], 1)]
-
-
-def test_file_count_of_a_process_cuts_a_large_partition() -> None:
-    limited = replace(CONFIG, max_file_count=4)
-    assert shapes(planned(scan_of(many(6, MIB)), limited)) == [(["f000", "f001", "f002", "f003"], [], 1)]
 
 
 def test_file_count_of_a_process_counts_deletes() -> None:
@@ -389,77 +363,49 @@ def test_class_follows_from_the_size_limits_included(size_bytes: int, expected: 
     assert classify(size_bytes, CONFIG) is expected
 
 
-def test_segment_without_deletes_needs_nothing() -> None:
-    assert assessed() == (False, False, False)
+ANOTHER_SPELLING = f"file://{SEGMENT.path}"
+NAMED, BY_SPARK = position_delete("d", SEGMENT), by_bounds("d", SEGMENT.path, SEGMENT.path)
+EQUALITY = replace(equality_delete("e"), record_count=999)
+OWN, NEW = own_delete(SEGMENT, sequence_number=3), position_delete("new", SEGMENT, sequence_number=4)
+#: Whether a file is rewritten for its deleted rows, converted, and has several position deletes to combine.
+LEFT, REWRITTEN, CONVERTED, COMBINED = (False,) * 3, (True, False, False), (False, True, False), (False, True, True)
 
 
-def test_position_deletes_of_exactly_the_ratio_are_not_too_many() -> None:
-    assert assessed(position_delete("d", SEGMENT, records=100)) == (False, False, False)
-
-
-def test_one_more_position_than_the_ratio_is_too_many() -> None:
-    assert assessed(position_delete("d", SEGMENT, records=101)) == (True, False, False)
-
-
-def test_equality_deletes_do_not_count_for_the_ratio() -> None:
-    assert assessed(replace(equality_delete("e"), record_count=999)) == (False, True, False)
-
-
-def test_several_position_deletes_can_be_combined() -> None:
-    deletes = position_delete("d1", SEGMENT), position_delete("d2", SEGMENT)
-    assert assessed(*deletes) == (False, True, True)
-
-
-def test_position_delete_of_several_files_is_converted() -> None:
-    assert assessed(position_delete("d", None)) == (False, True, False)
-    between = by_bounds("d", "/t/data/a.parquet", "/t/data/z.parquet")
-    assert assessed(between) == (False, True, False)
-
-
-@pytest.mark.parametrize("spelled", [SEGMENT.path, f"file://{SEGMENT.path}"])
-def test_position_delete_that_names_this_file_by_equal_bounds_is_as_good_as_converted(spelled: str) -> None:
-    """As Spark writes it."""
-    assert assessed(by_bounds("d", spelled, spelled)) == (False, False, False)
-
-
-@pytest.mark.parametrize("spelled", [SEGMENT.path, f"file://{SEGMENT.path}"])
-def test_several_position_deletes_are_combined_however_they_name_the_file(spelled: str) -> None:
-    by_spark = by_bounds("d", spelled, spelled)
-    assert assessed(by_spark, by_bounds("e", spelled, spelled)) == (False, True, True)
-    assert assessed(by_spark, position_delete("e", SEGMENT)) == (False, True, True)
-    assert assessed(by_spark, position_delete("e", None)) == (False, True, True)
-    assert assessed(by_spark, own_delete(SEGMENT, sequence_number=1)) == (False, True, True)
-    assert assessed(by_spark, equality_delete("e")) == (False, True, False)
+@pytest.mark.parametrize(
+    ("deletes", "expected"),
+    [
+        ([], LEFT),
+        ([position_delete("d", SEGMENT, records=100)], LEFT),
+        ([position_delete("d", SEGMENT, records=101)], REWRITTEN),
+        ([EQUALITY], CONVERTED),
+        ([NAMED, position_delete("e", SEGMENT)], COMBINED),
+        ([position_delete("d", None)], CONVERTED),
+        ([by_bounds("d", "/t/data/a.parquet", "/t/data/z.parquet")], CONVERTED),
+        # One that names this file by equal bounds, as Spark writes it, is as good as converted.
+        ([BY_SPARK], LEFT),
+        ([by_bounds("d", ANOTHER_SPELLING, ANOTHER_SPELLING)], LEFT),
+        ([BY_SPARK, by_bounds("e", ANOTHER_SPELLING, ANOTHER_SPELLING)], COMBINED),
+        ([BY_SPARK, position_delete("e", SEGMENT)], COMBINED),
+        ([BY_SPARK, position_delete("e", None)], COMBINED),
+        ([BY_SPARK, own_delete(SEGMENT, sequence_number=1)], COMBINED),
+        ([BY_SPARK, EQUALITY], CONVERTED),
+        # What a conversion wrote holds older deletes, and is combined with newer ones.
+        ([own_delete(SEGMENT)], LEFT),
+        ([position_delete("old", SEGMENT, sequence_number=3), OWN], LEFT),
+        ([OWN, NEW], COMBINED),
+    ],
+)  # fmt: skip
+def test_a_segment_is_left_rewritten_converted_or_combined_by_its_deletes(
+    deletes: list[DeleteFile], expected: tuple[bool, bool, bool]
+) -> None:
+    assert assessed(*deletes) == expected
+    assert assessed(*deletes, size_bytes=MIB) in (LEFT, REWRITTEN)  # fragments are never converted
 
 
 def test_equal_bounds_that_are_another_path_name_another_file() -> None:
     for bound in ("/t/data/segment", "/t/data/segment.parquet.1", "/t/dat"):
         delete = by_bounds("d", bound, bound)
         assert (delete.named_file, is_file_scoped(delete, SEGMENT.path)) == (bound, False)
-
-
-def test_fragments_are_never_converted() -> None:
-    deletes = position_delete("d1", SEGMENT), position_delete("d2", SEGMENT), equality_delete("e")
-    assert assessed(*deletes, size_bytes=MIB) == (False, False, False)
-
-
-def test_file_with_only_its_own_delete_is_left_alone() -> None:
-    assert assessed(own_delete(SEGMENT)) == (False, False, False)
-
-
-def test_older_deletes_are_held_by_the_own_delete() -> None:
-    old, own, new = (
-        position_delete("old", SEGMENT, sequence_number=3),
-        own_delete(SEGMENT, sequence_number=3),
-        position_delete("new", SEGMENT, sequence_number=4),
-    )
-    assert counting_position_deletes(ScannedFile(SEGMENT, (old, own))) == (own,)
-    assert counting_position_deletes(ScannedFile(SEGMENT, (old, own, new))) == (own, new)
-
-
-def test_newer_delete_beside_the_own_one_is_combined() -> None:
-    deletes = own_delete(SEGMENT, sequence_number=3), position_delete("new", SEGMENT, sequence_number=4)
-    assert assessed(*deletes) == (False, True, True)
 
 
 def test_file_too_short_for_a_single_position_is_rewritten_instead_of_converted() -> None:
@@ -496,15 +442,6 @@ def test_live_bytes_leave_out_rows_of_deletes_that_name_this_file_alone() -> Non
 
 
 WEIGHTS = st.lists(st.integers(0, 150), max_size=60)
-
-
-def test_nothing_packs_into_nothing() -> None:
-    assert pack([], 10) == []
-    assert pack_evenly([], 10) == []
-
-
-def test_equal_weights_fill_bins_in_order() -> None:
-    assert pack([10] * 5, 20) == [[0, 1], [2, 3], [4]]
 
 
 def test_even_bins_hold_equal_weights_without_a_small_rest() -> None:

@@ -63,19 +63,54 @@ def decided(
     return decide(wanted, resources, live, observed, NOW)
 
 
-def test_what_is_missing_is_started() -> None:
-    assert decided(target(2)) == [Start(), Start()]
-    assert decided(target(2), instance("a", STARTING)) == [Start()]
-    assert decided(target(2), instance("a", STARTING), instance("b", STARTING)) == []
+A_LIVES, A_DRAINS = (LiveOptimizer("o", "a"),), (LiveOptimizer("o", "a", 1, is_draining=True),)
+DRAIN_LIMIT, START_LIMIT = CONFIG.drain_timeout, CONFIG.start_timeout
+LATE = "its optimizer did not register within 180 s"
 
 
-def test_the_minimum_is_kept_whatever_was_wanted() -> None:
-    assert decided(target(0, config=ScalingConfig(min_instances=1))) == [Start()]
-
-
-def test_an_instance_runs_once_its_optimizer_is_registered() -> None:
-    assert decided(target(1), instance("a", STARTING), live=(LiveOptimizer("o", "a"),)) == [Note("a", RUNNING)]
-    assert decided(target(1), instance("a", RUNNING), live=(LiveOptimizer("o", "a"),)) == []
+@pytest.mark.parametrize(
+    ("wanted", "resources", "live", "actions"),
+    [
+        # What is missing is started; the minimum is kept whatever was wanted.
+        (target(2), [], (), [Start(), Start()]),
+        (target(2), [instance("a", STARTING)], (), [Start()]),
+        (target(2), [instance("a", STARTING), instance("b", STARTING)], (), []),
+        (target(0, config=ScalingConfig(min_instances=1)), [], (), [Start()]),
+        # An instance runs once its optimizer is registered, which has its time.
+        (target(1), [instance("a", STARTING)], A_LIVES, [Note("a", RUNNING)]),
+        (target(1), [instance("a", RUNNING)], A_LIVES, []),
+        (target(1), [instance("a", STARTING, START_LIMIT)], (), []),
+        (target(2), [instance("a", STARTING, START_LIMIT + TICK)], (), [Stop("a", True, LATE)]),
+        (target(1), [instance("a", RUNNING, SETTLED)], (), [Note("a", STARTING)]),  # it is not heard of any more
+        # What drains counts no more and is replaced, whoever drained it; it is told again when it registers anew.
+        (target(1), [instance("a", DRAINING)], A_DRAINS, [Start()]),
+        (target(1), [instance("a", RUNNING)], A_DRAINS, [Drain("o", "a"), Start()]),
+        (target(0), [instance("a", DRAINING)], A_LIVES, [Drain("o", "a")]),
+        # Draining ends by force after its time.
+        (target(0), [instance("a", DRAINING, DRAIN_LIMIT)], (), []),
+        (target(0), [instance("a", DRAINING, DRAIN_LIMIT + TICK)], (), [Stop("a", True)]),
+        (target(0), [instance("a", STOPPING, STOP_AGAIN)], (), []),
+        (target(0), [instance("a", STOPPING, STOP_AGAIN + TICK)], (), [Stop("a", True)]),
+        # After a failure one is tried at a time and only after the wait; after too many nothing is started.
+        (target(3, 1, NOW + TICK), [], (), []),
+        (target(3, 1, NOW), [], (), [Start()]),
+        (target(3, 1, NOW), [instance("a", STARTING)], (), []),
+        (target(3, 1, NOW), [instance("a", RUNNING)], A_LIVES, [Start()]),
+        (target(1, 1, NOW, ScalingConfig(max_failed_starts=2)), [], (), [Start()]),
+        (target(1, 2, NOW, ScalingConfig(max_failed_starts=2)), [], (), []),
+        # Failures are forgotten once an instance has run for a while.
+        (target(1, 3, NOW), [instance("a", RUNNING, SETTLED - TICK)], A_LIVES, []),
+        (target(1, 3, NOW), [instance("a", RUNNING, SETTLED)], A_LIVES, [Settle()]),
+        (target(1, 0), [instance("a", RUNNING, SETTLED)], A_LIVES, []),
+        # Instances of a group that is gone are closed, those of the container that it had before replaced.
+        (None, [instance("a", RUNNING), instance("b", STARTING)], A_LIVES, [Drain("o", "a"), Stop("b", False)]),
+        (target(1), [instance("a", RUNNING, container="spark")], A_LIVES, [Drain("o", "a"), Start()]),
+    ],
+)  # fmt: skip
+def test_what_is_done_about_the_instances_of_a_group(
+    wanted: Target | None, resources: list[Resource], live: tuple[LiveOptimizer, ...], actions: list[Action]
+) -> None:
+    assert decided(wanted, *resources, live=live) == actions
 
 
 def test_what_leaves_first_is_not_registered_then_idle_then_new() -> None:
@@ -86,37 +121,6 @@ def test_what_leaves_first_is_not_registered_then_idle_then_new() -> None:
     leaving = [decided(target(count), *all_four, live=live) for count in (3, 2, 1, 0)]
     order: list[Action] = [Stop("begun", False), Drain("o-idle", "idle"), Drain("o-new", "new"), Drain("o-old", "old")]
     assert leaving == [order[:count] for count in (1, 2, 3, 4)]
-
-
-def test_what_drains_counts_no_more_and_is_replaced() -> None:
-    live = (LiveOptimizer("o", "a", 1, is_draining=True),)
-    assert decided(target(1), instance("a", DRAINING), live=live) == [Start()]
-    # Drained by somebody else.
-    assert decided(target(1), instance("a", RUNNING), live=live) == [Drain("o", "a"), Start()]
-
-
-def test_who_registers_anew_while_it_drains_is_told_again() -> None:
-    assert decided(target(0), instance("a", DRAINING), live=(LiveOptimizer("o", "a"),)) == [Drain("o", "a")]
-
-
-def test_draining_ends_by_force_after_its_time() -> None:
-    limit = CONFIG.drain_timeout
-    assert decided(target(0), instance("a", DRAINING, limit)) == []
-    assert decided(target(0), instance("a", DRAINING, limit + TICK)) == [Stop("a", True)]
-    assert decided(target(0), instance("a", STOPPING, STOP_AGAIN)) == []
-    assert decided(target(0), instance("a", STOPPING, STOP_AGAIN + TICK)) == [Stop("a", True)]
-
-
-def test_who_does_not_register_in_time_is_a_failed_start() -> None:
-    limit = CONFIG.start_timeout
-    assert decided(target(1), instance("a", STARTING, limit)) == []
-    said = "its optimizer did not register within 180 s"
-    # Nothing is started in the same pass: the wait counts from this failure.
-    assert decided(target(2), instance("a", STARTING, limit + TICK)) == [Stop("a", True, said)]
-
-
-def test_who_is_not_heard_of_any_more_has_the_time_of_a_start_to_register_anew() -> None:
-    assert decided(target(1), instance("a", RUNNING, SETTLED)) == [Note("a", STARTING)]
 
 
 @pytest.mark.parametrize(
@@ -140,36 +144,6 @@ def test_what_an_ended_instance_still_held_is_given_up() -> None:
     assert decided(target(0), instance("a", DRAINING), live=(LiveOptimizer("o", "a"),), ended="a") == [
         Forget("a", "o", "")
     ]
-
-
-def test_after_a_failure_one_is_tried_at_a_time_and_only_after_the_wait() -> None:
-    assert decided(target(3, 1, NOW + TICK)) == []
-    assert decided(target(3, 1, NOW)) == [Start()]
-    assert decided(target(3, 1, NOW), instance("a", STARTING)) == []
-    assert decided(target(3, 1, NOW), instance("a", RUNNING), live=(LiveOptimizer("o", "a"),)) == [Start()]
-
-
-def test_after_too_many_failures_nothing_is_started() -> None:
-    limited = ScalingConfig(max_failed_starts=2)
-    assert decided(target(1, 1, NOW, limited)) == [Start()]
-    assert decided(target(1, 2, NOW, limited)) == []
-
-
-def test_failures_are_forgotten_once_an_instance_has_run_for_a_while() -> None:
-    live = (LiveOptimizer("o", "a"),)
-    assert decided(target(1, 3, NOW), instance("a", RUNNING, SETTLED - TICK), live=live) == []
-    assert decided(target(1, 3, NOW), instance("a", RUNNING, SETTLED), live=live) == [Settle()]
-    assert decided(target(1, 0), instance("a", RUNNING, SETTLED), live=live) == []
-
-
-def test_instances_of_a_group_that_is_gone_are_closed() -> None:
-    found = decided(None, instance("a", RUNNING), instance("b", STARTING), live=(LiveOptimizer("o", "a"),))
-    assert found == [Drain("o", "a"), Stop("b", False)]
-
-
-def test_instances_of_the_container_that_a_group_had_before_are_replaced() -> None:
-    before = instance("a", RUNNING, container="spark")
-    assert decided(target(1), before, live=(LiveOptimizer("o", "a"),)) == [Drain("o", "a"), Start()]
 
 
 def test_what_can_not_be_told_is_waited_for() -> None:

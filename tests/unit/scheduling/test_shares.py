@@ -104,11 +104,6 @@ def test_balanced_takes_what_was_never_or_longest_ago_optimized_first() -> None:
     assert ids(order_pending(tables, balanced, NOW)) == [3, 2, 1]
 
 
-def test_equal_tables_go_by_their_ids() -> None:
-    for policy in POLICIES.values():
-        assert ids(order_pending([table(2), table(1)], policy, NOW)) == [1, 2]
-
-
 def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
     """How tables stand in a group of ten threads, by `t` and their ids: tasks that run, and the limit."""
     return {
@@ -126,15 +121,6 @@ def test_unknown_policy_is_named_with_those_that_exist() -> None:
         find_policy(POLICIES, "fifo")
     assert refused.value.hint == "Known policies: quota, balanced."
     assert find_policy(POLICIES, "balanced") is balanced
-
-
-def test_nothing_is_chosen_without_slots_or_candidates() -> None:
-    assert choose_tasks(tasks(1, 3), uses(t1=(0, 2)), 0, 60) == []
-    assert choose_tasks([], uses(t1=(0, 2)), 4, 60) == []
-
-
-def test_tasks_of_one_table_keep_their_order() -> None:
-    assert choose_tasks(tasks(1, 3), uses(t1=(0, 5)), 2, 60) == tasks(1, 2)
 
 
 def test_equal_tables_take_turns() -> None:
@@ -258,7 +244,7 @@ class Group:
         return {table: held[table] / (self.threads * ((until - since) / S)) for table in self.quotas}
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 4, 5, 7, 10, 16])
+@pytest.mark.parametrize("threads", tiers.sample([1, 2, 3, 4, 5, 7, 10, 16], every=3))
 @pytest.mark.parametrize(
     "seconds",
     [{1: 60.0, 2: 60.0}, {1: 60.0, 2: 20.0}, {1: 20.0, 2: 60.0}, {1: 7.0, 2: 31.0}],
@@ -272,14 +258,6 @@ def test_two_tables_of_a_busy_group_get_thread_time_by_their_quotas(threads: int
     shares = group.time(NOW, group.now)
     assert shares[1] == pytest.approx(0.2, rel=0.1)
     assert shares[2] == pytest.approx(0.8, rel=0.1)
-
-
-def test_times_that_vary_at_random_change_no_share() -> None:
-    chance = random.Random(5)
-    group = Group(6, {1: 0.2, 2: 0.8}, lambda table: chance.expovariate(1 / (40 if table == 1 else 90)))
-    group.waiting = Counter({1: 10_000, 2: 10_000})
-    group.run(NOW + timedelta(hours=6))
-    assert group.time(NOW, group.now)[1] == pytest.approx(0.2, rel=0.1)
 
 
 @pytest.mark.parametrize("alone", [1, 2])
