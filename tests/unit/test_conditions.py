@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from amoro_core.model import metrics
 from amoro_core.model.combining import Both, Left, Outside, Ratio, Where
-from amoro_core.model.conditions import Held, Severity, look
+from amoro_core.model.conditions import look
 from amoro_core.model.expressions import Counted, Expression, Grown, Least, Most, Sum
 from amoro_core.model.known_conditions import CONDITIONS
 from amoro_core.model.metrics import Sample
@@ -78,19 +78,6 @@ def test_a_condition_is_raised_once_it_has_lasted() -> None:
     assert look(CONDITIONS, Counted([Sample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
     set_back = NOON - timedelta(hours=1)  # a clock that is set back must not make it hold in the future
     assert look(CONDITIONS, Counted(samples), (held,), set_back)[0].since == set_back
-
-
-def test_the_worst_comes_first_and_names_are_not_given_twice() -> None:
-    assert len({condition.name for condition in CONDITIONS}) == len(CONDITIONS)
-    severities = [condition.severity for condition in CONDITIONS]
-    assert severities == sorted(severities, key=[Severity.PAGE, Severity.LOOK].index)
-
-
-def test_every_text_names_what_it_is_about() -> None:
-    for condition in CONDITIONS:
-        labels = tuple(f"the {label}" for label in condition.when.by)
-        text = Held(condition, labels, 7200.0, NOON).text
-        assert all(label in text for label in labels), condition.name
 
 
 class Told:

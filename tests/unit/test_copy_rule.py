@@ -20,7 +20,6 @@ from amoro_core.model.processes import Equation, Figure, Receipt
 from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import cluster_codec, codec
-from amoro_core.store.receipts import receipt_from_json, receipt_to_json
 
 MIB = 1 << 20
 MINOR, MAJOR, FULL = OptimizingType
@@ -249,13 +248,6 @@ def test_what_does_not_add_up_is_told() -> None:
 
 def test_an_action_that_replaces_no_files_has_figures_of_its_own_alone() -> None:
     assert [(figure.name, figure.value) for figure in COUNTED.figures] == [("found", 2), ("lost", 1)]
-
-
-def test_receipts_come_back_from_the_store_and_those_of_before_figures_too() -> None:
-    for made in (REWRITE, COUNTED, replace(REWRITE, encoded=(EncodedFiles("its footer is encrypted", 3),))):
-        assert receipt_from_json(receipt_to_json(made)) == made
-    before = receipt_to_json(REWRITE).split(',"words"')[0] + "}"
-    assert receipt_from_json(before) == REWRITE
 
 
 RULE = CopyRule(0, 1024)

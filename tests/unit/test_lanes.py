@@ -10,30 +10,12 @@ import pytest
 from amoro_core.model.lanes import LANES
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord
-from amoro_core.state.lanes import EXCLUDING, in_the_way
+from amoro_core.state.lanes import in_the_way
 from amoro_core.state.pausing import MOST, Outcome, after, failed, seen_with, succeeded
 from tests.unit.test_machines import RUNNING
 
-FORMER = ("files", "metadata", "storage")
-TOGETHER = {
-    ("files", "files"): False,
-    ("files", "metadata"): True,
-    ("files", "storage"): True,
-    ("metadata", "files"): True,
-    ("metadata", "metadata"): False,
-    ("metadata", "storage"): False,
-    ("storage", "files"): True,
-    ("storage", "metadata"): False,
-    ("storage", "storage"): False,
-    ("statistics", "statistics"): False,
-    ("layout", "layout"): False,
-    **{
-        pair: True
-        for one, others in (("statistics", FORMER), ("layout", (*FORMER, "statistics")))
-        for other in others
-        for pair in ((other, one), (one, other))
-    },
-}
+#: Beside each lane itself.
+EXCLUDED = {("metadata", "storage"), ("storage", "metadata")}
 
 
 def occupied(process_id: str, lane: str, status: str = ProcessStatus.RUNNING) -> OptimizingProcess:
@@ -41,11 +23,12 @@ def occupied(process_id: str, lane: str, status: str = ProcessStatus.RUNNING) ->
 
 
 @pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.CLEARING])
-def test_every_pair_of_lanes_is_allowed_or_not_as_the_table_says(status: ProcessStatus) -> None:
+def test_processes_of_one_lane_and_of_metadata_and_storage_exclude_each_other(status: ProcessStatus) -> None:
     found = {
         (active, lane): in_the_way(lane, [occupied("p", active, status)]) is None for active in LANES for lane in LANES
     }
-    assert found == TOGETHER
+    assert found == {(one, other): one != other and (one, other) not in EXCLUDED for one in LANES for other in LANES}
+    assert set(LANES) == {"files", "metadata", "storage", "statistics", "layout"}
 
 
 @pytest.mark.parametrize("status", [ProcessStatus.HELD, ProcessStatus.REQUESTED])
@@ -59,10 +42,6 @@ def test_a_process_that_waits_for_a_word_is_in_nobody_s_way(status: ProcessStatu
 def test_nothing_begins_beside_an_unknown_commit_whatever_the_lanes(active: str, lane: str) -> None:
     unknown = occupied("p", active, ProcessStatus.COMMIT_UNKNOWN)
     assert in_the_way(lane, [unknown]) == (unknown, "it is not known whether its commit was applied")
-
-
-def test_an_empty_table_is_free_in_every_lane() -> None:
-    assert [in_the_way(lane, []) for lane in LANES] == [None] * len(LANES)
 
 
 def test_the_reason_names_the_lane_or_the_pair() -> None:
@@ -79,15 +58,6 @@ def test_data_expiry_and_the_lane_layout_exclude_each_other_though_its_lane_does
     assert in_the_way("files", [ordering], action="expire-data") == (ordering, words)
     assert in_the_way("files", [ordering], action="optimizing") is None
     assert in_the_way("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
-
-
-def test_a_further_lane_is_a_row_of_the_tables() -> None:
-    """As issues to come add lanes: beside files, never beside storage."""
-    excluding = EXCLUDING | {frozenset({"vectors", "storage"})}
-    together = {lane: in_the_way("vectors", [occupied("p", lane)], excluding) is None for lane in (*LANES, "vectors")}
-    assert together == {
-        "files": True, "metadata": True, "storage": False, "statistics": True, "layout": True, "vectors": False,
-    }  # fmt: skip
 
 
 # Pausing

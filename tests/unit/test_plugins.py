@@ -16,9 +16,7 @@ import pytest
 from amoro_core import extensions
 from amoro_core.actions.known import Actions
 from amoro_core.actions.rewriting import Rewriting
-from amoro_core.containers.local import LocalContainer
 from amoro_core.errors import IllegalState
-from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.importing import absent, deferred
 from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.scheduling.policy import POLICIES
@@ -117,12 +115,12 @@ def test_a_container_is_plugged_in_for_a_state_directory_and_what_is_broken_or_o
 ) -> None:
     found = containers(tmp_path)
     assert list(found) == ["external", "local", "spark", "nomad"]
-    assert isinstance(found["local"], LocalContainer)
+    assert type(found["local"]).__module__.startswith("amoro_core.")
     assert found["nomad"].home == tmp_path
 
 
 def test_without_plug_ins_there_is_iceberg_and_no_other_action() -> None:
-    assert [type(found) for found in table_formats()] == [IcebergFormat]
+    assert [found.name for found in table_formats()] == ["iceberg"]
     assert more_actions() == ()
 
 
@@ -130,7 +128,7 @@ def test_without_plug_ins_there_is_iceberg_and_no_other_action() -> None:
 def test_a_format_is_plugged_in_by_entry_point_once_and_iceberg_is_ours() -> None:
     found = table_formats()
     assert [format.name for format in found] == ["iceberg", "delta"]
-    assert isinstance(found[0], IcebergFormat)
+    assert type(found[0]).__module__.startswith("amoro_core.")
 
 
 @pytest.mark.usefixtures("installed")
@@ -141,7 +139,7 @@ def test_an_action_is_plugged_in_by_entry_point_unless_another_has_a_name_of_its
 # Modules
 
 
-PACKAGE, MODULE_OF_IMPORTING = "package_of_this_test", "package_of_this_test.rare"
+PACKAGE, RARE = "package_of_this_test", "package_of_this_test.rare"
 
 
 @pytest.fixture
@@ -149,7 +147,7 @@ def rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module that says in a file beside it how often its code has run."""
     package = tmp_path / PACKAGE
     package.mkdir()
-    (package / "__init__.py").write_text(f"import {MODULE_OF_IMPORTING} as rare\n")
+    (package / "__init__.py").write_text(f"import {RARE} as rare\n")
     file = package / "rare.py"
     file.write_text(
         '"""Rarely used."""\n'
@@ -172,15 +170,15 @@ def runs(rare: Path) -> int:
 
 
 def test_the_code_runs_once_when_a_name_is_first_wanted(rare: Path) -> None:
-    with deferred(MODULE_OF_IMPORTING):
+    with deferred(RARE):
         package = import_module(PACKAGE)
     assert runs(rare) == 0
     assert (package.rare.last(), package.rare.too_early, package.rare.first, runs(rare)) == (1, None, 1, 1)
-    assert package.rare is sys.modules[MODULE_OF_IMPORTING]
+    assert package.rare is sys.modules[RARE]
 
 
 def test_threads_that_want_it_at_once_all_get_it_whole(rare: Path) -> None:
-    with deferred(MODULE_OF_IMPORTING):
+    with deferred(RARE):
         package = import_module(PACKAGE)
     ready = threading.Barrier(8)
     got: list[int] = []
@@ -198,7 +196,7 @@ def test_threads_that_want_it_at_once_all_get_it_whole(rare: Path) -> None:
 
 
 def test_who_asks_after_a_failure_gets_the_module(rare: Path) -> None:
-    with deferred(MODULE_OF_IMPORTING):
+    with deferred(RARE):
         package = import_module(PACKAGE)
     whole = rare.read_text()
     rare.write_text("raise OSError('too many open files')\n")
@@ -210,7 +208,7 @@ def test_who_asks_after_a_failure_gets_the_module(rare: Path) -> None:
 
 
 def test_who_looks_at_all_modules_does_not_load_it(rare: Path) -> None:
-    with deferred(MODULE_OF_IMPORTING):
+    with deferred(RARE):
         package = import_module(PACKAGE)
     assert not hasattr(package.rare, "__warningregistry__")
     assert not hasattr(package.rare, "__path__")

@@ -16,12 +16,10 @@ from amoro_core.iceberg.entries import identity_of, to_delete_file
 from amoro_core.live.matching import match
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
-from amoro_core.planning.costs import deletes_of
-from amoro_core.planning.partitions import partitions_of
-from amoro_core.planning.summary import health_of, summarize
+from amoro_core.planning.evaluating import evaluate
 from amoro_core.protocol.codec import decode_delete_file, encode_delete_file
 from amoro_core.validating.removal import dangling_deletes, deletes_without, removable_deletes
-from tests.unit.planning.builders import MIB, position_delete
+from tests.unit.planning.builders import MIB, NOW, position_delete
 from tests.unit.planning.builders import data as sized_data
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_validating import S, bounded, by_bounds, data, equality, group, position, scan_of, scanned
@@ -261,11 +259,9 @@ def test_a_manifest_entry_has_the_identity_of_its_delete(delete: DeleteFile) -> 
 
 
 def test_vectors_of_one_file_count_and_weigh_each() -> None:
-    (partition,) = partitions_of(SCAN, CONFIG)
-
-    assert list(deletes_of(SCAN.files).values()) == [OF_A, OF_B]
-    assert len(partition.stats.position_deletes) == 2
-    assert summarize(SCAN, [partition], health_of([partition.stats], CONFIG)).position_delete_files == 2
+    evaluation = evaluate(SCAN, CONFIG, {}, NOW)
+    (verdict,) = evaluation.partitions
+    assert (verdict.position_delete_files, evaluation.summary.position_delete_files) == (2, 2)
 
 
 def test_a_vector_of_a_rewritten_file_goes_and_that_of_another_in_the_same_file_stays() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from amoro_core.errors import TableRefused
 from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import PROTECTIONS, Ground, Selection, Target, select, told
+from amoro_core.maintaining.snapshots import PROTECTIONS, Ground, Selection, Target, select
 from amoro_core.maintaining.writers import Writer, writers_of
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
@@ -236,10 +236,6 @@ def test_a_malformed_property_is_refused_by_name(key: str, text: str) -> None:
 # By name as in TestRemoveSnapshots
 
 
-def test_expire_older_than() -> None:
-    assert gone(history(10, 1), [main(2)], max_age=2 * DAY) == {1}
-
-
 def test_expire_older_than_with_rollback() -> None:
     rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 1, 1)]
     assert gone(rolled_back, [main(3)]) == {1, 2}
@@ -253,41 +249,15 @@ def test_retain_last_with_expire_by_id() -> None:
     assert gone(history(3, 2, 1), [main(3)], min_count=3, snapshot_ids=(1,)) == {1}
 
 
-def test_retain_last_with_too_few_snapshots() -> None:
-    assert gone(history(9, 8), [main(2)], min_count=3) == set()
-
-
-def test_retain_last_keeps_expiring_snapshot() -> None:
-    assert gone(history(9, 8, 7, 6), [main(4)], min_count=2, max_age=6.5 * DAY) == {1, 2}
-
-
 def test_retain_zero_snapshots_counts_as_one() -> None:
     assert gone(history(9, 8), [main(2)], RetentionConfig(amoro_count=0)) == {1}
     assert gone(history(9, 8), [main(2)], min_count=0) == {1}
-
-
-def test_expire_with_default_retain_last() -> None:
-    assert gone(history(9, 8, 7, 6, 5.5), [main(5)], RetentionConfig(iceberg_count=3)) == {1, 2}
-
-
-def test_expire_with_default_snapshot_age() -> None:
-    assert gone(history(5.5, 4), [main(2)]) == {1}
-
-
-def test_expiring_a_dangling_stage_commit() -> None:
-    staged = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 1, 7)]
-    assert gone(staged, [main(3)]) == {1, 2}
 
 
 def test_retain_unreferenced_snapshots_within_expiration_age() -> None:
     staged = [snapshot(1, None, 9), snapshot(2, 1, 1), snapshot(3, 1, 7)]
     found = select(staged, [main(3)], DEFAULT, Target(), NOW)
     assert (set(found.go), found.stay[2].ground) == ({1}, Ground.UNREFERENCED)
-
-
-def test_unreferenced_snapshot_parent_of_tag() -> None:
-    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 2, 7), snapshot(4, 1, 6)]
-    assert gone(rolled_back, [main(4), Ref("t", 3, False)]) == {1, 2}
 
 
 def test_snapshot_parent_of_branch_not_unreferenced() -> None:
@@ -302,12 +272,6 @@ def test_min_snapshots_to_keep_multiple_branches() -> None:
     kept = replace(main(3), min_snapshots_to_keep=2)
     assert gone(forked, [kept, branch]) == {1}
     assert gone(forked, [replace(kept, min_snapshots_to_keep=3), branch]) == set()
-
-
-def test_max_snapshot_age_multiple_branches() -> None:
-    forked = [*history(9, 8, 7), snapshot(4, 2, 6)]
-    branch = Ref("b", 4, True, max_snapshot_age=8.5 * DAY)
-    assert gone(forked, [main(3), branch]) == {1}
 
 
 def test_tag_expiration() -> None:
@@ -334,12 +298,6 @@ def test_a_table_says_the_age_of_refs_that_do_not_and_main_has_none() -> None:
 def test_removing_a_snapshot_that_is_still_referenced_is_refused(ref: Ref) -> None:
     selected = select(history(3, 2, 1), [main(3), ref], DEFAULT, Target(snapshot_ids=(1, 2)), NOW)
     assert (set(selected.go), selected.refused) == ({2}, {1: f"{'branch' if ref.is_branch else 'tag'} {ref.name}"})
-
-
-def test_file_cleanup_on_all_refs_aged_off() -> None:
-    branch = Ref("b", 1, True, max_ref_age=DAY)
-    selected = select([snapshot(1, None, 9)], [branch], DEFAULT, Target(), NOW)
-    assert (set(selected.refs), set(selected.go)) == ({"b"}, {1})
 
 
 # What Java does not protect
@@ -394,10 +352,6 @@ def test_a_snapshot_that_does_not_say_how_far_a_writer_came_is_not_its_state() -
         said = {**FLINK, **SPARK}
         del said[key]
         assert len(list(writers_of(said))) == 1
-
-
-def test_an_age_of_nothing_is_an_age() -> None:
-    assert parse_into(RetentionConfig, {"history.expire.max-snapshot-age-ms": "0"}).max_age == timedelta(0)
 
 
 def test_what_a_process_works_on_stays_with_its_chain_also_on_another_branch() -> None:
@@ -461,13 +415,3 @@ def test_what_stays_is_told_by_its_grounds() -> None:
     refs = [main(5), Ref("a", 1, False), Ref("b", 2, False)]
     assert select(chain, refs, DEFAULT, Target(), NOW).staying == "6 stay (1 branch, 2 tags, 3 age)"
     assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none stays"
-
-
-def test_times_are_told_in_their_largest_whole_unit() -> None:
-    assert [told(one) for one in (5 * DAY, DAY / 2, timedelta(minutes=90), timedelta(seconds=5), 0 * DAY)] == [
-        "5d",
-        "12h",
-        "90min",
-        "5s",
-        "0s",
-    ]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from amoro_core.admin.messages.plans import partition
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
@@ -317,8 +316,8 @@ def test_summary_counts_coarse_files_of_all_partitions_as_planning_does() -> Non
         summary = evaluated(scan_of(files), config).summary
         assert (summary.coarse_files, summary.coarse_bytes) == (len(coarse), sum(coarse))
         assert coarse == ([110 * MIB, 97 * MIB] if config is CONFIG else [])
-    told = [partition(verdict, "") for verdict in evaluated(scan_of(files)).partitions]
-    assert [(one.coarse_files, one.coarse_bytes) for one in told] == [(1, 110 * MIB), (1, 97 * MIB)]
+    verdicts = evaluated(scan_of(files)).partitions
+    assert [(one.coarse_files, one.coarse_bytes) for one in verdicts] == [(1, 110 * MIB), (1, 97 * MIB)]
 
 
 @pytest.mark.parametrize(

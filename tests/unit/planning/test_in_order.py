@@ -16,10 +16,8 @@ from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import TaskPlan
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.assessing import assess_all
 from amoro_core.planning.clustering.kept import kept_groups
 from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import assess
 from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, equality_delete, many, position_delete
 
@@ -116,9 +114,13 @@ def test_columns_say_of_clustered_files_what_is_said_file_by_file() -> None:
         ]
         deletes = [position_delete(f"p{at}", choice.choice([None, *files]), records=200) for at in range(4)]
         deletes += [equality_delete(f"e{at}", sequence_number=choice.choice([1, 2])) for at in range(2)]
-        found, _ = match(tuple(files), tuple(deletes), frozenset({0}))
-        rows = list(assess_all(found, CONFIG, frozenset({ONE})).rows())
-        assert rows == [assess(row.scanned, CONFIG, is_in_order=group_of(row.data.path) == ONE) for row in rows]
+        found, dangling = match(tuple(files), tuple(deletes), frozenset({0}))
+        by_columns, by_rows = (
+            evaluate(TableScan(1, 9, some, dangling, frozenset({0})), CONFIG, {}, NOW, kept=frozenset({ONE}))
+            for some in (found, tuple(found))
+        )
+        assert by_columns == by_rows
+        assert [one.work for one in by_columns.partitions] == [one.work for one in by_rows.partitions]
 
 
 def test_groups_that_are_known_to_have_another_layout_are_not_kept() -> None:

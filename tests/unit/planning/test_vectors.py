@@ -24,13 +24,9 @@ from amoro_core.model.files import (
     TableScan,
 )
 from amoro_core.model.paths import normalise
-from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, PartitionVerdict, TaskPlan
+from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.assessing import assess_all
-from amoro_core.planning.costs import read_cost
 from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import assess
-from amoro_core.planning.limits import marked
 from amoro_core.planning.planner import plan
 from amoro_core.validating import matching as one_by_one
 from amoro_core.validating.removal import removable_deletes
@@ -110,7 +106,6 @@ def test_a_vector_costs_the_bytes_of_its_part_of_the_file() -> None:
     files = many(2, BIG)
     scan = scan_of(files, [vector(one, records=500, offset=4 + 40 * at) for at, one in enumerate(files)])
     assert verdict(scan).input_bytes == 2 * (BIG + 40)
-    assert read_cost(tuple(scan.files), CONFIG) == 2 * (BIG + 40) + 4 * CONFIG.open_file_cost
     summary = evaluated(scan).summary
     assert (summary.delete_bytes, summary.position_delete_files) == (80, 2)
 
@@ -207,9 +202,7 @@ def test_columns_say_what_rows_say_of_random_tables_with_vectors() -> None:
             continue
         scan, config = made
         live = LiveFiles.of(scan.files)
-        columns = assess_all(live, config, folds=True)
         rows = [live.row(at) for at in range(len(live))]
-        assert list(columns.rows()) == [assess(row, config, folds=True) for row in rows], seed
         assert live.has_vector.tolist() == [any(one.is_vector for one in row.deletes) for row in rows]
         assert evaluated(replace(scan, files=tuple(scan.files)), config) == evaluated(scan, config)
         seen["vectors"] += int(live.has_vector.sum())
@@ -315,13 +308,3 @@ def test_equality_deletes_are_folded_into_vectors_as_into_position_delete_files(
     after = scan_of(files, [*(delete for delete in scan.files[0].deletes), own])
     assert converted(verdict(after)) == files[1:]
     assert own.kind is DeleteKind.POSITION
-
-
-@pytest.mark.parametrize("has_vector", [True, False])
-def test_a_conversion_is_marked_only_where_a_file_without_a_vector_keeps_the_position_delete_file(
-    has_vector: bool,
-) -> None:
-    files, shared = many(2, BIG), position_delete("p", None)
-    scan = scan_of(files, [shared, *([vector(files[1])] if has_vector else [])])
-    task = TaskPlan(PartitionKey(0, ()), (), (scan.files[0],), 0, 0)
-    assert [one.marks for one in marked([task], scan.files)] == [not has_vector]

@@ -17,7 +17,6 @@ from amoro_core.model.files import DataFile, DeleteFile, Partition, TableScan
 from amoro_core.model.groups import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.plans import Evaluation, PartitionKey, TaskPlan
 from amoro_core.model.tables import LastOptimized
-from amoro_core.planning.costs import deletes_of, inputs_of
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from tests.unit.planning.builders import NOW, data, equality_delete, in_both_forms, position_delete, scan_of
@@ -103,7 +102,10 @@ def last_of(case: Case, scan: TableScan | None) -> dict[PartitionKey, LastOptimi
 def _input(evaluation: Evaluation) -> dict[str, int]:
     """What is pending: the data files that would be read, and the deletes that apply to them."""
     files = {
-        file.data.path: file for verdict in evaluation.partitions for task in verdict.work for file in inputs_of(task)
+        file.data.path: file
+        for verdict in evaluation.partitions
+        for task in verdict.work
+        for file in (*task.rewritten, *task.converted)
     }
     due = [verdict for verdict in evaluation.partitions if verdict.type is not None]
     return {
@@ -126,7 +128,7 @@ def _shape(task: TaskPlan) -> dict[str, Any]:
         "rewritten_bytes": sum(file.data.size_bytes for file in task.rewritten),
         "converted": len(task.converted),
         "converted_bytes": sum(file.data.size_bytes for file in task.converted),
-        "deletes": len(deletes_of(inputs_of(task))),
+        "deletes": len({one.path for file in (*task.rewritten, *task.converted) for one in file.deletes}),
     }
 
 
