@@ -9,12 +9,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+import traceback
+from collections import Counter
 from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 
 from amoro_core.model.quantities import parse_duration
-from tests.prove.choosing import choose
 from tests.prove.kinds import KINDS
 from tests.prove.page import render
 from tests.prove.proof import Proof, Run, load, save
@@ -35,48 +36,78 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--replay", metavar="KIND:SEED", help="run one batch again, without counting it")
     parser.add_argument("--mended", metavar="KIND:SEED", help="close a mismatch, after its batch has run well")
     parser.add_argument("--by", help="the commit that mended it, or why it was none")
+    parser.add_argument("--batch", nargs=2, metavar=("KIND:SEED", "RESULT"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.batch:
+        return _run(*_split(given.batch[0]), Path(given.batch[1]))
     if given.replay:
-        kind, seed = given.replay.split(":")
-        return _replay(kind, int(seed))
+        return _replay(*_split(given.replay))
     if given.mended:
         if not given.by:
             parser.error("--mended needs --by")
-        kind, seed = given.mended.split(":")
-        return _mended(kind, int(seed), given.by)
+        return _mended(*_split(given.mended), given.by)
     try:
-        return prove(parse_duration(given.budget).total_seconds(), given.only or list(KINDS))
+        return _prove(parse_duration(given.budget).total_seconds(), given.only or list(KINDS))
     except KeyboardInterrupt:
         return 130
 
 
-def prove(budget_s: float, only: Collection[str]) -> int:
+def _split(named: str) -> tuple[str, int]:
+    kind, seed = named.split(":")
+    return kind, int(seed)
+
+
+def _run(kind: str, seed: int, result: Path) -> int:
+    """Run a batch in this process; write what it counted, and how it failed, to the file."""
+    totals: Counter[str] = Counter()
+    mismatch = ""
+    try:
+        KINDS[kind].run(seed, totals)
+    except Exception as error:
+        traceback.print_exc()
+        mismatch = f"{type(error).__name__}: {error}"
+    result.write_text(json.dumps({"totals": totals, "mismatch": mismatch}))
+    return 1 if mismatch else 0
+
+
+def _prove(budget_s: float, only: Collection[str]) -> int:
     """Run batches of these kinds while one fits into the time that is left."""
-    until, commit, versions = time.monotonic() + budget_s, code(), libraries()
-    while True:
-        proof = load(STATE)
-        kind = choose(proof, {name: KINDS[name] for name in only}, until - time.monotonic())
-        if kind is None:
-            break
-        seed, began = proof.next_seed(kind), time.monotonic()
-        totals, mismatch = batch(kind, seed)
+    until, commit, versions = time.monotonic() + budget_s, _code(), _libraries()
+    while (kind := _next_kind(load(STATE), only, until - time.monotonic())) is not None:
+        seed, began = load(STATE).next_seed(kind), time.monotonic()
+        totals, mismatch = _batch(kind, seed)
         seconds = time.monotonic() - began
         # Read again: another run, of other kinds, may have added to it meanwhile.
-        keep(load(STATE).with_batch(Run(kind, commit, versions, 1, seconds, totals), seed, mismatch))
+        _keep(load(STATE).with_batch(Run(kind, commit, versions, 1, seconds, totals), seed, mismatch))
         print(f"{kind}:{seed} {'MISMATCH ' + mismatch if mismatch else 'ok'} in {seconds:.0f} s", flush=True)
-    keep(load(STATE))
+    _keep(load(STATE))
     open_ones = load(STATE).open
     print(f"{PAGE.relative_to(ROOT)}: {len(open_ones)} mismatches are open")
     return 1 if open_ones else 0
 
 
-def batch(kind: str, seed: int) -> tuple[dict[str, int], str]:
+def _next_kind(proof: Proof, only: Collection[str], left_s: float) -> str | None:
+    """The kind that has had the least time, of those that have not reached their targets first; None if none fits."""
+
+    def has_reached(name: str) -> bool:
+        totals = proof.totals(name)
+        return all(totals[what] >= target for what, target in KINDS[name].targets.items())
+
+    def usual_s(name: str) -> float:
+        batches = proof.batches(name)
+        return proof.seconds(name) / batches if batches else KINDS[name].seconds
+
+    fitting = [name for name in only if usual_s(name) <= left_s]
+    return min(fitting, key=lambda name: (has_reached(name), proof.seconds(name)), default=None)
+
+
+def _batch(kind: str, seed: int) -> tuple[dict[str, int], str]:
     """What a batch counted and how it failed, if it did; its output stays in `build/prove` then."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log, result = LOGS / f"{kind}-{seed}.log", LOGS / f"{kind}-{seed}.json"
     result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.prove.batch", kind, str(seed), str(result)]
-    patience = max(LEAST_PATIENCE_S, PATIENCE * KINDS[kind].SECONDS)
+    command = [sys.executable, "-m", "tests.prove", "--batch", f"{kind}:{seed}", str(result)]
+    patience = max(LEAST_PATIENCE_S, PATIENCE * KINDS[kind].seconds)
     with log.open("wb") as output:
         try:
             status = subprocess.run(
@@ -93,13 +124,13 @@ def batch(kind: str, seed: int) -> tuple[dict[str, int], str]:
     return found["totals"], found["mismatch"]
 
 
-def keep(proof: Proof) -> None:
+def _keep(proof: Proof) -> None:
     save(proof, STATE)
     PAGE.write_text(render(proof, KINDS), encoding="utf-8")
 
 
 def _replay(kind: str, seed: int) -> int:
-    totals, mismatch = batch(kind, seed)
+    totals, mismatch = _batch(kind, seed)
     print(json.dumps(totals, indent=1, sort_keys=True))
     if mismatch:
         print(f"{mismatch}\nall of it: {LOGS / f'{kind}-{seed}.log'}")
@@ -112,27 +143,25 @@ def _mended(kind: str, seed: int, by: str) -> int:
         return 2
     if _replay(kind, seed):
         return 1
-    keep(load(STATE).mended(kind, seed, by))
+    _keep(load(STATE).mended(kind, seed, by))
     return 0
 
 
-def code() -> str:
+def _code() -> str:
     """The commit that is proved; with a `+` when files differ from it, other than the results."""
-    asked = ["git", "-C", str(ROOT)]
+    but = [f":!{path.relative_to(ROOT)}" for path in (STATE, PAGE)]
+    asked = (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--", ".", *but])
     try:
-        commit = subprocess.run([*asked, "rev-parse", "--short=10", "HEAD"], capture_output=True, check=True, text=True)
-        changed = subprocess.run(
-            [*asked, "status", "--porcelain", "--", ".", f":!{STATE.relative_to(ROOT)}", f":!{PAGE.relative_to(ROOT)}"],
-            capture_output=True,
-            check=True,
-            text=True,
+        commit, changed = (
+            subprocess.run(["git", "-C", str(ROOT), *one], capture_output=True, check=True, text=True).stdout.strip()
+            for one in asked
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return commit + ("+" if changed else "")
 
 
-def libraries() -> str:
+def _libraries() -> str:
     named = (f"{name} {version(name)}" for name in LIBRARIES)
     return ", ".join((f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}", *named))
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tests.prove.kinds import Kind
-from tests.prove.proof import Mismatch, Proof
-
-CROSS = " × "
+from tests.prove.proof import CROSS, Kind, Mismatch, Proof
 
 HEAD = """\
 # What was shown
@@ -28,7 +25,7 @@ def _summary(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
     for name, kind in kinds.items():
         totals, seconds = proof.totals(name), proof.seconds(name)
         found = [one for one in proof.mismatches if one.kind == name]
-        for what, target in kind.TARGETS.items():
+        for what, target in kind.targets.items():
             rate = f"{totals[what] / seconds * 60:,.1f}" if seconds else "–"
             done, total = totals[what], f"{totals[what]:,}"
             rows.append(
@@ -55,10 +52,10 @@ def replay(one: Mismatch) -> str:
 def _details(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
     for name, kind in kinds.items():
         totals = proof.totals(name)
-        yield f"\n## {name.capitalize()}\n\n{kind.WHAT}\n"
+        yield f"\n## {name.capitalize()}\n\n{kind.what}\n"
         yield (
             "The same seed goes the same way."
-            if kind.REPLAYS
+            if kind.replays
             else "The same seed makes the same choices; timing may differ."
         )
         yield f"{proof.batches(name)} batches in {proof.seconds(name) / 60:,.1f} minutes.\n"

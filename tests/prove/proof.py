@@ -5,10 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
+
+Batch = Callable[[int, "Counter[str]"], None]
+CROSS = " × "
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of batch, each of which is one seed."""
+
+    targets: Mapping[str, int]  # totals to be reached; kinds that have not reached theirs run first
+    seconds: float  # that a batch takes, about; it is ended as hanging after ten times that (five minutes at least)
+    run: Batch  # adds to the totals, prints what helps to understand a failure, raises for a mismatch
+    what: str  # for the page: what one batch does, and what would be a mismatch
+    replays: bool  # whether the seed decides everything, timing included
 
 
 @dataclass(frozen=True, slots=True)

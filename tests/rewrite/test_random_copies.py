@@ -22,7 +22,7 @@ from amoro_core.model.rewrite import CopyRule
 from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
-from tests.prove.kinds import copies
+from tests.prove.kinds import KINDS
 from tests.rewrite import tables
 from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
 from tests.rewrite.metrics import assert_holding_metrics
@@ -79,7 +79,7 @@ def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Cat
 def test_random_files_of_several_writers_are_copied_as_they_are() -> None:
     """The first batch of the proof `copies`."""
     totals: Counter[str] = Counter()
-    copies.run(0, totals)
+    KINDS["copies"].run(0, totals)
     assert (totals["tasks"], totals["files"]) == (40, 122)
     assert totals["files copied whole"] >= 60
     # Of tasks of which every file was.
