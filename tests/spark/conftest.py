@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from amoro_optimizer.running import Backend
 
 from .catalogs import SharedCatalog, shared_catalog
 from .optimizing import Services, services_on
-from .session import missing_parts, start_session
+from .session import application, close_application, in_utc, missing_parts, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
 NAMES = (f"shared{number}" for number in itertools.count(1))
 
 
+@pytest.fixture(scope="package", autouse=True)
+def _utc() -> Iterator[None]:
+    with in_utc():
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session of this run; its start takes about ten seconds."""
-    if missing := missing_parts():
-        reason = f"Spark's tests need {', '.join(missing)}: run make test"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    session = start_session(tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """The session of this process."""
+    require(missing_parts())
+    return application(tmp_path_factory).session
 
 
 @pytest.fixture
@@ -52,18 +51,16 @@ def services(catalog: SharedCatalog, tmp_path: Path) -> Iterator[Services]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def backends(spark: SparkSession) -> Iterator[list[Backend]]:
-    """A standalone optimizer's, and that of an application which is the session's."""
-    from amoro_optimizer.backends.spark.driver import SparkBackend
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark.sparkContext, "stop", lambda: None)  # the session goes on
-        on_spark = SparkBackend(spark.sparkContext)
-        yield [InProcess(), on_spark]
-        on_spark.close()
+@pytest.fixture(scope="session")
+def backends(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Backend]:
+    """A standalone optimizer's, and that of the session's application."""
+    return [InProcess(), application(tmp_path_factory).backend]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let pyspark leave the sockets of `collect` to the garbage collector: it does not close them itself."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_unconfigure() -> None:
+    close_application()

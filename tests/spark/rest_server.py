@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.acceptance.processes import free_port, wait_until
+from tests.acceptance.processes import wait_until
 
 from .catalogs import warehouse_uri
 from .session import JARS
 
 SERVER_JARS = JARS / "rest-server"
+#: As Jetty says on which port it listens.
+_LISTENS = re.compile(r"Started .*ServerConnector.*:(\d+)\}")
 
 
 @contextmanager
@@ -24,9 +26,9 @@ def java_rest_server(root: Path) -> Iterator[str]:
 
     hadoop = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")
     (root / "warehouse").mkdir(parents=True)
-    port, log = free_port(), root / "server.log"
+    log = root / "server.log"
     settings = {
-        "CATALOG_REST_PORT": str(port),
+        "CATALOG_REST_PORT": "0",
         "CATALOG_WAREHOUSE": warehouse_uri(root),
         "CATALOG_URI": f"jdbc:sqlite:{root / 'catalog.db'}",
     }
@@ -35,20 +37,9 @@ def java_rest_server(root: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT)
     try:
-        wait_until(lambda: process.poll() is not None or _answers(port), "the REST server answers")
-        assert process.poll() is None, log.read_text()
-        yield f"http://127.0.0.1:{port}"
+        found = wait_until(lambda: _LISTENS.search(log.read_text()) or process.poll(), "the REST server listens")
+        assert isinstance(found, re.Match), log.read_text()
+        yield f"http://127.0.0.1:{found[1]}"
     finally:
         process.kill()
         process.wait()
-
-
-def _answers(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", "/v1/config")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()

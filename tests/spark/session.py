@@ -1,4 +1,7 @@
-"""The one Spark session of the tests, with Iceberg's own Java runtime on its class path."""
+"""The one Spark application of a test process, its JVM with Iceberg's own Java runtime on the class path.
+
+All tests of `tests/spark` and `tests/spark_backend` that run in this process share it: catalogs get names of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +10,179 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-JARS = Path(__file__).parents[2] / "build" / "jars"
+    from amoro_optimizer.backends.spark.driver import SparkBackend
+
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "build" / "jars"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: Two cores. Spark runs again what is lost, and gives a task up that was lost for the third time.
+FAILURES = 3
+MASTER = f"local[2,{FAILURES}]"
+#: Workers read a pipe as they read a file: a reader that is stuck is what many tests of the backend are about.
+PIPES = "file.pipe=allow"
+
+
+def lacking_for_backend() -> list[str]:
+    """What this machine lacks for optimizers on Spark, by name."""
+    java = shutil.which("java") or (Path(os.environ.get("JAVA_HOME", "/nonexistent")) / "bin" / "java").exists()
+    parts = {"pyspark": importlib.util.find_spec("pyspark"), "a JDK": java}
+    return [name for name, found in parts.items() if not found]
 
 
 def missing_parts() -> list[str]:
-    """What this machine lacks for Spark's tests, by name; empty when they can run."""
-    java = shutil.which("java") or (Path(os.environ.get("JAVA_HOME", "/nonexistent")) / "bin" / "java").exists()
+    """What it lacks for tables of Iceberg's Java runtime; empty when they can be made."""
     parts = {
-        "pyspark": importlib.util.find_spec("pyspark"),
-        "a JDK": java,
         "Iceberg's Spark runtime in build/jars": list(JARS.glob("iceberg-spark-runtime-*.jar")),
         "sqlite-jdbc in build/jars": list(JARS.glob("sqlite-jdbc-*.jar")),
         "Iceberg's REST server in build/jars/rest-server": list((JARS / "rest-server").glob("iceberg-open-api-*.jar")),
     }
-    return [name for name, found in parts.items() if not found]
+    return [*lacking_for_backend(), *(name for name, found in parts.items() if not found)]
+
+
+def require(missing: list[str]) -> None:
+    """Skip by name; where CI says that all must run, fail."""
+    if not missing:
+        return
+    reason = f"Spark's tests need {', '.join(missing)}: run make test"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Application:
+    """A Spark application in this process, from its first use on."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self._context: SparkContext | None = None
+        self._session: SparkSession | None = None
+        self._backend: SparkBackend | None = None
+
+    @property
+    def context(self) -> SparkContext:
+        """Started as an optimizer starts it; it writes nothing outside the scratch directory."""
+        if self._context is None:
+            # pyspark is not part of every installation.
+            from amoro_optimizer.backends.spark.application import open_context
+
+            with _environment(self.scratch):
+                self._context = open_context(MASTER, _settings(self.scratch))
+        return self._context
+
+    @property
+    def session(self) -> SparkSession:
+        if self._session is None:
+            from pyspark.sql import SparkSession
+
+            assert self.context is not None  # the session is of the context that there is
+            self._session = SparkSession.builder.getOrCreate()
+        return self._session
+
+    @property
+    def backend(self) -> SparkBackend:
+        """An optimizer's backend in this application."""
+        if self._backend is None:
+            from amoro_optimizer.backends.spark.driver import SparkBackend
+
+            self._backend = SparkBackend(self.context)
+        return self._backend
+
+    def close(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+        elif self._context is not None:
+            self._context.stop()
+
+
+_applications: list[Application] = []
+
+
+def application(factory: pytest.TempPathFactory) -> Application:
+    """The application of this process."""
+    if not _applications:
+        _applications.append(Application(factory.mktemp("spark")))
+    return _applications[0]
+
+
+def close_application() -> None:
+    while _applications:
+        _applications.pop().close()
 
 
 def start_session(scratch: Path) -> SparkSession:
-    """Return a new local session that writes nothing outside the scratch directory and listens on loopback only.
-
-    Sets variables of the environment that the JVM and Python's workers read at their start.
-    """
-    # pyspark is not part of every installation: without it the tests are skipped, so nothing imports it on top.
-    from pyspark.sql import SparkSession
-
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Spark gives times with a zone as local ones.
+    """A session for a program that is no test, and lives in UTC from then on."""
     os.environ["TZ"] = "UTC"
     time.tzset()
+    return Application(scratch).session
+
+
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """For the time of the block: Spark gives times with a zone as local ones."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+@contextmanager
+def _environment(scratch: Path) -> Iterator[None]:
+    """What the JVM and Python's workers get of it at their start; other processes do not."""
+    import pyspark
+
+    given = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(pyspark.__file__).parents[1]))),
+        "TZ": "UTC",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in given.items():
+            patch.setenv(key, value)
+        yield
+
+
+def _settings(scratch: Path) -> Mapping[str, str]:
+    import pyspark
+
     settings = {
+        "spark.app.name": "amoro-tests",
+        "spark.log.level": "ERROR",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Not spark.jars: DriverManager finds SQLite's driver only in the application's own class loader.
-        "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
+        "spark.executorEnv.AMORO_FAILPOINTS": PIPES,
         # The queries are many and tiny: compiling them, by Spark or by the JVM, costs more than it gains.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
         "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
-        "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.master("local[2]").appName("amoro-tests")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    if pyspark.__version__.startswith("4.0."):  # Iceberg's runtime is of that series
+        # Not spark.jars: DriverManager finds SQLite's driver only in the application's own class loader.
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
+        settings["spark.sql.extensions"] = EXTENSIONS
+    return settings

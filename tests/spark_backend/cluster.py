@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.acceptance.processes import PATIENCE_S, free_port, wait_until
+from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.spark_backend.spark import PYTHON_PATH, SPARK_HOME
 
 HOST = "127.0.0.1"
@@ -67,13 +68,12 @@ class Cluster:
 
 def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = False) -> Cluster:
     """A master with so many workers that are registered, of so many cores each. `bare`: its machines lack amoro."""
-    port = free_port()
-    url = f"spark://{HOST}:{port}"
     environment = _environment(directory, bare)
-    master = _start(directory, environment, "master", "master.Master", "--port", str(port))
-    cluster = Cluster(directory, environment, cores, url, master)
+    master = _start(directory, environment, "master", "master.Master", "--port", "0")
+    cluster = Cluster(directory, environment, cores, "", master)
     try:
         _wait_for(master, "I have been elected leader")
+        cluster.master_url = re.findall(r"Starting Spark master at (spark://\S+)", master.output)[0]
         for _ in range(workers):
             cluster.add_worker()
         for worker in cluster.workers:

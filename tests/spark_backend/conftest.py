@@ -1,14 +1,9 @@
-"""Coordinators and optimizers on Spark, each a process of its own."""
+"""The process's Spark application, and coordinators and optimizers on Spark as processes of their own."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,19 +12,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core import failpoints
 from tests.acceptance.conftest import installation, pytest_runtest_makereport, shared
 from tests.engine.writer import make_catalog
-from tests.spark_backend.spark import ENVIRONMENT, PIPES, SETTINGS
+from tests.services.world import World
+from tests.spark.session import PIPES, Application, application, close_application, lacking_for_backend, require
 
 if TYPE_CHECKING:
     from amoro_optimizer.backends.spark.driver import SparkBackend
 
 __all__ = ["installation", "pytest_runtest_makereport", "shared"]
-
-
-def missing_parts() -> list[str]:
-    """What this machine lacks, by name."""
-    java = shutil.which("java") or (Path(os.environ.get("JAVA_HOME", "/nonexistent")) / "bin" / "java").exists()
-    parts = {"pyspark": importlib.util.find_spec("pyspark"), "a JDK": java}
-    return [name for name, found in parts.items() if not found]
 
 
 @pytest.fixture(autouse=True)
@@ -42,34 +31,18 @@ def _pipes_are_allowed() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _spark_is_installed() -> None:
-    """Skip by name; where CI says that all must run, fail."""
-    if missing := missing_parts():
-        reason = f"Spark's tests need {', '.join(missing)}: run make test"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    require(lacking_for_backend())
 
 
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBackend]:
-    """A local application of two cores in this process, for all tests of a module."""
-    with open_backend("local[2]", tmp_path_factory.mktemp("spark")) as opened:
-        yield opened
+@pytest.fixture(scope="session")
+def spark_application(tmp_path_factory: pytest.TempPathFactory) -> Application:
+    """The application of this process: of two cores, and what is lost for the third time fails."""
+    return application(tmp_path_factory)
 
 
-@contextmanager
-def open_backend(
-    master: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[SparkBackend]:
-    """An application whose driver is this process, for the time of the block; there can be one at a time."""
-    from amoro_optimizer.backends.spark.driver import spark_backend
-
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in ENVIRONMENT.items():
-            patch.setenv(key, value)
-        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
-        with spark_backend(master, {**SETTINGS, **settings}) as opened:
-            yield opened
+@pytest.fixture
+def backend(spark_application: Application) -> SparkBackend:
+    return spark_application.backend
 
 
 @pytest.fixture
@@ -79,6 +52,18 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     made.close()
 
 
+@pytest.fixture
+def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    (tmp_path / "home").mkdir()
+    made = World(tmp_path / "home", catalog)
+    yield made
+    made.close()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pyspark leave the sockets of its jobs to the garbage collector: it does not close them itself."""
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_unconfigure() -> None:
+    close_application()

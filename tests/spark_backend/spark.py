@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pyspark
 
-from tests.acceptance.processes import ROOT, Installation, Process
+from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process
+from tests.spark.session import PIPES
+
+if TYPE_CHECKING:
+    from amoro_optimizer.backends.spark.driver import SparkBackend
 
 SPARK_HOME = Path(pyspark.__file__).parent
 #: Where processes find amoro, and the PySpark that the tests run with: it may be another than the environment's.
 PYTHON_PATH = os.pathsep.join((str(ROOT), str(SPARK_HOME.parent)))
 #: Everything listens on loopback; the JVMs start faster and stay small.
-#: Workers read a pipe as they read a file: a reader that is stuck is what many of these tests are about.
-PIPES = "file.pipe=allow"
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
@@ -56,6 +60,34 @@ def spark_optimizer(
     )
     process.wait_for("optimizer.registered")
     return process
+
+
+@contextmanager
+def open_backend(
+    master: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkBackend]:
+    """An application whose driver is this process, for the time of the block.
+
+    There can be one at a time, and pytest's process has one: this is for a process of its own.
+    """
+    from amoro_optimizer.backends.spark.driver import spark_backend
+
+    os.environ.update({**ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory)})
+    with spark_backend(master, {**SETTINGS, **settings}) as opened:
+        yield opened
+
+
+def in_own_process(function: Callable[[Path], None], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Call the function of a module with the directory, in another Python; fails when it fails."""
+    program = (
+        f"from pathlib import Path; from {function.__module__} import {function.__name__} as run\n"
+        f"run(Path({str(directory)!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 _DAEMONS = ([b"-m", b"pyspark.daemon"], [b"-m", b"amoro_optimizer.backends.spark.daemon"])

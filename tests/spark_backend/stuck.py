@@ -77,9 +77,10 @@ class Call(threading.Thread):
         except Exception as error:
             self.raised = error
 
-    def ends_within(self, seconds: float) -> bool:
-        self.join(seconds)
-        return not self.is_alive()
+    def wait(self) -> None:
+        """Until it has ended, however busy the machine is."""
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), "the call goes on"
 
 
 @contextmanager
@@ -91,4 +92,4 @@ def in_thread(call: Callable[[], object], end: Callable[[], object] = lambda: No
         yield made
     finally:
         end()
-        assert made.ends_within(PATIENCE_S), "the call goes on, although it was told to end"
+        made.wait()

@@ -16,7 +16,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark import worker
 from amoro_optimizer.backends.spark.channel import Channel, Job, Superseded, WorkerLine, connected
-from tests.acceptance.processes import wait_until
+from tests.acceptance.processes import PATIENCE_S, wait_until
 
 HOST = "127.0.0.1"
 
@@ -60,7 +60,7 @@ def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire
     line.announce("file:///a")
     line.announce("file:///b")
     line.progress(5, 10)
-    assert wire.progress.heard.wait(90)
+    assert wire.progress.heard.wait(PATIENCE_S)
     assert wire.progress.told == [("write 0", 5, 10)]
     assert not line.is_stopped
     wire.hang_up()

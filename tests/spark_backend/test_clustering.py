@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
 from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
@@ -21,13 +20,13 @@ from amoro_optimizer.backends.spark.channel import Job
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment
 from amoro_optimizer.backends.standalone import InProcess
-from tests.acceptance.processes import wait_until
+from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.files import Layout as FileLayout
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
-from tests.spark_backend.conftest import open_backend
+from tests.spark.session import Application
 from tests.spark_backend.groups import (
     HILBERT,
     LINEAR,
@@ -49,30 +48,15 @@ from tests.spark_backend.spark import python_workers
 from tests.spark_backend.stuck import in_thread
 from tests.work import rewriting
 
-#: A local master on which what is lost is repeated, up to three times.
-PATIENT = "local[2,4]"
-
-
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBackend]:
-    with open_backend(PATIENT, tmp_path_factory.mktemp("spark")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
-
 
 @pytest.mark.parametrize("layout", [LINEAR, HILBERT], ids=["linear", "hilbert"])
 def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it(
-    backend: SparkBackend, world: World, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    spark_application: Application, world: World, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_slices(monkeypatch)
+    backend, spill = spark_application.backend, spark_application.scratch
     attempt, work = group_of(world, group_table(world.catalog), layout)
+    before = set(spill.rglob("shuffle_*"))
     told: list[tuple[int, int]] = []
     stages: list[str] = []
     made = clustered(
@@ -100,8 +84,7 @@ def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_make
     assert made.shuffle_bytes > 0
     assert {total for _, total in told} == {made.rewrite.rows_read}
     assert list(dict.fromkeys(stages)) == ["sample", "split", "write"]
-    spill = Path(os.environ["SPARK_LOCAL_DIRS"])
-    wait_until(lambda: not list(spill.rglob("shuffle_*")), "what was shuffled is gone from the disk")
+    wait_until(lambda: set(spill.rglob("shuffle_*")) <= before, "what was shuffled is gone from the disk")
 
 
 def with_offsets(file: InputFile) -> InputFile:
@@ -233,15 +216,16 @@ def test_a_cancelled_group_ends_in_every_stage_and_leaves_nothing(
         return cancelled.is_set() or ended.is_set()
 
     with in_thread(lambda: clustered(backend, work, attempt, is_cancelled=is_cancelled), ended.set) as call:
-        assert call.ends_within(90.0)
+        call.wait()
     assert cancelled.is_set()
     assert isinstance(call.raised, AttemptAbandoned)
     assert files_of(table) == before
 
 
 def test_a_group_leaves_the_next_free_core_to_other_tables(
-    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+    spark_application: Application, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    backend, context = spark_application.backend, spark_application.context
     small_slices(monkeypatch)
     attempt, work = group_of(world, group_table(world.catalog), LINEAR)
     small = group_table(world.catalog, "db.small")
@@ -253,26 +237,26 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
         # Both cores are busy with the group; it has more parts than these.
         if one.stage == "split" and not told.is_set():
             begun.set()
-            assert told.wait(90.0)
+            assert told.wait(PATIENCE_S)
 
     watch = Watch(monkeypatch, wait_for_the_other)
-    tracker = backend._context.statusTracker()
+    tracker = context.statusTracker()
 
     def rewrite() -> None:
         rewriting(backend)(beside, {}, other, lambda done, total: None, lambda: False)
         ended.append("small")
 
     with in_thread(lambda: clustered(backend, work, attempt), told.set) as group:
-        assert begun.wait(90.0)
+        assert begun.wait(PATIENCE_S)
         with in_thread(rewrite, told.set) as quick:
             wait_until(lambda: len(tracker.getActiveJobsIds()) == 2, "the small table's job waits")
             told.set()
-            assert quick.ends_within(90.0)
+            quick.wait()
             assert quick.raised is None
             assert len(watch.executions("write")) < OUTPUTS, "the small table waited for all of the group"
-        assert group.ends_within(90.0)
+        group.wait()
     assert (ended, group.raised) == (["small"], None)
-    store = backend._context._jsc.sc().statusStore()
+    store = context._jsc.sc().statusStore()
     (jobs,) = [[job for job in _items(store.jobsList(None)) if job.jobGroup().get() == str(attempt)]]
     stages = [store.lastStageAttempt(number) for job in jobs for number in _items(job.stageIds())]
     assert {stage.name() for stage in stages} == {f"{name} cat.db.group" for name in ("sample", "split", "write")}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyspark import SparkContext
 
-from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.standalone import InProcess
 from tests.acceptance.processes import wait_until
+from tests.engine.writer import make_catalog
 from tests.services.world import World
 from tests.spark_backend.cluster import Cluster, start_cluster
-from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.groups import (
     HILBERT,
     Told,
@@ -28,7 +27,7 @@ from tests.spark_backend.groups import (
     rows_of,
     small_slices,
 )
-from tests.spark_backend.spark import command_of, descendants
+from tests.spark_backend.spark import command_of, descendants, in_own_process, open_backend
 
 OUTPUTS = 8
 SETTINGS = {
@@ -40,58 +39,55 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = start_cluster(tmp_path, workers=2, cores=1)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
+    in_own_process(lose_an_executor, tmp_path)
 
 
-def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(
-    cluster: Cluster, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_slices(monkeypatch)
-    table = group_table(world.catalog)
-    attempt, work = group_of(world, table, HILBERT, OUTPUTS)
-    alone = clustered(InProcess(), work, another(attempt))
-    before = files_of(table)
-    killed: list[int] = []
-    parts = len(work.rewrite.rewritten)
+def lose_an_executor(directory: Path) -> None:
+    """Cluster a group on a cluster that loses an executor when the first file is written."""
+    with (
+        closing(start_cluster(directory, workers=2, cores=1)) as cluster,
+        closing(make_catalog(directory)) as catalog,
+        closing(World(directory / "home", catalog)) as world,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        small_slices(patch)
+        table = group_table(world.catalog)
+        attempt, work = group_of(world, table, HILBERT, OUTPUTS)
+        alone = clustered(InProcess(), work, another(attempt))
+        before = files_of(table)
+        killed: list[int] = []
+        parts = len(work.rewrite.rewritten)
 
-    def kill_an_executor(told: Told) -> None:
-        # Splitting is over, and a file is written: what the executor had split is lost with it.
-        if (told.stage, told.what) == ("write", "facts") and not killed:
-            wait_until(lambda: len(splitters(backend)) == parts, "Spark knows who has split rows")
-            killed.append(executor_pid(cluster, splitters(backend)[0]))
-            kill_quietly(set(killed))
+        def kill_an_executor(told: Told) -> None:
+            # Splitting is over, and a file is written: what the executor had split is lost with it.
+            if (told.stage, told.what) == ("write", "facts") and not killed:
+                wait_until(lambda: len(splitters()) == parts, "Spark knows who has split rows")
+                killed.append(executor_pid(cluster, splitters()[0]))
+                kill_quietly(set(killed))
 
-    with open_backend(cluster.master_url, tmp_path, SETTINGS) as backend:
-        wait_until(lambda: backend.slots() == 2, "both executors are there")
-        watch = Watch(monkeypatch, kill_an_executor)
-        made = clustered(backend, work, attempt)
-    assert len(killed) == 1
-    assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
-    assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
-    counts = {stage: [len(one) for one in watch.executions(stage).values()] for stage in ("sample", "split", "write")}
-    assert counts["sample"] == [1] * parts, "the sample was taken again"
-    assert len(counts["split"]) == parts
-    assert 1 <= sum(counts["split"]) - parts < parts, "what the other executor had split was split again"
-    assert len(counts["write"]) == OUTPUTS
-    live = made.rewrite.rows_written
-    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
+        with open_backend(cluster.master_url, directory, SETTINGS) as backend:
+            wait_until(lambda: backend.slots() == 2, "both executors are there")
+            watch = Watch(patch, kill_an_executor)
+            made = clustered(backend, work, attempt)
+        assert len(killed) == 1
+        assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+        assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
+        counts = {
+            stage: [len(one) for one in watch.executions(stage).values()] for stage in ("sample", "split", "write")
+        }
+        assert counts["sample"] == [1] * parts, "the sample was taken again"
+        assert len(counts["split"]) == parts
+        assert 1 <= sum(counts["split"]) - parts < parts, "what the other executor had split was split again"
+        assert len(counts["write"]) == OUTPUTS
+        live = made.rewrite.rows_written
+        assert [(one.name, one.rows) for one in made.stages] == [("sample", live), ("split", live), ("write", live)]
 
 
-def splitters(backend: SparkBackend) -> list[str]:
+def splitters() -> list[str]:
     """The executors that have split rows, for each part."""
-    store = backend._context._jsc.sc().statusStore()
+    store = SparkContext.getOrCreate()._jsc.sc().statusStore()
     stages = [store.lastStageAttempt(number) for job in items(store.jobsList(None)) for number in items(job.stageIds())]
     return [
         task.executorId()

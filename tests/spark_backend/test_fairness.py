@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-
-import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.tables import OptimizingType
-from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.pools import Pools
 from tests.acceptance.processes import wait_until
 from tests.acceptance.tables import name_of
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
+from tests.spark.session import Application
 from tests.spark_backend.stuck import Call, in_thread, stuck_table
 from tests.work import rewrite_input, rewriting
 
 CORES, QUEUED = 2, 6
 
 
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
-
-
 def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
-    backend: SparkBackend, world: World
+    spark_application: Application, world: World
 ) -> None:
     stuck, small = stuck_table(world.catalog), writer.make_table(world.catalog, "db.small", SCHEMA)
     for first in (0, 10, 20):
@@ -44,7 +31,7 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
     cancelled = [threading.Event() for _ in range(QUEUED)]
     ended = threading.Event()
     written: list[RewriteOutput] = []
-    tracker = backend._context.statusTracker()
+    backend, tracker = spark_application.backend, spark_application.context.statusTracker()
 
     def execute(name: str, number: int, event: threading.Event) -> None:
         attempt, work = works[name]
@@ -66,10 +53,10 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
         wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
         cancelled[0].set()
         # What is of the big table never ends by itself: first come first served, the small one would wait forever.
-        assert quick.ends_within(90.0)
+        quick.wait()
         assert quick.raised is None
         assert [output.rows_written for output in written] == [30]
-        assert big[0].ends_within(90.0)
+        big[0].wait()
         assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
 
 

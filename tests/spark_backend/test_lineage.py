@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.lineage import LINEAGE_NAMES
@@ -19,23 +16,8 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.files import Layout as FileLayout
 from tests.services.world import World
-from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.groups import LINEAR, another, clustered, group_of, rows_of
 from tests.spark_backend.test_clustering import with_offsets
-
-
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[SparkBackend]:
-    with open_backend("local[2]", tmp_path / "spark") as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
 
 
 def test_rows_of_files_and_of_pieces_keep_their_lineage(

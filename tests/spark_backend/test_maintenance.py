@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,14 +21,6 @@ from tests.services import test_large_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
-    (tmp_path / "home").mkdir()
-    made = World(tmp_path / "home", catalog)
-    yield made
-    made.close()
 
 
 def test_files_are_listed(backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,15 +10,14 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.acceptance.processes import PATIENCE_S, Installation, address_of, free_port, install, wait_until
+from tests.acceptance.processes import Installation, address_of, install, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import make_catalog
 from tests.services.world import World
-from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
-from tests.spark_backend.spark import spark_optimizer
+from tests.spark_backend.spark import in_own_process, open_backend, spark_optimizer
 
 CANARY = "kanarienvogel4711"
 SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
@@ -41,10 +39,10 @@ def page(address: str) -> str:
 def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(installation: Installation) -> None:
     coordinator, mark, events = installation.up(), installation.directory / "held", installation.directory / "events"
     events.mkdir()
-    port = free_port()
     settings = {
         "spark.ui.enabled": "true",
-        "spark.ui.port": str(port),
+        "spark.ui.port": "0",
+        "spark.log.level": "INFO",  # tells the port
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
@@ -61,7 +59,9 @@ def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(installa
     planned = installation.ask("optimize", name_of(table), "--type", "full")
     wait_until(mark.exists, "a worker holds, with the credentials")
     application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
-    base = f"http://127.0.0.1:{port}"
+    told = re.search(r"Bound SparkUI to \S+,? and started at (http://\S+)", optimizer.output)
+    assert told is not None
+    base = told[1]
     pages = {
         name: page(f"{base}/{name}")
         for name in (
@@ -89,13 +89,7 @@ def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file
     """In a process of its own: a JVM writes to the stderr of the test that started it."""
     for name in ("events", "spill", "home"):
         (tmp_path / name).mkdir()
-    program = (
-        f"from pathlib import Path; from {__name__} import cluster_with_secrets as run; run(Path({str(tmp_path)!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
-    assert done.returncode == 0, done.stderr
+    done = in_own_process(cluster_with_secrets, tmp_path)
     logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
     assert any("SparkListenerJobStart" in text for text in logged)
     assert "FairSchedulableBuilder" in done.stderr

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType, TimestampType, UnknownType
 
@@ -15,7 +13,6 @@ from amoro_core.model.clustering import ClusterInput, Layout, LayoutKey, Strateg
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.standalone import InProcess
-from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.groups import another, clustered
 from tests.unit.cluster.builders import tables
 from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, task
@@ -36,12 +33,6 @@ COLUMNS = [
     col("c", pa.string(), 5),
 ]
 A_DAY_US = 86_400_000_000
-
-
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[SparkBackend]:
-    with open_backend("local[2]", tmp_path / "spark") as opened:
-        yield opened
 
 
 def test_both_backends_make_the_same_of_types_and_defaults(backend: SparkBackend, tmp_path: Path) -> None:
