@@ -1,13 +1,14 @@
-"""An action of the tests that condemns what it is told, and is held when it is told so."""
+"""Actions of the tests in the lane of storage: they commit nothing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation
-from amoro_core.formats.port import Readable, Role
+from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.formats.port import AnyTable, Readable, Role
 from amoro_core.model.actions import Case
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
@@ -15,6 +16,27 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import Receipt
 
 NAME = "condemn"
+
+
+class Storing:
+    """What these actions have in common."""
+
+    lane = STORAGE
+
+    def preparing(self) -> Prepare:
+        raise AssertionError("it commits nothing")
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        return frozenset()
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        return ()
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        return ()
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
@@ -26,7 +48,7 @@ class Told:
 
 
 @dataclass
-class Condemn:
+class Condemn(Storing):
     """Condemns the files, each a path with its kind; `most` is how many need no confirmation."""
 
     files: Callable[[], Sequence[tuple[str, FileKind]]]
@@ -38,7 +60,6 @@ class Condemn:
 
     name = NAME
     names = (NAME,)
-    lane = STORAGE
     roles = frozenset({Role.READ})
     every = timedelta(hours=1)
     needs_gc = True
@@ -73,20 +94,31 @@ class Condemn:
         )
         return Told(), plan
 
-    def preparing(self) -> Prepare:
-        raise AssertionError("it commits nothing")
-
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        return frozenset()
-
-    def inputs(self, case: Case) -> tuple[str, ...]:
-        return ()
-
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        return ()
-
-    def removals(self, case: Case) -> tuple[str, ...]:
-        return ()
-
     def receipt(self, case: Case) -> Receipt:
         return Receipt.told("condemned", case.process.snapshot_id)
+
+
+class Sweeping(Storing):
+    """Removes what `find` finds for a table; it is due when there is anything."""
+
+    name = "sweep"
+    names = ("sweep",)
+    roles = frozenset({Role.COMMIT})
+
+    def __init__(self, find: Callable[[AnyTable], list[str]]) -> None:
+        self._find = find
+
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
+        found = self._find(table)
+        return TriggerVerdict(bool(found), f"{len(found)} files")
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        found = self._find(table)
+        plan = Plan(self.name, "files", 0, 0, (), json.dumps(found), commits=False) if found else None
+        return TriggerVerdict(bool(found), f"{len(found)} files"), plan
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        return tuple(json.loads(case.process.detail))
+
+    def receipt(self, case: Case) -> Receipt:
+        return Receipt.told("swept")

@@ -18,8 +18,11 @@ from amoro_core.transactions.planned import EVALUATION
 from amoro_core.wiring import Around, Parts, Services, installed
 from amoro_optimizer.kinds import Run, installed_kinds
 from tests.extension.journal import JournalTable
+from tests.kills.conftest import nursery
 from tests.services.world import SETTINGS
 from tests.store.ready import open_store
+
+__all__ = ["nursery"]
 
 ENTRY_POINTS = (Path(__file__).parent / "entry_points.txt").read_text(encoding="utf-8")
 TABLE = TableIdentifier("lake", ("db",), "log")
@@ -28,12 +31,12 @@ LARGE = "a line of some length\n" * 20
 SMALL = "a line\n"
 
 
-def install(site: Path) -> None:
+def install(site: Path, entry_points: str = ENTRY_POINTS) -> None:
     """Leave the package's description in a directory of packages, as pip does."""
     about = site / "amoro_journal-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: amoro-journal\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    (about / "entry_points.txt").write_text(entry_points)
 
 
 def make_journal(place: Path) -> JournalTable:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from amoro_core.errors import AmoroError, CatalogMisconfigured, InvalidArgument, TableRefused
-from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, InvalidArgument, TableRefused
+from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
 from amoro_core.store import commits
 from amoro_core.transactions.planned import EVALUATION
-from tests.extension.conftest import LARGE, SMALL, TABLE, World
+from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
+from tests.extension.journal import JournalFormat, JournalTable
 
-LINK = os.link
 PATCHED = (
     "services.maintaining",
     "services.committing",
@@ -46,6 +46,47 @@ def dying_at(point: str, meanwhile: Callable[[str], None] = lambda name: None) -
         for module in PATCHED:
             patch.setattr(f"amoro_core.{module}.failpoint", reach)
         yield reached
+
+
+class LossyJournal(JournalTable):
+    """A journal whose next appends lose the record, or the answer to it."""
+
+    losses: ClassVar[list[str]] = []
+
+    def send(self, payload: bytes) -> None:
+        lost = self.losses.pop(0) if self.losses else ""
+        if lost != "record":
+            super().send(payload)
+        if lost:
+            raise CommitUnknown("the disk went away")
+
+
+class LossyFormat(JournalFormat):
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> LossyJournal:
+        return LossyJournal(identifier, super().load(catalog, identifier).place)
+
+
+@pytest.fixture
+def lossy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world whose journals lose what LossyJournal says."""
+    named = "tests.extension.test_extension:LossyFormat"
+    install(tmp_path / "site", ENTRY_POINTS.replace("tests.extension.journal:JournalFormat", named))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    made = World(tmp_path / "home")
+    yield made
+    LossyJournal.losses = []
+    made.store.close()
+
+
+@contextmanager
+def without(site: Path) -> Iterator[None]:
+    """The package is not installed meanwhile."""
+    place = sys.path.index(str(site))
+    del sys.path[place]
+    try:
+        yield
+    finally:
+        sys.path.insert(place, str(site))
 
 
 def runtime(world: World) -> TableRuntime:
@@ -164,28 +205,23 @@ def test_an_action_that_nobody_installed_is_refused_by_name(world: World) -> Non
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_is_traced_and_applied_once(world: World, arrives: bool) -> None:
-    def link(*given: Any) -> None:
-        if arrives:
-            LINK(*given)
-        raise OSError("the disk went away")
-
+def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: bool) -> None:
+    world = lossy
     world.append(a=SMALL)
     [process_id] = world.look()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "link", link)
-        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    LossyJournal.losses = ["answer" if arrives else "record"]
+    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.restart()
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
     counted_once(world, 1)
 
 
-def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(world: World) -> None:
+def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(lossy: World) -> None:
+    world = lossy
     world.append(a=SMALL)
     [process_id] = world.look()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("the disk went away")))
-        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    LossyJournal.losses = ["record"]
+    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append(b=SMALL)
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
     attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
@@ -197,8 +233,7 @@ def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(world: 
 def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_on(world: World, content: str) -> None:
     world.append(a=content)
     [process_id] = world.look()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [path for path in sys.path if path != str(world.home.parent / "site")])
+    with without(world.home.parent / "site"):
         world.restart()
         [before] = world.processes()
         with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):
@@ -264,12 +299,12 @@ def test_killed_after_others_were_faster_the_commit_is_made_anew(world: World) -
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_killed_before_an_unknown_commit_is_sent_again_it_is_applied_once(world: World, applied: bool) -> None:
+def test_killed_before_an_unknown_commit_is_sent_again_it_is_applied_once(lossy: World, applied: bool) -> None:
+    world = lossy
     world.append(a=SMALL)
     [process_id] = world.look()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("the disk went away")))
-        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    LossyJournal.losses = ["record"]
+    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     with dying_at("commit.before_resend") as reached:
         world.services.committing.commit(process_id)
     assert reached == ["commit.before_resend"]

@@ -13,6 +13,7 @@ from amoro_core.model.processes import CatalogConfig
 from tests.engine import writer
 from tests.faults.proxy import Proxy
 from tests.faults.rest import RestServer
+from tests.faults.system import System
 
 
 @pytest.fixture
@@ -52,3 +53,10 @@ def over_sql(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
     """The SQL catalog as the coordinator knows it."""
     warehouse = (tmp_path / "warehouse").as_uri()
     return CatalogConfig("cat", (("type", "sql"), ("uri", catalog.properties["uri"]), ("warehouse", warehouse)))
+
+
+@pytest.fixture
+def system(catalog: SqlCatalog, over_rest: CatalogConfig, tmp_path: Path) -> Iterator[System]:
+    """The coordinator's services, which reach the table by REST."""
+    with System(tmp_path / "home", catalog, over_rest) as made:
+        yield made

@@ -11,13 +11,11 @@ import pytest
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.builders import SPECS
 from tests.engine.chance import seed_ids
-from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
-from tests.faults.rest import RestServer
+from tests.faults.rest import RestServer, give_up_hanging
 from tests.faults.system import System
 from tests.faults.world import World
 
@@ -53,8 +51,15 @@ def is_refusal(fault: Fault | None) -> bool:
     return fault is not None and fault.answer in _REFUSALS
 
 
-def run(seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bool = False) -> None:
-    """Commit to one table ten times; the seed decides table, faults, writes and deaths. Counts in `totals`.
+def run(
+    seed: int,
+    directory: Path,
+    totals: Counter[str],
+    *,
+    carries_deletes: bool = False,
+    commits: int = COMMITS_PER_TABLE,
+) -> None:
+    """Commit to one table so often; the seed decides table, faults, writes and deaths. Counts in `totals`.
 
     With `carries_deletes` a row of each plan's files is deleted by position before its commit, which meets a fault.
     Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
@@ -70,8 +75,8 @@ def run(seed: int, directory: Path, totals: Counter[str], *, carries_deletes: bo
             over_rest = CatalogConfig(
                 "cat", (("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri()))
             )
-            system = System(directory / "home", over_rest)
-            _commit_all(seed, world, system, server.proxy, chance, totals, carries_deletes)
+            system = System(directory / "home", catalog, over_rest)
+            _commit_all(seed, world, system, server.proxy, chance, totals, carries_deletes, commits)
             # What the proxy still held back must find the catalog open.
             server.proxy.release()
     finally:
@@ -88,16 +93,16 @@ def _commit_all(
     chance: random.Random,
     totals: Counter[str],
     carries_deletes: bool,
+    commits: int,
 ) -> None:
     try:
-        for number in range(COMMITS_PER_TABLE):
+        for number in range(commits):
             world.fill()
-            process_id = system.plan(OptimizingType.FULL)
-            assert system.execute() == []
+            process_id = system.rewritten()
             if carries_deletes:
                 world.delete_any(chance)
             played = len(proxy.played)
-            system = commit_with_faults(world, system, proxy, chance, process_id, fewest=int(carries_deletes))
+            commit_with_faults(world, system, proxy, chance, process_id, fewest=int(carries_deletes))
             totals["commits"] += 1
             totals["faulty commits"] += len(proxy.played) > played
             totals["faults"] += len(proxy.played) - played
@@ -115,8 +120,8 @@ def _commit_all(
 
 def commit_with_faults(
     world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str, fewest: int = 0
-) -> System:
-    """Commit until the process has ended; returns the coordinator as it was restarted last.
+) -> None:
+    """Commit until the process has ended; the coordinator may be restarted meanwhile.
 
     `fewest` of the first requests to commit, or more, are at the mercy of a random fault.
     """
@@ -143,7 +148,7 @@ def commit_with_faults(
         if not system.process(process_id).is_active:
             break
         if chance.random() < 0.3:
-            system = system.restarted()
+            system.restart()
             assert system.commits_due == [process_id]
     proxy.before_commit = None
     proxy.loads.clear()
@@ -154,7 +159,6 @@ def commit_with_faults(
     assert world.require_ended(system, process_id, leaves_files=is_unavailable) is status
     if not is_changed and not any(map(is_refusal, script)):
         assert status is ProcessStatus.SUCCESS
-    return system
 
 
 def interfere(world: World, proxy: Proxy, chance: random.Random) -> None:

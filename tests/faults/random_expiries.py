@@ -28,10 +28,9 @@ from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
 from tests.engine.reached import reached
-from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Proxy
 from tests.faults.random_commits import FAULTY_TRIES, random_fault
-from tests.faults.rest import RestServer
+from tests.faults.rest import RestServer, give_up_hanging
 from tests.services.world import World
 
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.FAILED)

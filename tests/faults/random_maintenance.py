@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
@@ -27,7 +24,7 @@ from tests.engine.chance import seed_ids
 from tests.faults.proxy import Cut, Fault, Proxy
 from tests.faults.random_commits import is_refusal, random_fault
 from tests.faults.rest import RestServer
-from tests.services.world import World
+from tests.model.crashes import Died, SteppedWorld, dying
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -43,19 +40,8 @@ PROPERTIES = {
 ACTIONS = ("expire-data", "clean-dangling-delete-files", "rewrite-manifests", "auto-create-tags")
 #: After so many tries the faults end, and the commit must come to its end.
 FAULTY_TRIES, TRIES = 4, 10
-
-
-#: Where the coordinator dies while it commits.
-POINTS = ("commit.before_intent", "commit.after_stage", "commit.after_intent", "commit.after_send", "commit.after_loss",
-    "commit.before_resend", "commit.after_done", "commit.after_failure")  # fmt: skip
-
-
-class Killed(BaseException):
-    """A death of the coordinator: nobody cleans up."""
-
-
-def _die(pid: int, signal: int) -> None:
-    raise Killed
+#: The coordinator dies at one of so many effects of a commit.
+EFFECTS = 8
 
 
 class Ledger:
@@ -123,10 +109,9 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(failpoints, "os", SimpleNamespace(kill=_die, getpid=os.getpid))
             seed_ids(patch, random.Random(seed))
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())
-            world = World(directory / "home", catalog, config=CatalogConfig("cat", rest))
+            world = SteppedWorld(directory / "home", catalog, config=CatalogConfig("cat", rest))
             try:
                 ledger = Ledger(catalog, datetime.now(UTC))
                 for name in chance.sample(ACTIONS, len(ACTIONS)):
@@ -141,7 +126,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
 
 
 def _one(
-    seed: int, name: str, world: World, ledger: Ledger, proxy: Proxy, chance: random.Random, totals: Counter[str]
+    seed: int, name: str, world: SteppedWorld, ledger: Ledger, proxy: Proxy, chance: random.Random, totals: Counter[str]
 ) -> None:
     ledger.fill()
     metadata = ledger.table.refresh().metadata
@@ -182,7 +167,7 @@ def _fault(chance: random.Random) -> Fault | None:
 
 
 def _committed(
-    process_id: str, name: str, world: World, ledger: Ledger, proxy: Proxy, chance: random.Random
+    process_id: str, name: str, world: SteppedWorld, ledger: Ledger, proxy: Proxy, chance: random.Random
 ) -> ProcessStatus:
     for tried in range(TRIES):
         if tried == FAULTY_TRIES:
@@ -193,16 +178,15 @@ def _committed(
                 ledger.add(2)
             else:
                 proxy.before_commit = lambda: ledger.add(2)
-        if tried < FAULTY_TRIES and chance.random() < 0.4:
-            failpoints.arm(f"{chance.choice(POINTS)}=kill")
+        dies_at = chance.randrange(EFFECTS) if tried < FAULTY_TRIES and chance.random() < 0.4 else -1
         try:
-            world.committing.commit(process_id)
+            with dying(world, lambda number, _, at=dies_at: number == at, after=chance.random() < 0.5):
+                world.committing.commit(process_id)
         except CatalogUnavailable as error:
             print(f"  {error.message}")
-        except Killed:
-            print("  died")
+        except Died as died:
+            print(f"  died at {died}")
             world.restart()
-        failpoints.arm("")
         assert ledger.landed(process_id) <= 1
         held = set(ledger.ids)
         assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
+
+from pyiceberg.catalog import Catalog
 
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.store import processes
 from tests.engine.writer import make_catalog
-from tests.iceberg.orphan_tables import OLD, Site, make_site, place_of
-from tests.iceberg.random_sweeps import Sweep, world_of
-from tests.services.world import World
+from tests.iceberg.orphan_tables import NOW, OLD, Site, make_site, place_of
+from tests.iceberg.random_sweeps import Sweep
+from tests.model.crashes import SteppedWorld
 
-PAGES, STAT = IcebergTable.pages, IcebergTable.stat_many
 #: How likely each fault is, try after try; at last nothing fails any more.
 LEVELS = (0.25, 0.15, 0.1, 0.0)
 
@@ -28,16 +29,15 @@ LEVELS = (0.25, 0.15, 0.1, 0.0)
 class FaultySweep(Sweep):
     """Every action is begun again until it ends, by a storage that gets better."""
 
-    def __init__(self, world: World, site: Site, beside: Iterable[Site], totals: Counter[str]) -> None:
+    world: SteppedWorld
+
+    def __init__(self, world: SteppedWorld, site: Site, beside: Iterable[Site], totals: Counter[str]) -> None:
         super().__init__(world, site, beside, totals)
         self._level, self._levels = 0.0, LEVELS
         self._hidden: set[str] = set()  # of this try
 
     def run(self) -> None:
-        with (
-            patch.object(IcebergTable, "pages", self._lister()),
-            patch.object(IcebergTable, "stat_many", self._looker()),
-        ):
+        with self.world.steps(self._act):
             super().run()
 
     def _begin(self, action: str) -> str:
@@ -86,14 +86,19 @@ class FaultySweep(Sweep):
         self.totals[fault] += 1
         return True
 
-    def _lister(self) -> object:
-        def pages(table: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
-            for page in PAGES(table, where):
-                yield [told for one in page if (told := self._told(one)) is not None]
-                if self._happens("listing broke off"):
-                    raise CatalogUnavailable("503 Slow Down")
+    def _act(self, name: str, step: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        """What the storage answers, where it is asked for a listing or for files by their names."""
+        if name == "pages":
+            return self._pages(step(*given, **more))
+        if name == "stat_many" and self._happens("files not looked at"):
+            raise CatalogUnavailable("503 Slow Down")
+        return step(*given, **more)
 
-        return pages
+    def _pages(self, true: Iterable[Sequence[StoredFile]]) -> Iterator[Sequence[StoredFile]]:
+        for page in true:
+            yield [told for one in page if (told := self._told(one)) is not None]
+            if self._happens("listing broke off"):
+                raise CatalogUnavailable("503 Slow Down")
 
     def _told(self, one: StoredFile) -> StoredFile | None:
         """What a listing says of a file: nothing, no time, what it was before, or the truth."""
@@ -107,19 +112,11 @@ class FaultySweep(Sweep):
             return replace(one, size_bytes=(one.size_bytes or 0) + 1, modified_at=OLD - timedelta(days=1))
         return one
 
-    def _looker(self) -> object:
-        def stat_many(table: IcebergTable, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-            if self._happens("files not looked at"):
-                raise CatalogUnavailable("503 Slow Down")
-            return STAT(table, paths)
-
-        return stat_many
-
     def _deleter(self) -> object:
         watched = super()._deleter()
         assert callable(watched)
 
-        def delete_many(table: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        def delete_many(table: Any, paths: Iterable[str]) -> Mapping[str, Removal]:
             batch = tuple(paths)
             if not self._happens("deleted by halves"):
                 return watched(table, batch)
@@ -135,7 +132,20 @@ class FaultySweep(Sweep):
 def run(numbers: Iterable[int], directory: Path, totals: Counter[str]) -> None:
     """The random tables of these numbers in one warehouse."""
     catalog = make_catalog(directory)
-    with world_of(directory, catalog) as world:
+    world = world_of(directory, catalog)
+    try:
         for number in numbers:
             FaultySweep(world, make_site(catalog, number, directory), (), totals).run()
-    catalog.close()
+    finally:
+        world.close()
+        catalog.close()
+
+
+def world_of(directory: Path, catalog: Catalog) -> SteppedWorld:
+    """Services that may read and write below the directory."""
+    (directory / "home").mkdir()
+    properties = tuple(sorted({**catalog.properties, "type": "sql"}.items()))
+    config = CatalogConfig(catalog.name, properties, (f"file://{directory}",))
+    world = SteppedWorld(directory / "home", catalog, config=config)
+    world.now = NOW
+    return world

@@ -6,12 +6,14 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -27,9 +29,12 @@ from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
+from amoro_core.iceberg import sessions
 from amoro_core.iceberg.expiry import exact
+from amoro_core.iceberg.limits import Watchdog
 from tests.faults.proxy import Cut, Proxy, Reply, Response
 
+_LOOK_S = 0.02
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
     (NoSuchTableError, 404, "NoSuchTableException"),
     (NoSuchNamespaceError, 404, "NoSuchNamespaceException"),
@@ -236,3 +241,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         self._serve()
+
+
+def give_up_hanging(patch: pytest.MonkeyPatch, proxy: Proxy) -> None:
+    """Let the time of a request be up once the proxy has left one without an answer that was sent since.
+
+    A short limit would end others, too, where programs share the cores; they have the usual one.
+    """
+
+    class Impatient(Watchdog):
+        def start(self) -> None:
+            self._hung_before = proxy.hung
+            super().start()
+
+        def _watch(self) -> None:
+            deadline = time.monotonic() + self._seconds
+            while proxy.hung == self._hung_before and time.monotonic() < deadline:
+                if self._over.wait(_LOOK_S):
+                    return
+            self._seconds = 0
+            super()._watch()
+
+    patch.setattr(sessions, "Watchdog", Impatient)

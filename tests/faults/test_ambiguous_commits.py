@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from itertools import product
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, TableBusy
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART
-from tests.faults.patience import give_up_hanging
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
+from tests.faults.rest import give_up_hanging
 from tests.faults.system import System
 from tests.faults.world import World, missing
+from tests.tiers import sample
 
 NOW, NEVER, LATE = Applied.NOW, Applied.NEVER, Applied.LATE
-UNCLEAR: list[int | Cut] = [500, 501, 502, 503, 504, 507, *Cut]
-REFUSALS = [400, 403, 404, 422, 429]
+UNCLEAR: list[int | Cut] = [*sample([500, 501, 502, 503, 504, 507], every=6), *Cut]
+REFUSALS = sample([403, 400, 404, 422, 429], every=5)
 
 
 @pytest.fixture(autouse=True)
@@ -37,37 +37,19 @@ def world(catalog: SqlCatalog) -> World:
     return made
 
 
-@pytest.fixture
-def system(over_rest: CatalogConfig, tmp_path: Path) -> Iterator[System]:
-    with System(tmp_path / "home", over_rest) as made:
-        yield made
-
-
-def rewritten(system: System) -> str:
-    """A process whose commit is due."""
-    process_id = system.plan(OptimizingType.FULL)
-    assert system.execute() == []
-    assert system.commits_due == [process_id]
-    return process_id
-
-
-def outcomes(system: System, process_id: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in system.attempts(process_id)]
-
-
 @pytest.mark.parametrize("answer", UNCLEAR)
 def test_commit_that_was_applied_and_answered_with_an_error_is_found(
     world: World, system: System, proxy: Proxy, answer: int | Cut
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, answer))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.require_consistent(system, process_id)
-    assert outcomes(system, process_id) == [CommitOutcome.UNKNOWN]
-    with system.restarted() as other:
-        assert other.commit(process_id) is ProcessStatus.SUCCESS
-        assert world.require_ended(other, process_id) is ProcessStatus.SUCCESS
-        assert outcomes(other, process_id) == [CommitOutcome.DONE]
+    assert system.outcomes(process_id) == [CommitOutcome.UNKNOWN]
+    system.restart()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert system.outcomes(process_id) == [CommitOutcome.DONE]
     assert proxy.applied == [200]
 
 
@@ -75,25 +57,25 @@ def test_commit_that_was_applied_and_answered_with_an_error_is_found(
 def test_commit_that_was_not_applied_is_sent_again_byte_for_byte(
     world: World, system: System, proxy: Proxy, answer: int | Cut
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NEVER, answer))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.require_consistent(system, process_id)
-    with system.restarted() as other:
-        assert other.commit(process_id) is ProcessStatus.SUCCESS
-        assert world.require_ended(other, process_id) is ProcessStatus.SUCCESS
-        assert outcomes(other, process_id) == [CommitOutcome.DONE]
+    system.restart()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert system.outcomes(process_id) == [CommitOutcome.DONE]
     assert proxy.applied == [200]
     assert len(proxy.sent) == 2
     assert proxy.sent[0] == proxy.sent[1]
 
 
-@pytest.mark.parametrize("after", range(5))
-@pytest.mark.parametrize("answer", [503, Cut.RESET])
+@pytest.mark.parametrize("after", sample(range(5), every=4))
+@pytest.mark.parametrize("answer", sample([503, Cut.RESET], every=2))
 def test_commit_that_is_applied_after_its_error_lands_once(
     world: World, system: System, proxy: Proxy, answer: int | Cut, after: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, answer, after))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     assert system.commit(process_id) is ProcessStatus.SUCCESS
@@ -105,7 +87,7 @@ def test_commit_that_is_applied_after_its_error_lands_once(
 
 
 def test_commit_that_is_applied_by_the_clock_lands_once(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 504, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     late = threading.Timer(0.05, proxy.release)
@@ -119,7 +101,7 @@ def test_commit_that_is_applied_by_the_clock_lands_once(world: World, system: Sy
 def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(
     world: World, system: System, proxy: Proxy
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 503, 1000), Fault(NEVER, 409), Fault(NEVER, 429))
     for _ in range(3):
         assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -133,12 +115,12 @@ def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(
 def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(
     world: World, system: System, proxy: Proxy
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 502, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append()
     assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert outcomes(system, process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert system.outcomes(process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert proxy.release() == 1
     assert proxy.applied == [200, 409]
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
@@ -149,7 +131,7 @@ def test_unknown_commit_in_format_1_that_another_writer_overtook_is_refuted_and_
 ) -> None:
     world = World(catalog, version=1)
     world.fill()
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 502, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append()
@@ -164,13 +146,13 @@ def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its
 ) -> None:
     world = World(catalog, version=1)
     world.fill()
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 502, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     rows = world.rows
     world.delete(0)
     assert system.commit(process_id) is ProcessStatus.FAILED
-    assert outcomes(system, process_id) == [CommitOutcome.REFUTED]
+    assert system.outcomes(process_id) == [CommitOutcome.REFUTED]
     (attempt,) = system.attempts(process_id)
     assert missing((*attempt.files, *attempt.metadata_files)) == []
     assert system.clearing.clean_up(process_id) == ()
@@ -183,7 +165,7 @@ def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its
 def test_refuted_commit_can_not_be_applied_even_when_main_is_set_back_to_its_parent(
     world: World, system: System, proxy: Proxy
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 502, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     parent = system.attempts(process_id)[0].evidence.parent_snapshot_id
@@ -202,18 +184,18 @@ def test_refuted_commit_can_not_be_applied_even_when_main_is_set_back_to_its_par
 def test_refused_commit_fails_the_process_and_leaves_nothing_behind(
     world: World, system: System, proxy: Proxy, status: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NEVER, status))
     assert system.commit(process_id) is ProcessStatus.FAILED
     assert world.require_ended(system, process_id) is ProcessStatus.FAILED
     assert system.process(process_id).failure_code == "AMORO-1006"
-    assert outcomes(system, process_id) == [CommitOutcome.REFUSED]
+    assert system.outcomes(process_id) == [CommitOutcome.REFUSED]
     assert proxy.applied == []
-    assert world.require_ended(system, system.optimize(OptimizingType.FULL).process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, system.optimized().process_id) is ProcessStatus.SUCCESS
 
 
 def test_commit_refused_for_its_token_twice_fails_the_process(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     # The client sends it again by itself.
     proxy.plan(Fault(NEVER, 401), Fault(NEVER, 401))
     assert system.commit(process_id) is ProcessStatus.FAILED
@@ -224,7 +206,7 @@ def test_commit_refused_for_its_token_twice_fails_the_process(world: World, syst
 def test_commit_that_was_applied_and_answered_with_a_refusal_is_found(
     world: World, system: System, proxy: Proxy, status: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, status))
     assert system.commit(process_id) is ProcessStatus.SUCCESS
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
@@ -235,7 +217,7 @@ def test_commit_that_was_applied_and_answered_with_a_refusal_is_found(
 def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflict(
     world: World, system: System, proxy: Proxy, status: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, status))
     while system.commit(process_id) in ACTIVE_PROCESS_STATUSES:
         world.require_consistent(system, process_id)
@@ -244,11 +226,11 @@ def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflic
 
 
 @pytest.mark.parametrize("second", [409, *REFUSALS])
-@pytest.mark.parametrize("after", [1, 2, 3, 4, 5, 1000])
+@pytest.mark.parametrize("after", sample([1, 2, 3, 4, 5, 1000], every=5))
 def test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown(
     world: World, system: System, proxy: Proxy, after: int, second: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(LATE, 419, after), Fault(NEVER, second))
     system.commit(process_id)
     world.require_consistent(system, process_id)
@@ -261,10 +243,10 @@ def test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown(
 
 
 def test_conflict_without_contradiction_is_validated_and_sent_anew(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.before_commit = world.append
     assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert outcomes(system, process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
+    assert system.outcomes(process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert proxy.applied == [409, 200]
 
@@ -272,22 +254,21 @@ def test_conflict_without_contradiction_is_validated_and_sent_anew(world: World,
 def test_conflict_over_an_input_fails_the_process_and_its_outputs_are_removed(
     world: World, system: System, proxy: Proxy
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.before_commit = lambda: world.replace_without(0)
     assert system.commit(process_id) is ProcessStatus.FAILED
     assert system.process(process_id).failure_code == "AMORO-5001"
-    assert outcomes(system, process_id) == [CommitOutcome.CONFLICT]
+    assert system.outcomes(process_id) == [CommitOutcome.CONFLICT]
     assert world.require_ended(system, process_id) is ProcessStatus.FAILED
 
 
-@pytest.mark.parametrize("answer", [502, Cut.RESET])
-@pytest.mark.parametrize("applied", [NOW, NEVER])
+@pytest.mark.parametrize(("answer", "applied"), sample(list(product([502, Cut.RESET], [NOW, NEVER])), every=3))
 def test_partition_in_conflict_is_dropped_and_the_rest_survives_an_unknown_commit(
     catalog: SqlCatalog, system: System, proxy: Proxy, applied: Applied, answer: int | Cut
 ) -> None:
     world = World(catalog, BY_PART)
     world.fill()
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     world.replace_without(0)
     proxy.plan(Fault(applied, answer))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -297,18 +278,18 @@ def test_partition_in_conflict_is_dropped_and_the_rest_survives_an_unknown_commi
 
 
 def test_nothing_is_planned_or_cleaned_while_a_commit_is_unknown(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, 500))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     with pytest.raises(TableBusy, match="commit_unknown"):
-        system.plan(OptimizingType.FULL)
+        system.begin(OptimizingType.FULL)
     assert system.clearing.clean_up(process_id) == ()
     world.require_consistent(system, process_id)
     assert system.commit(process_id) is ProcessStatus.SUCCESS
 
 
 def test_commit_waits_while_the_table_can_not_be_loaded(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, 503))
     proxy.loads.append(503)
     with pytest.raises(CatalogUnavailable):
@@ -324,12 +305,12 @@ def test_commit_waits_while_the_table_can_not_be_loaded(world: World, system: Sy
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
 
 
-@pytest.mark.parametrize("fault", [Fault(NOW, 409), Fault(NEVER, 409), Fault(NOW, 403), Fault(NEVER, 403)])
+@pytest.mark.parametrize(("applied", "answer"), sample(list(product([NOW, NEVER], [409, 403])), every=3))
 def test_refusal_that_can_not_be_looked_into_is_unknown(
-    world: World, system: System, proxy: Proxy, fault: Fault
+    world: World, system: System, proxy: Proxy, applied: Applied, answer: int
 ) -> None:
-    process_id = rewritten(system)
-    proxy.plan(fault)
+    process_id = system.rewritten()
+    proxy.plan(Fault(applied, answer))
     # Loaded to commit, and as its head; the third time to look whether the commit landed.
     proxy.loads.extend([0, 0, 503])
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -340,13 +321,13 @@ def test_refusal_that_can_not_be_looked_into_is_unknown(
 
 
 def test_commit_that_landed_and_was_expired_is_found_by_its_files(world: World, system: System, proxy: Proxy) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(NOW, 504))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append()
     writer.expire_snapshots(world.table)
     assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert outcomes(system, process_id) == [CommitOutcome.DONE]
+    assert system.outcomes(process_id) == [CommitOutcome.DONE]
     assert world.snapshots_of(process_id) == []
     world.require_rows_only()
     assert proxy.applied == [200]
@@ -354,15 +335,15 @@ def test_commit_that_landed_and_was_expired_is_found_by_its_files(world: World, 
 
 @pytest.mark.parametrize("place", ["commit.before_intent", "commit.after_intent", "commit.after_send"])
 def test_coordinator_that_dies_while_committing_finishes_after_its_restart(
-    world: World, system: System, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, place: str
+    world: World, system: System, proxy: Proxy, place: str
 ) -> None:
-    process_id = rewritten(system)
-    monkeypatch.setitem(failpoints._actions, place, "fail")
+    process_id = system.rewritten()
+    failpoints.arm(f"{place}=fail")
     with pytest.raises(failpoints.InjectedFault):
         system.commit(process_id)
     world.require_consistent(system, process_id)
-    with system.restarted() as other:
-        assert other.commits_due == [process_id]
-        assert other.commit(process_id) is ProcessStatus.SUCCESS
-        assert world.require_ended(other, process_id) is ProcessStatus.SUCCESS
+    system.restart()
+    assert system.commits_due == [process_id]
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert proxy.applied == [200]

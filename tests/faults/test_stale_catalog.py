@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine.builders import SPECS
 from tests.faults.proxy import Applied, Cut, Fault, Proxy, Response
 from tests.faults.rest import RestServer
 from tests.faults.system import System
 from tests.faults.world import World
+from tests.tiers import sample, seeds
 
 FULL = OptimizingType.FULL
 UNKNOWN = [CommitOutcome.UNKNOWN]
 
 
-@pytest.fixture(params=[2, 1], ids=["format 2", "format 1"])
+@pytest.fixture(params=sample([2, 1], every=2), ids=lambda version: f"format {version}")
 def world(catalog: SqlCatalog, request: pytest.FixtureRequest) -> World:
     return World(catalog, version=request.param)
 
 
-@pytest.fixture
-def system(over_rest: CatalogConfig, tmp_path: Path) -> Iterator[System]:
-    with System(tmp_path / "home", over_rest) as made:
-        yield made
-
-
-@pytest.fixture(params=["as it was before the commit", "older than that", "much older"])
+@pytest.fixture(params=sample(["as it was before the commit", "older than that", "much older"], every=2))
 def old(request: pytest.FixtureRequest, world: World, server: RestServer) -> Response:
     """The state of the filled table that the replica gives."""
     world.append(2, files=2)
@@ -47,38 +40,28 @@ def old(request: pytest.FixtureRequest, world: World, server: RestServer) -> Res
     return states[at]
 
 
-def rewritten(system: System) -> str:
-    process_id = system.plan(FULL)
-    assert system.execute() == []
-    return process_id
-
-
-def outcomes(system: System, process_id: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in system.attempts(process_id)]
-
-
-@pytest.mark.parametrize("answer", [503, 409, Cut.RESET])
+@pytest.mark.parametrize("answer", sample([503, 409, Cut.RESET], every=2))
 def test_commit_that_landed_stays_unknown_until_the_catalog_shows_it(
     old: Response, world: World, system: System, proxy: Proxy, answer: int | Cut
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(Applied.NOW, answer))
     proxy.stale.extend([None, None, *[old] * 20])  # what is validated is the true head
     for _ in range(3):
         assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-        assert outcomes(system, process_id) == UNKNOWN
+        assert system.outcomes(process_id) == UNKNOWN
         assert system.clearing.clean_up(process_id) == ()
         world.require_consistent(system, process_id)
-    with system.restarted() as other:
-        assert other.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-        world.require_consistent(other, process_id)
-        proxy.stale.clear()
-        assert other.commit(process_id) is ProcessStatus.SUCCESS
-        assert world.require_ended(other, process_id) is ProcessStatus.SUCCESS
+    system.restart()
+    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(system, process_id)
+    proxy.stale.clear()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert proxy.applied.count(200) == 1
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3], ids=lambda lag: f"{lag} states behind")
+@pytest.mark.parametrize("lag", sample([1, 2, 3], every=2), ids=lambda lag: f"{lag} states behind")
 def test_refused_commit_may_have_landed_when_the_catalog_then_shows_an_older_state(
     world: World, server: RestServer, system: System, proxy: Proxy, lag: int
 ) -> None:
@@ -87,7 +70,7 @@ def test_refused_commit_may_have_landed_when_the_catalog_then_shows_an_older_sta
     for _ in range(4):
         world.append(2)
         states.append(server.loaded("db", "t"))
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(Applied.NOW, 403))
     proxy.stale.extend([None, None, *[states[-1 - lag]] * 3])
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -97,11 +80,11 @@ def test_refused_commit_may_have_landed_when_the_catalog_then_shows_an_older_sta
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
 
 
-@pytest.mark.parametrize("answer", [409, 503])
+@pytest.mark.parametrize("answer", sample([409, 503], every=2))
 def test_commit_that_did_not_land_is_made_when_the_catalog_is_itself_again(
     old: Response, world: World, system: System, proxy: Proxy, answer: int
 ) -> None:
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.plan(Fault(Applied.NEVER, answer))
     proxy.stale.extend([None, None, *[old] * 3])
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
@@ -114,10 +97,10 @@ def test_commit_that_did_not_land_is_made_when_the_catalog_is_itself_again(
 
 def test_plan_of_an_old_state_never_commits(old: Response, world: World, system: System, proxy: Proxy) -> None:
     """Its inputs are gone by then. ClickHouse #120165: a compaction rooted at an old state dropped newer snapshots."""
-    assert system.optimize(FULL).status is ProcessStatus.SUCCESS
+    assert system.optimized().status is ProcessStatus.SUCCESS
     files, snapshots = world.data_files(""), len(world.table.refresh().metadata.snapshots)
     proxy.stale.extend([old] * 10)
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     assert world.data_files("") != files
     proxy.stale.clear()
     assert system.commit(process_id) is ProcessStatus.FAILED
@@ -125,6 +108,7 @@ def test_plan_of_an_old_state_never_commits(old: Response, world: World, system:
     assert (world.data_files(""), len(world.table.refresh().metadata.snapshots)) == (files, snapshots)
 
 
+@pytest.mark.parametrize("world", [2, 1], indirect=True, ids=lambda version: f"format {version}")
 def test_state_older_than_the_plan_is_no_conflict(
     server: RestServer, world: World, system: System, proxy: Proxy
 ) -> None:
@@ -132,7 +116,7 @@ def test_state_older_than_the_plan_is_no_conflict(
     world.append(2)
     old = server.loaded("db", "t")
     world.append(2)
-    process_id = rewritten(system)
+    process_id = system.rewritten()
     proxy.stale.extend([old] * 10)
     if world.version == 1:
         assert system.commit(process_id) is ProcessStatus.FAILED
@@ -140,13 +124,13 @@ def test_state_older_than_the_plan_is_no_conflict(
         return
     with pytest.raises(CatalogUnavailable, match="older than the plan"):
         system.commit(process_id)
-    assert outcomes(system, process_id) == []
+    assert system.outcomes(process_id) == []
     proxy.stale.clear()
     assert system.commit(process_id) is ProcessStatus.SUCCESS
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, 1))
 def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_every_row(
     catalog: SqlCatalog, server: RestServer, system: System, proxy: Proxy, seed: int
 ) -> None:
@@ -158,8 +142,8 @@ def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_ever
         world.fill()
         states.append(server.loaded("db", "t"))
         proxy.stale.extend(chance.choice((None, None, states[-1])) for _ in range(4))
-        process_id = system.plan(FULL)
-        assert system.execute() == []
+        process_id = system.begin(FULL)
+        assert system.work() == []
         for tried in range(8):
             proxy.stale.clear()
             states.append(server.loaded("db", "t"))

@@ -18,11 +18,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -30,7 +30,6 @@ from amoro_core import failpoints, wiring
 from tests.large import count_as_large
 
 ROOT = Path(__file__).parents[2]
-LARGE_TABLES = "--large-tables"
 _PR_SET_PDEATHSIG = 1
 _ALLOCATOR = "jemalloc_bg_thd"
 _LOADED = (
@@ -73,20 +72,23 @@ class Child:
         return bool(select.select([self.descriptor], [], [], within_s)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the coordinators of a test look at tables, beside by difference as at large ones."""
+
+    with_workers: bool = False  # manifests are decoded in other processes
+    with_tasks: bool = False  # maintenance is work for optimizers
+
+
 class Nursery:
-    """Starts children until the context is left, and kills those that live then.
+    """Starts children until the context is left, and kills those that live then."""
 
-    Their coordinators look at every table as at a large one, by difference and with workers. To those of one with
-    `large_tables` every table counts as large for maintenance too.
-    """
-
-    def __init__(self, *, large_tables: bool = False) -> None:
-        self._arguments = [LARGE_TABLES] if large_tables else []
+    def __init__(self) -> None:
         self._children: list[Child] = []
 
     def __enter__(self) -> Self:
         self._mother = subprocess.Popen(
-            [sys.executable, "-m", "tests.kills.nursery", *self._arguments],
+            [sys.executable, "-m", "tests.kills.nursery"],
             cwd=ROOT,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "GRPC_VERBOSITY": "ERROR"},  # no threads of numpy's
             stdin=subprocess.PIPE,
@@ -104,9 +106,25 @@ class Nursery:
             os.close(child.descriptor)
         self._mother.communicate()
 
-    def start(self, arguments: tuple[str, ...], environment: Mapping[str, str], armed: str, log: Path) -> Child:
-        """A new process `amoro` with these arguments, whose failpoints are armed."""
-        given = {"arguments": arguments, "environment": dict(environment), "armed": armed, "log": str(log)}
+    def start(
+        self,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        armed: str,
+        log: Path,
+        manner: Manner = Manner(),
+    ) -> Child:
+        """A new process `amoro` with these arguments, whose failpoints are armed.
+
+        It knows the packages in the environment's PYTHONPATH.
+        """
+        given = {
+            "arguments": arguments,
+            "environment": dict(environment),
+            "armed": armed,
+            "log": str(log),
+            "manner": asdict(manner),
+        }
         assert self._mother.stdin is not None
         self._mother.stdin.write(json.dumps(given) + "\n")
         self._mother.stdin.flush()
@@ -125,14 +143,10 @@ class Nursery:
 def main() -> None:
     for name in _LOADED:
         importlib.import_module(name)
-    for name, least in (("ColumnCache", 1), ("KnownTables", 0), ("DecodingWorkers", 0)):
-        setattr(wiring, name, partial(getattr(wiring, name), least_files=least))
-    if LARGE_TABLES in sys.argv:
-        count_as_large(pytest.MonkeyPatch())
     # Whoever forks with threads may leave a lock behind that nobody will ever release. jemalloc sees to its own.
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     assert threads - {_ALLOCATOR} == {Path("/proc/self/comm").read_text().strip()}
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, _reap)
     print("ready", flush=True)
     for line in sys.stdin:
         given = json.loads(line)
@@ -143,7 +157,22 @@ def main() -> None:
         print(pid, flush=True)
 
 
-def _live(given: Mapping[str, object]) -> None:
+def _reap(number: int, frame: object) -> None:
+    """Wait for all that have ended, so that their CPU time counts as this process's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def _behave(manner: Manner) -> None:
+    least = {"ColumnCache": 1, "KnownTables": 0, **({"DecodingWorkers": 0} if manner.with_workers else {})}
+    for name, files in least.items():
+        setattr(wiring, name, partial(getattr(wiring, name), least_files=files))
+    if manner.with_tasks:
+        count_as_large(pytest.MonkeyPatch())
+
+
+def _live(given: Mapping[str, Any]) -> None:
     """Become that process; never returns."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody outlives the test
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -158,7 +187,9 @@ def _live(given: Mapping[str, object]) -> None:
         os.environ.clear()
         os.environ.update(given["environment"])
         os.chdir(os.environ["HOME"])
+        sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         random.seed()
+        _behave(Manner(**given["manner"]))
         failpoints.arm(str(given["armed"]))
         sys.argv = ["amoro", *given["arguments"]]
         importlib.import_module("amoro_core.__main__").main()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amoro_core import failpoints
 from tests.acceptance.processes import PATIENCE_S
-from tests.kills.nursery import Nursery
+from tests.kills.nursery import Manner, Nursery
 from tests.kills.site import PROPERTIES, Site
 
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
@@ -20,6 +20,8 @@ OF_COORDINATOR = sorted(
 )
 #: Reached only by the next coordinator after a death there.
 FOLLOWING = {"commit.after_intent": "commit.before_resend"}
+#: Silence counts only after so long, so that a busy machine does not look like a death.
+SILENCE = "4s"
 #: More deaths of its optimizers than that make a task poisoned, which ends a process as it should.
 MOST_OPTIMIZERS_LOST = 2
 ANY_MOMENT = "any moment"
@@ -124,7 +126,7 @@ def run(
 ) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
     with Nursery() as nursery:
-        site = Site(directory, nursery, properties)
+        site = Site(directory, nursery, properties, manner=Manner(with_workers=True), silence=SILENCE)
         try:
             Rounds(site, random.Random(seed), totals, kinds).run(kills)
             site.require(totals)

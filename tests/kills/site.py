@@ -22,11 +22,11 @@ from amoro_core.model.secrets import Secret
 from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
-from tests.kills.nursery import Child, Nursery
+from tests.kills.nursery import Child, Manner, Nursery
 from tests.model.lake import COPIES, Lake, ids_are, process_of, row
 
-#: Silence counts only after so long, so that a busy machine does not look like a death.
-SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 4s\n"
+#: So long, a busy machine does not look like a death. Optimizers that died are released by hand, and nothing waits.
+SILENCE = "30s"
 PROPERTIES = {
     "self-optimizing.target-size": "4000",
     "self-optimizing.major.trigger.duplicate-ratio": "1.0",
@@ -42,10 +42,20 @@ LANDED = ("success", "partial")
 class Site:
     """A state directory, a catalog and a partitioned table; processes are started as they are asked for."""
 
-    def __init__(self, directory: Path, nursery: Nursery, properties: Mapping[str, str] = PROPERTIES) -> None:
-        self._nursery = nursery
+    def __init__(
+        self,
+        directory: Path,
+        nursery: Nursery,
+        properties: Mapping[str, str] = PROPERTIES,
+        *,
+        manner: Manner = Manner(),  # noqa: B008
+        silence: str = SILENCE,
+    ) -> None:
+        self._nursery, self._manner = nursery, manner
         self._copies = f"{COPIES}.enabled" in properties
-        self._installation = install(directory, SETTINGS)
+        settings = f"heartbeat-interval: 300ms\nheartbeat-timeout: {silence}\n"
+        self._installation = install(directory, settings)
+        self._armed = {"coordinator": False, "optimizer": False}
         self._port = free_port()
         self._started = 0
         self.lake = Lake.created(self._installation.catalog, partitioned=True, properties=properties)
@@ -59,6 +69,7 @@ class Site:
         """A coordinator, killed first where one runs."""
         if self.coordinator is not None:
             self.coordinator.kill()
+        self._armed["coordinator"] = bool(armed)
         self.coordinator = self._start(("up", "--port", str(self._port), "--without-optimizer"), armed)
 
     def start_optimizer(self, armed: str = "") -> None:
@@ -66,13 +77,16 @@ class Site:
         if self.optimizer is not None:
             self.optimizer.kill()
         address = f"127.0.0.1:{self._port}"
+        self._armed["optimizer"] = bool(armed)
         options = ("--address", address, "--threads", "1", "--heartbeat-interval", "300ms")
         self.optimizer = self._start(("optimizer", "run", *options), armed)
 
     def _start(self, arguments: tuple[str, ...], armed: str) -> Child:
         self._started += 1
         log = self._installation.directory / f"{self._started}-{arguments[0]}.log"
-        return self._nursery.start(arguments, {**self._installation.environment, **WITHOUT_PAGES}, armed, log)
+        return self._nursery.start(
+            arguments, {**self._installation.environment, **WITHOUT_PAGES}, armed, log, self._manner
+        )
 
     def close(self) -> None:
         for child in (self.coordinator, self.optimizer):
@@ -90,21 +104,15 @@ class Site:
         logs = sorted(self._installation.directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
         return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')}" for log in logs)
 
+    def release_optimizers(self) -> None:
+        """Tell the coordinator that all optimizers that it knows are gone; what they held is planned again."""
+        self.wait(lambda: self.ask(release_all) is not None, "the optimizers are released")
+
     # Asking
 
     def ask(self, call: Callable[[AdminClient], Any]) -> Any:
         """What the coordinator answers; None when it does not, or refuses."""
-        home = self._installation.home
-        address = recorded_address(home)
-        if address is None:
-            return None
-        token = (home / "admin.token").read_text().strip()
-        with closing(AdminClient(Endpoint(address, Secret(token)))) as client:
-            try:
-                return call(client)
-            except AmoroError as error:
-                print(f"asked in vain: {error.message}")
-                return None
+        return ask(self._installation.home, call)
 
     def optimize(self, kind: str = "full") -> bool:
         """Ask for optimizing; whether a process was planned."""
@@ -197,7 +205,7 @@ class Site:
         assert self._rows(_TASKS_NOT_DONE) == [(0,)]
         assert self._rows("SELECT count(*) FROM task_runtime WHERE status IN ('scheduled', 'acked')") == [(0,)]
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
-        assert "amoro_core.iceberg.decoding_worker" in self._of_coordinator()
+        assert not self._manner.with_workers or "amoro_core.iceberg.decoding_worker" in self._of_coordinator()
         paths = [file.path for file in oracle.live_files(self.lake.table)]
         assert not self._copies or any("-copied" in path for path in paths)
         missing = [path for path in paths if not Path(local_path(path)).exists()]
@@ -217,9 +225,32 @@ class Site:
         return " ".join(found)
 
     def _keep_alive(self) -> None:
-        """Two new processes, with nothing armed."""
-        self.start_coordinator()
-        self.start_optimizer()
+        """Two processes with nothing armed: those that live, or new ones."""
+        if self.coordinator is None or self._armed["coordinator"] or not self.coordinator.is_alive:
+            self.start_coordinator()
+        if self.optimizer is None or self._armed["optimizer"] or not self.optimizer.is_alive:
+            self.start_optimizer()
+
+
+def ask(home: Path, call: Callable[[AdminClient], Any]) -> Any:
+    """What the coordinator of the state directory answers; None when it does not, or refuses."""
+    address = recorded_address(home)
+    if address is None:
+        return None
+    token = (home / "admin.token").read_text().strip()
+    with closing(AdminClient(Endpoint(address, Secret(token)))) as client:
+        try:
+            return call(client)
+        except AmoroError as error:
+            print(f"asked in vain: {error.code} {error.message}")
+            return None
+
+
+def release_all(client: AdminClient) -> bool:
+    """Unregister every optimizer; one that lives registers again."""
+    for one in client.list_optimizers().items:
+        client.release_optimizer(one.optimizer_id)
+    return True
 
 
 _PROCESSES = "SELECT process_id, status, failure_code FROM table_process ORDER BY process_id"

@@ -1,70 +1,89 @@
-"""Kills with SIGKILL at every failpoint that there is, each by its name, and by chance."""
+"""Kills with SIGKILL at every failpoint that there is, each by its name, and by chance.
+
+`make test` has one failpoint of each phase, `make prove` goes on with other seeds of the random rounds.
+"""
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from amoro_core import failpoints
-from tests.kills import rounds
-from tests.kills.nursery import Child, Nursery
+from tests.kills import rounds, upkeep
+from tests.kills.nursery import Child, Manner, Nursery
 from tests.kills.site import Site, required
-from tests.kills.upkeep import UPKEEP
+from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.model.lake import ids_are, row
+from tests.tiers import sample, seeds
 
-#: Those that a process passes that nobody disturbs.
-ON_THE_WAY = (
-    "plan.after_mark",
-    "plan.before_store",
-    "plan.after_store",
-    "poll.after_store",
-    "ack.after_store",
-    "complete.before_store",
-    "complete.after_store",
-    "commit.before_intent",
-    "commit.after_carried",
-    "commit.after_stage",
-    "commit.after_intent",
-    "commit.after_send",
-    "commit.after_done",
-)
-OF_OPTIMIZER = (
-    "task.before_ack",
-    "task.before_write",
-    "task.after_file",
-    "task.before_complete",
-    "task.after_complete",
-)
-AFTER_A_CONFLICT = ("commit.after_failure", "clean.after_file")
+#: Those that a process passes that nobody disturbs, by its phases.
+ON_THE_WAY = {
+    "planning": ("plan.before_store", "plan.after_mark", "plan.after_store"),
+    "handing out": ("poll.after_store", "ack.after_store"),
+    "reporting": ("complete.after_store", "complete.before_store"),
+    "committing": (
+        "commit.after_send",
+        "commit.before_intent",
+        "commit.after_carried",
+        "commit.after_stage",
+        "commit.after_intent",
+        "commit.after_done",
+    ),
+}
+OF_OPTIMIZER = {
+    "working": (
+        "task.after_file",
+        "task.before_ack",
+        "task.before_write",
+        "task.before_complete",
+        "task.after_complete",
+    )
+}
+AFTER_A_CONFLICT = {"failing": ("commit.after_failure", "clean.after_file")}
 OTHERS = ("commit.after_loss", "commit.before_resend", "cancel.after_store")
-#: Of maintenance, and of what is brought back from a trash: `test_upkeep`. No shipped action removes files that it has
-#: not condemned: `test_clearing` of tests/services dies where one would.
-ELSEWHERE = (*UPKEEP, "clear.before_delete", "clear.after_delete", "trash.before_return", "trash.after_return")
-#: Of plans that wait: `test_clustering_killed` of tests/services. Of work on optimizers: `test_large_upkeep`.
-OF_LARGE_TABLES = (
-    "start.before_store",
-    "start.after_store",
-    "gather.before_store",
-    "gather.after_store",
-    "ack.after_guard",
-    "task.before_delete",
-    "task.after_delete",
-)
+#: Of maintenance in the coordinator.
+WHILE_SWEEPING = {
+    "condemning": tuple(sorted(name for name in UPKEEP if name.startswith("clear."))),
+    "deleting": tuple(sorted(name for name in UPKEEP if name.startswith("sweep."))),
+}
+RETURNING = {"returning": ("trash.after_return", "trash.before_return")}
+#: Of maintenance whose work is done by optimizers: who dies, and in which action.
+OF_LARGE_TABLES = {
+    "task.after_delete": ("optimizer", "empty-trash"),
+    "task.before_delete": ("optimizer", "empty-trash"),
+    "ack.after_guard": ("coordinator", "empty-trash"),
+    "gather.before_store": ("coordinator", "clean-orphan-files"),
+    "gather.after_store": ("coordinator", "clean-orphan-files"),
+}
+#: No shipped action removes files that it has not condemned: `test_clearing` of tests/services dies where one would.
+#: Of plans that wait: `test_clustering_killed` of tests/services.
+ELSEWHERE = ("clear.before_delete", "clear.after_delete", "start.before_store", "start.after_store")
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as made:
-        yield made
+def one_of_each(phases: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The first failpoint of each phase; all in `make test-all`."""
+    return [name for names in phases.values() for name in sample(names, every=len(names))]
 
 
 @pytest.fixture
 def site(nursery: Nursery, quick_path: Path) -> Iterator[Site]:
     with required(Site(quick_path, nursery)) as made:
+        yield made
+
+
+@pytest.fixture
+def upkept(nursery: Nursery, quick_path: Path) -> Iterator[UpkeepSite]:
+    with required(UpkeepSite(quick_path, nursery)) as made:
+        yield made
+
+
+@pytest.fixture
+def large(nursery: Nursery, quick_path: Path) -> Iterator[UpkeepSite]:
+    with required(UpkeepSite(quick_path, nursery, manner=Manner(with_tasks=True))) as made:
+        start(made)
         yield made
 
 
@@ -80,11 +99,12 @@ def wait_for_death(site: Site, child: Child | None) -> None:
 
 
 def test_every_failpoint_has_a_test_that_dies_there() -> None:
-    covered = (ON_THE_WAY, OF_OPTIMIZER, AFTER_A_CONFLICT, OTHERS, ELSEWHERE, OF_LARGE_TABLES)
-    assert {name for names in covered for name in names} == failpoints.NAMES
+    by_phase = (ON_THE_WAY, OF_OPTIMIZER, AFTER_A_CONFLICT, WHILE_SWEEPING, RETURNING)
+    covered = {name for phases in by_phase for names in phases.values() for name in names}
+    assert {*covered, *OTHERS, *OF_LARGE_TABLES, *ELSEWHERE} == failpoints.NAMES
 
 
-@pytest.mark.parametrize("name", ON_THE_WAY)
+@pytest.mark.parametrize("name", one_of_each(ON_THE_WAY))
 def test_what_a_coordinator_began_that_died_on_the_way_is_brought_to_its_end(site: Site, name: str) -> None:
     start(site, f"{name}=kill")
     site.optimize()
@@ -96,17 +116,18 @@ def test_what_a_coordinator_began_that_died_on_the_way_is_brought_to_its_end(sit
     assert [status for status, _ in site.processes().values()] == ["success"] * planned
 
 
-@pytest.mark.parametrize("name", OF_OPTIMIZER)
+@pytest.mark.parametrize("name", one_of_each(OF_OPTIMIZER))
 def test_what_an_optimizer_began_that_died_is_finished_by_the_next(site: Site, name: str) -> None:
     start(site, optimizer=f"{name}=kill")
     assert site.optimize()
     wait_for_death(site, site.optimizer)
+    site.release_optimizers()
     site.start_optimizer()
     site.wait(lambda: not site.is_busy, "the process ends")
     assert list(site.processes().values()) == [("success", "")]
 
 
-@pytest.mark.parametrize("name", AFTER_A_CONFLICT)
+@pytest.mark.parametrize("name", one_of_each(AFTER_A_CONFLICT))
 def test_a_commit_that_conflicted_stays_so_when_its_coordinator_dies(site: Site, tmp_path: Path, name: str) -> None:
     held = tmp_path / "held"
     start(site, f"{name}=kill", f"task.before_write=hold:{held}")
@@ -154,11 +175,91 @@ def test_a_process_stays_cancelled_when_the_coordinator_dies_over_it(site: Site,
     assert [status for status, _ in site.processes().values()] == ["closed"]
 
 
-def test_rounds_of_random_kills_keep_every_row(tmp_path: Path) -> None:
-    """`make prove` goes on with other seeds."""
-    seed = random.randrange(2**32)
-    print(f"replay with python -m tests.prove --replay kills:{seed}")
+@pytest.mark.parametrize("name", one_of_each(WHILE_SWEEPING))
+def test_what_died_while_it_condemned_or_deleted_goes_on_and_loses_nothing(upkept: UpkeepSite, name: str) -> None:
+    site = upkept
+    site.keep("0", trash=name.endswith("_move"))
+    for number in range(3):
+        site.lake.overwrite(lambda item: item["id"] == 1, {"value": f"v{number}"})
+        site.look()
+    site.start_coordinator(f"{name}=kill")
+    site.wait(lambda: site.is_listening, "the coordinator listens")
+    child = site.coordinator
+    assert child is not None
+    site.wait(lambda: site.maintain("expire-snapshots") is not None or not child.is_alive, "the expiry is planned")
+    site.wait(lambda: not child.is_alive or not site.is_busy, "the expiry ends")
+    if child.is_alive:
+        site.maintain("empty-trash")
+    wait_for_death(site, child)
+    site.lake.append([row(30, "a")])
+    site.look()
+
+
+@pytest.mark.parametrize("name", one_of_each(RETURNING))
+def test_what_died_while_it_brought_files_back_from_the_trash_goes_on_and_loses_none(
+    upkept: UpkeepSite, name: str
+) -> None:
+    site = upkept
+    site.keep("1h", trash=True)
+    with site.lake.table.refresh().transaction() as change:
+        change.set_properties({"table-trash.keep.days": "1"})
+    strays = site.plant(2)
+    site.start_coordinator()
+    site.wait(lambda: site.is_listening, "the coordinator listens")
+    site.maintain_whole("clean-orphan-files")
+    (condemning,) = site.condemning()
+    site.empty_trash()
+    assert not any(path.exists() for path in strays)
+    for _ in strays:
+        site.start_coordinator(f"{name}=kill")
+        site.wait(lambda: site.is_listening, "the coordinator listens")
+        assert site.ask(lambda client: client.restore_trash(condemning)) is None
+        wait_for_death(site, site.coordinator)
+        site.look()
+    site.start_coordinator()
+    site.wait(lambda: site.ask(lambda client: client.restore_trash(condemning)) is not None, "all are brought back")
+    assert [path.read_bytes() for path in strays] == [b"nobody names it"] * 2
+
+
+@pytest.mark.parametrize("point", sample(list(OF_LARGE_TABLES), every=len(OF_LARGE_TABLES)))
+def test_what_lists_and_deletes_for_a_large_table_may_die_at_any_place(large: UpkeepSite, point: str) -> None:
+    site, (who, action) = large, OF_LARGE_TABLES[point]
+    site.lake.append([row(40, "a")])
+    site.look()
+    strays = site.plant(2)
+    if action == "empty-trash":
+        site.maintain_whole("clean-orphan-files")
+        site.wait(lambda: site.hurry() is not None, "what is condemned is due")
+    begin = site.start_coordinator if who == "coordinator" else site.start_optimizer
+    begin(f"{point}=kill")
+    child = site.coordinator if who == "coordinator" else site.optimizer
+    assert child is not None
+    site.wait(lambda: site.is_listening, "the coordinator listens")
+    if who == "optimizer":
+        site.release_optimizers()  # also the one that was killed for it; the new one registers again
+    site.wait(lambda: site.maintain(action) is not None or not child.is_alive, f"{action} is planned")
+    wait_for_death(site, child)
+    site.look()
+    if who == "optimizer":
+        site.release_optimizers()
+    begin()
+    site.wait(lambda: not site.is_busy, f"{action} ends")
+    site.empty_trash()
+    assert not any(path.exists() for path in strays)
+    site.look()
+
+
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_rounds_of_random_kills_keep_every_row(tmp_path: Path, seed: int) -> None:
     totals: Counter[str] = Counter()
     rounds.run(seed, 6, tmp_path, totals)
     print(dict(totals))
     assert totals["kills"] >= 6
+
+
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_rounds_of_random_kills_of_maintenance_lose_nothing(tmp_path: Path, seed: int) -> None:
+    totals: Counter[str] = Counter()
+    upkeep.run(seed, 4, tmp_path, totals)
+    print(dict(totals))
+    assert totals["kills"] >= 4

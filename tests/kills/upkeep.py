@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,16 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import Endpoint
 from amoro_cli.wanted import Wanted
 from amoro_core import failpoints
-from amoro_core.errors import AmoroError, CannotUndo, CoordinatorUnavailable
-from amoro_core.model.secrets import Secret
+from amoro_core.errors import CannotUndo
 from amoro_core.model.undoing import UNDOABLE
 from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import PATIENCE_S
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.engine.reached import reached
-from tests.kills.nursery import Nursery
+from tests.kills.nursery import Manner, Nursery
 from tests.kills.rounds import FOLLOWING, Rounds
 from tests.kills.site import ACTIVE, TABLE, Site
 from tests.model.lake import process_of
@@ -82,8 +79,8 @@ def _stat(path: str) -> Stat | None:
 class UpkeepSite(Site):
     """A table that is maintained, what was in each of its snapshots, and a coordinator that dies."""
 
-    def __init__(self, directory: Path, nursery: Nursery) -> None:
-        super().__init__(directory, nursery)
+    def __init__(self, directory: Path, nursery: Nursery, *, manner: Manner = Manner()) -> None:  # noqa: B008
+        super().__init__(directory, nursery, manner=manner)
         with self.lake.table.transaction() as change:
             change.set_properties(PROPERTIES)
         self.root = Path(local_path(self.lake.table.location()))
@@ -116,27 +113,19 @@ class UpkeepSite(Site):
 
     def maintain(self, action: str, undone: str = "") -> bool | None:
         """Whether a process was planned or resumed; None without an answer."""
-        address = recorded_address(self._installation.home)
-        if address is None:
-            return None
-        token = (self._installation.home / "admin.token").read_text().strip()
         within = timedelta(seconds=PATIENCE_S)
-        with closing(AdminClient(Endpoint(address, Secret(token)))) as client:
+
+        def begin(client: AdminClient) -> bool:
             try:
-                answer: pb.MaintainTableResponse = (
-                    client.undo_process(undone, within)
-                    if undone
-                    else client.maintain_table(Wanted(TABLE, action, confirm=TABLE), within)
-                )
-            except CoordinatorUnavailable:
-                return None
+                if undone:
+                    return client.undo_process(undone, within).process_id != ""
             except CannotUndo as error:
                 print(f"not undone: {error.message}")
                 return False
-            except AmoroError as error:
-                print(f"asked in vain: {error.code} {error.message}")
-                return None
-        return answer.process_id != ""
+            return client.maintain_table(Wanted(TABLE, action, confirm=TABLE), within).process_id != ""
+
+        answer: bool | None = self.ask(begin)
+        return answer
 
     def undoable(self) -> list[str]:
         """Processes that may be taken back."""
@@ -308,7 +297,7 @@ class UpkeepRounds(Rounds):
 def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
     with Nursery() as nursery:
-        site = UpkeepSite(directory, nursery)
+        site = UpkeepSite(directory, nursery, manner=Manner(with_workers=True))
         try:
             UpkeepRounds(site, random.Random(seed), totals).run(kills)
             site.require(totals)

@@ -13,10 +13,10 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.services import clearing
 from amoro_core.store import actions, processes
+from tests.condemning import Sweeping
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
-from tests.sweeping import Sweeping
 
 DELETE = IcebergTable.delete_unreferenced
 

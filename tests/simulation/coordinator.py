@@ -23,11 +23,10 @@ from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_core.settings import Settings
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.following import Follower
 from amoro_core.wiring import Around, Parts, Services
+from tests.condemning import Sweeping
 from tests.simulation.lake_format import LakeFormat
 from tests.store.ready import open_store
-from tests.sweeping import Sweeping
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)
@@ -71,7 +70,7 @@ class MortalStore:
         self._refuse_dead()
         return futures
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: Any) -> None:
         self._store.follow(follower)
 
     def read(self, run: Callable[[Connection], Any]) -> Any:
