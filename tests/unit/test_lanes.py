@@ -98,11 +98,6 @@ def test_the_third_run_in_a_row_that_changed_nothing_pauses() -> None:
     assert found == replace(KNOWN, fruitless=3, next_at=None, paused_at=NOW + timedelta(hours=2), paused_for=words)
 
 
-def test_what_was_done_between_begins_the_count_anew() -> None:
-    known = repeated(Outcome.DONE, 1, repeated(Outcome.FRUITLESS, MOST - 1))
-    assert repeated(Outcome.FRUITLESS, MOST - 1, known).paused_at is None
-
-
 def test_what_somebody_ended_says_nothing() -> None:
     assert repeated(Outcome.ENDED, 5) == KNOWN
 
@@ -114,13 +109,6 @@ def test_a_pause_is_over_after_a_run_that_succeeds_and_its_beginning_stays_while
     assert succeeded(still) == replace(KNOWN, next_at=None)
 
 
-def test_an_outage_backs_off_and_never_pauses() -> None:
-    known = KNOWN
-    for _ in range(10):
-        known = failed(known, "no answer", NOW, is_outage=True)
-    assert (known.failures, known.paused_at) == (10, None)
-
-
 def test_other_properties_end_a_pause_and_the_same_do_not() -> None:
     paused = repeated(Outcome.FAILED, MOST)
     assert seen_with(paused, "d1") == paused
@@ -130,8 +118,3 @@ def test_other_properties_end_a_pause_and_the_same_do_not() -> None:
 def test_properties_seen_for_the_first_time_end_no_pause() -> None:
     paused = replace(repeated(Outcome.FAILED, MOST), properties="")
     assert seen_with(paused, "d1") == replace(paused, properties="d1")
-
-
-def test_other_properties_do_not_end_a_back_off_by_themselves() -> None:
-    known = repeated(Outcome.FAILED, 1)
-    assert seen_with(known, "d2") == replace(known, properties="d2")

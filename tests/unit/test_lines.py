@@ -60,29 +60,12 @@ def test_what_joined_in_front_moves_nothing_onto_a_second_page() -> None:
     assert (found.entries, found.order_changed) == (((9, "6"), (10, "7")), True)
 
 
-def test_an_entry_that_moved_far_does_not_take_the_page_with_it() -> None:
-    after = following({"a": list("123456789")}, 5)
-    assert names(page({"a": list("123467895")}, after, 9)) == "6 7 8 9"
-    assert names(page({"a": list("512346789")}, after, 9)) == "6 7 8 9"
-
-
-def test_a_line_whose_seen_entries_are_all_gone_is_read_from_its_start() -> None:
-    after = following({"a": list("123456789")}, 5)
-    assert names(page({"a": list("789")}, after, 9)) == "7 8 9"
-
-
 def test_a_line_that_is_gone_is_followed_by_the_next_group_and_told() -> None:
     lines = {"a": list("123"), "b": list("456")}
     found = page({"b": list("456")}, following(lines, 2), 9)
     assert (names(found), found.order_changed) == ("4 5 6", True)
     found = page({"a": list("123"), "b": list("789")}, following(lines, 2), 9)
     assert (names(found), found.order_changed) == ("3 7 8 9", False)
-
-
-def test_a_page_that_ends_with_its_group_goes_on_with_the_next() -> None:
-    lines = {"a": list("12"), "b": list("3")}
-    found = page(lines, following(lines, 2), 1)
-    assert (names(found), found.following) == ("3", None)
 
 
 @pytest.mark.parametrize("seed", range(count(12, 60)))

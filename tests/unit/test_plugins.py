@@ -7,13 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from amoro_core import extensions
 from amoro_core.actions.known import Actions
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.errors import IllegalState
@@ -81,20 +78,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_policies.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "some_policies", raising=False)
-
-
-def test_installed_packages_are_searched_once_for_all_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    searched: list[None] = []
-
-    def counted() -> Any:
-        searched.append(None)
-        return entry_points()
-
-    monkeypatch.setattr(extensions, "entry_points", counted)
-    monkeypatch.syspath_prepend(tmp_path)  # so that nothing is known of this path
-    found = [bool(extensions.extensions(group)) for group in ("console_scripts", "pytest11", "none")]
-    assert found == [True, True, False]
-    assert len(searched) == 1
 
 
 def test_without_plug_ins_there_are_our_own_policies() -> None:

@@ -13,11 +13,10 @@ import structlog
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from amoro_cli.connection import Place, resolve_place, running_endpoint
+from amoro_cli.connection import Place
 from amoro_cli.launcher import Endpoint
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import Secret, is_secret, masked, without_secrets
-from amoro_core.tokens import ensure_token, read_token
 from amoro_optimizer.runner import OptimizerConfig
 
 
@@ -131,11 +130,3 @@ def test_no_way_of_showing_or_keeping_a_value_shows_a_secret(shown: Callable[[Se
         text = str(error)
     assert "hush" not in text
     assert copy.deepcopy(Secret("hush")) == Secret("hush")
-
-
-def test_tokens_are_secrets_wherever_they_are_read(tmp_path: Path) -> None:
-    made = ensure_token(tmp_path / "admin.token")
-    place = resolve_place(tmp_path, None, "127.0.0.1:1", None, {"AMORO_TOKEN": "amo_1"})
-    assert [type(token) for token in (made, read_token(tmp_path / "admin.token"), place.token)] == [Secret] * 3
-    assert (tmp_path / "admin.token").read_text() == made.reveal() + "\n"
-    assert type(running_endpoint(place).token) is Secret

@@ -2,12 +2,21 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from amoro_core.model.journal import AttemptOutcome, EventKind, TaskAttempt
-from amoro_core.model.processes import Attempt, Delay, OptimizerThread, OptimizingTask, ProcessStatus, TaskId
-from amoro_core.model.tables import ActionRecord, OptimizingStatus
+from amoro_core.model.processes import (
+    Attempt,
+    Delay,
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskId,
+)
+from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
 from amoro_core.state import tasks as machine
 from amoro_core.state.telling import (
     Told,
@@ -82,87 +91,86 @@ def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: T
     assert told_of_attempt(ended) == told
 
 
-def test_a_new_process_is_planned_or_held() -> None:
-    assert told_of_process(None, PROCESS) == Told(EventKind.PLANNED, "minor planned: 12 fragments")
-    waits = replace(PROCESS, status=ProcessStatus.REQUESTED)
-    assert told_of_process(None, waits) == Told(EventKind.PLANNED, "minor planned: 12 fragments")
-    stopped = replace(PROCESS, status=ProcessStatus.HELD, failure="too many")
-    assert told_of_process(None, stopped) == Told(EventKind.HELD, "minor is held: too many")
+DONE = f"minor committed snapshot {RECEIPT.snapshot_id}: 12 data files became 1, 50 rows"
 
 
-MOVES = [
-    (ProcessStatus.COMMITTING, None),
-    (ProcessStatus.CLEARING, None),
-    (ProcessStatus.HELD, Told(EventKind.HELD, "minor is held: why")),
-    (ProcessStatus.COMMIT_UNKNOWN, Told(EventKind.UNKNOWN, "whether minor was committed is unknown: why")),
-    (ProcessStatus.FAILED, Told(EventKind.FAILED, "minor failed: [AMORO-1] why")),
-    (ProcessStatus.CLOSED, Told(EventKind.CLOSED, "minor was ended: why")),
-]
+def moved(status: ProcessStatus, **changes: Any) -> OptimizingProcess:
+    return replace(PROCESS, status=status, **{"failure": "why", "failure_code": "AMORO-1", **changes})
 
 
-@pytest.mark.parametrize(("status", "told"), MOVES)
-def test_a_process_that_moves_is_told_by_where_it_goes(status: ProcessStatus, told: Told | None) -> None:
-    after = replace(PROCESS, status=status, failure="why", failure_code="AMORO-1")
-    assert told_of_process(PROCESS, after) == told
+def waits(code: str, reason: str) -> OptimizingProcess:
+    return replace(PROCESS, status=ProcessStatus.COMMITTING, delay=Delay(code, reason, LATER))
 
 
-def test_what_waited_goes_on_and_what_was_committed_says_so() -> None:
-    for status in (ProcessStatus.HELD, ProcessStatus.REQUESTED):
-        assert told_of_process(replace(PROCESS, status=status), PROCESS) == Told(EventKind.STARTED, "minor was started")
-    done = f"minor committed snapshot {RECEIPT.snapshot_id}: 12 data files became 1, 50 rows"
-    ended = replace(PROCESS, status=ProcessStatus.SUCCESS, receipt=RECEIPT)
-    assert told_of_process(PROCESS, ended) == Told(EventKind.COMMITTED, done)
-    partly = replace(PROCESS, status=ProcessStatus.PARTIAL, receipt=RECEIPT, failure="one is lost")
-    assert told_of_process(PROCESS, partly) == Told(EventKind.COMMITTED, f"a part of {done}: one is lost")
-    silent = replace(PROCESS, status=ProcessStatus.SUCCESS)
-    assert told_of_process(PROCESS, silent) == Told(EventKind.COMMITTED, "minor has ended")
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (None, PROCESS, Told(EventKind.PLANNED, "minor planned: 12 fragments")),
+        (None, moved(ProcessStatus.REQUESTED), Told(EventKind.PLANNED, "minor planned: 12 fragments")),
+        (None, moved(ProcessStatus.HELD), Told(EventKind.HELD, "minor is held: why")),
+        # By where it goes.
+        (PROCESS, moved(ProcessStatus.COMMITTING), None),
+        (PROCESS, moved(ProcessStatus.CLEARING), None),
+        (PROCESS, moved(ProcessStatus.HELD), Told(EventKind.HELD, "minor is held: why")),
+        (PROCESS, moved(ProcessStatus.COMMIT_UNKNOWN),
+         Told(EventKind.UNKNOWN, "whether minor was committed is unknown: why")),
+        (PROCESS, moved(ProcessStatus.FAILED), Told(EventKind.FAILED, "minor failed: [AMORO-1] why")),
+        (PROCESS, moved(ProcessStatus.CLOSED), Told(EventKind.CLOSED, "minor was ended: why")),
+        (PROCESS, moved(ProcessStatus.SUCCESS, receipt=RECEIPT), Told(EventKind.COMMITTED, DONE)),
+        (PROCESS, moved(ProcessStatus.PARTIAL, receipt=RECEIPT, failure_code=""),
+         Told(EventKind.COMMITTED, f"a part of {DONE}: why")),
+        (PROCESS, moved(ProcessStatus.SUCCESS), Told(EventKind.COMMITTED, "minor has ended")),
+        (moved(ProcessStatus.HELD), PROCESS, Told(EventKind.STARTED, "minor was started")),
+        (moved(ProcessStatus.REQUESTED), PROCESS, Told(EventKind.STARTED, "minor was started")),
+        # Once for each cause.
+        (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD), None),
+        (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD, failure="20 files"),
+         Told(EventKind.HELD, "minor is held: 20 files")),
+        (moved(ProcessStatus.COMMITTING), waits("AMORO-7", "no answer"),
+         Told(EventKind.BACKED_OFF, "minor waits: [AMORO-7] no answer")),
+        (waits("AMORO-7", "no answer"), waits("AMORO-7", "no answer still"), None),
+        (waits("AMORO-7", "no answer"), waits("AMORO-8", "denied"),
+         Told(EventKind.BACKED_OFF, "minor waits: [AMORO-8] denied")),
+        (waits("AMORO-7", "no answer"), moved(ProcessStatus.COMMITTING), None),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_a_process(
+    before: OptimizingProcess | None, after: OptimizingProcess, told: Told | None
+) -> None:
+    assert told_of_process(before, after) == told
 
 
-def test_a_commit_that_waits_is_told_once_for_each_cause() -> None:
-    first = replace(PROCESS, status=ProcessStatus.COMMITTING)
-    waits = replace(first, delay=Delay("AMORO-7", "the catalog is silent", LATER))
-    again = replace(first, delay=Delay("AMORO-7", "the catalog is silent still", LATER, tries=2))
-    other = replace(first, delay=Delay("AMORO-8", "denied", LATER, tries=3))
-    assert told_of_process(first, waits) == Told(EventKind.BACKED_OFF, "minor waits: [AMORO-7] the catalog is silent")
-    assert told_of_process(waits, again) is None
-    assert told_of_process(again, other) == Told(EventKind.BACKED_OFF, "minor waits: [AMORO-8] denied")
-    assert told_of_process(other, first) is None
+FINE, REFUSED = (
+    runtime(status=OptimizingStatus.IDLE),
+    runtime(status=OptimizingStatus.REFUSED, refusal="encryption", status_reason="keys"),
+)
+OFF = runtime(refreshed_at=NOW, enabled_origin="catalog")
+ON = replace(OFF, enabled=True, enabled_origin="amoro table enable")
+ONCE, TWICE = runtime(failures=1), runtime(failures=2, retry_at=LATER)
+WHY_REFUSED = Told(EventKind.REFUSED, "refused (encryption): keys")
+SWITCHED_ON = Told(EventKind.ENABLED, "enabled by amoro table enable")
 
 
-def test_a_process_that_is_held_for_another_reason_is_told_again() -> None:
-    held = replace(PROCESS, status=ProcessStatus.HELD, failure="10 files")
-    assert told_of_process(held, held) is None
-    more = replace(held, failure="20 files")
-    assert told_of_process(held, more) == Told(EventKind.HELD, "minor is held: 20 files")
-
-
-def test_a_table_is_refused_once_for_each_reason_and_accepted_again() -> None:
-    fine = runtime(status=OptimizingStatus.IDLE)
-    refused = runtime(status=OptimizingStatus.REFUSED, refusal="encryption", status_reason="keys")
-    told = [Told(EventKind.REFUSED, "refused (encryption): keys")]
-    assert told_of_table(fine, refused) == told
-    assert told_of_table(refused, refused) == []
-    assert told_of_table(replace(refused, status_reason="other"), refused) == told
-    assert told_of_table(refused, fine) == [Told(EventKind.ACCEPTED, "it is not refused any more")]
-
-
-def test_whether_a_table_is_optimized_is_told_when_that_changes() -> None:
-    off = runtime(refreshed_at=NOW, enabled_origin="catalog")
-    on = replace(off, enabled=True, enabled_origin="amoro table enable")
-    assert told_of_table(off, on) == [Told(EventKind.ENABLED, "enabled by amoro table enable")]
-    assert told_of_table(on, off) == [Told(EventKind.DISABLED, "disabled by catalog")]
-    assert told_of_table(on, on) == []
-    # The first look at a table decides nothing, but for one that somebody has enabled before it.
-    assert told_of_table(replace(off, refreshed_at=None), on) == []
-    assert told_of_table(replace(off, refreshed_at=None), replace(on, enabled_override=True)) != []
-
-
-def test_a_table_that_backs_off_says_until_when() -> None:
-    before, after = runtime(failures=1), runtime(failures=2, retry_at=LATER)
-    until = "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC"
-    assert told_of_table(before, after) == [Told(EventKind.BACKED_OFF, until)]
-    assert told_of_table(after, after) == []
-    assert told_of_table(after, before) == []
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (FINE, REFUSED, [WHY_REFUSED]),
+        (REFUSED, REFUSED, []),
+        (replace(REFUSED, status_reason="other"), REFUSED, [WHY_REFUSED]),
+        (REFUSED, FINE, [Told(EventKind.ACCEPTED, "it is not refused any more")]),
+        (OFF, ON, [SWITCHED_ON]),
+        (ON, OFF, [Told(EventKind.DISABLED, "disabled by catalog")]),
+        (ON, ON, []),
+        # The first look at a table decides nothing, but for one that somebody has enabled before it.
+        (replace(OFF, refreshed_at=None), ON, []),
+        (replace(OFF, refreshed_at=None), replace(ON, enabled_override=True), [SWITCHED_ON]),
+        (ONCE, TWICE, [Told(EventKind.BACKED_OFF, "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC")]),
+        (TWICE, TWICE, []),
+        (TWICE, ONCE, []),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[Told]) -> None:
+    assert told_of_table(before, after) == told
 
 
 def test_an_action_is_told_to_pause_and_to_go_on() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from amoro_core.maintaining import manifests
 from amoro_core.maintaining.manifests import (
     Box,
@@ -43,11 +41,11 @@ def test_small_ones_that_would_stay_as_many_are_left_alone() -> None:
     assert small_ones([listed(499)] * 3, TARGET, 2) == ()  # two would
 
 
-def test_a_process_takes_no_more_entries_than_it_may_and_is_due_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "MOST_ENTRIES", 25)
-    some = [listed(30), listed(10), listed(20), listed(5)]
+def test_a_process_takes_no_more_than_100_000_entries_and_is_due_all_the_same() -> None:
+    many = 40_000
+    some = [listed(30, many), listed(10, many), listed(20, many), listed(5, many)]
     assert small_ones(some, TARGET, 4) == (3, 1)
-    wide = [listed(100, 10, 0, 9), listed(100, 10, 0, 20), listed(100, 10, 0, 30)]
+    wide = [listed(100, many, 0, 9), listed(100, many, 0, 20), listed(100, many, 0, 30)]
     assert wide_ones(wide, 2) == (2, 1)
 
 
