@@ -59,20 +59,10 @@ def test_draining_never_ends() -> None:
     assert told(told(running_two(), [], True), [], False).draining
 
 
-def test_what_is_not_running_is_not_worked_on() -> None:
-    session = finished(running_two(), A)
-    assert abandons(session, A)
-    assert set(session.running) == {B}
-    assert finished(session, A) == session
-
-
-def test_progress_is_kept_for_running_attempts_only() -> None:
-    session = progressed(running_two(), A, 5, 10)
-    assert (session.running[A].rows_done, session.running[A].rows_total) == (5, 10)
-    assert progressed(finished(session, A), A, 6, 10) == finished(session, A)
-
-
-def test_stage_and_core_time_are_kept_for_running_attempts_only() -> None:
+def test_what_is_told_of_work_is_kept_for_running_attempts_only() -> None:
     session = staged(progressed(running_two(), A, 5, 10), A, "split", 700)
-    assert (session.running[A].stage, session.running[A].core_ms, session.running[A].rows_done) == ("split", 700, 5)
-    assert staged(finished(session, A), A, "write", 800) == finished(session, A)
+    running = session.running[A]
+    assert (running.rows_done, running.rows_total, running.stage, running.core_ms) == (5, 10, "split", 700)
+    ended = finished(session, A)
+    assert (abandons(ended, A), set(ended.running)) == (True, {B})
+    assert progressed(ended, A, 6, 10) == staged(ended, A, "write", 800) == finished(ended, A) == ended

@@ -19,7 +19,6 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
 from amoro_core.model.times import DataCommit, TimeColumn, TimeKind, TimePart
 
-UTC_ZONE = ZoneInfo("UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNTIL = datetime(2022, 1, 2, 18, tzinfo=UTC)
 
@@ -87,24 +86,27 @@ def timestamp(text: str) -> bytes:
     return long(micros(at(text)))
 
 
-def test_a_file_expires_when_its_latest_row_is_as_old_as_the_limit_and_not_a_moment_before() -> None:
-    how = limit(column())
-    assert goes(file(upper=long(micros(UNTIL))), how)
-    assert not goes(file(upper=long(micros(UNTIL) + 1)), how)
+@pytest.mark.parametrize(
+    ("how", "old", "young"),
+    [
+        (limit(column()), long(micros(UNTIL)), long(micros(UNTIL) + 1)),
+        (limit(column(TimeKind.LONG), number="TIMESTAMP_MS"),
+         long(micros(UNTIL) // 1000), long(micros(UNTIL) // 1000 + 1)),
+        (limit(column(TimeKind.LONG), number="timestamp_s"),
+         long(micros(UNTIL) // 1_000_000), long(micros(UNTIL) // 1_000_000 + 1)),
+        # A date is the beginning of its day.
+        (limit(column(TimeKind.DATE)), int32(days("2022-01-02")), int32(days("2022-01-03"))),
+    ],
+)  # fmt: skip
+def test_a_file_expires_when_its_latest_row_is_as_old_as_the_limit_and_not_a_moment_before(
+    how: Limit, old: bytes, young: bytes
+) -> None:
+    assert goes(file(upper=old), how)
+    assert not goes(file(upper=young), how)
 
 
-@pytest.mark.parametrize(("number", "unit"), [("TIMESTAMP_MS", 1000), ("timestamp_s", 1_000_000)])
-def test_whole_numbers_are_read_as_the_property_says(number: str, unit: int) -> None:
-    how = limit(column(TimeKind.LONG), number=number)
-    assert goes(file(upper=long(micros(UNTIL) // unit)), how)
-    assert not goes(file(upper=long(micros(UNTIL) // unit + 1)), how)
-    assert goes(file(upper=int32(5)), how)  # of an int that was promoted since
-
-
-def test_a_date_is_the_beginning_of_its_day() -> None:
-    how = limit(column(TimeKind.DATE))
-    assert goes(file(upper=int32(days("2022-01-02"))), how)
-    assert not goes(file(upper=int32(days("2022-01-03"))), how)
+def test_a_bound_of_an_int_that_was_promoted_since_is_read() -> None:
+    assert goes(file(upper=int32(5)), limit(column(TimeKind.LONG)))
 
 
 def test_texts_are_read_in_the_tables_zone() -> None:

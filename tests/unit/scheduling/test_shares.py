@@ -13,16 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amoro_core.errors import InvalidArgument
 from amoro_core.scheduling.policy import (
     POLICIES,
     CandidateTask,
     PendingTable,
     Use,
-    balanced,
-    by_quota,
     choose_tasks,
-    find_policy,
     order_pending,
 )
 from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
@@ -52,11 +48,6 @@ def test_quota_is_a_share_up_to_one_and_a_number_of_threads_above(quota: float, 
     assert quota_limit(quota, threads) == limit
 
 
-def test_table_that_did_not_run_occupies_nothing() -> None:
-    assert occupation([], 2, NOW) == 0.0
-    assert occupation([], 0, NOW) == 0.0
-
-
 def test_occupation_is_the_part_of_the_limit_used_in_the_last_hour() -> None:
     finished = TaskRun(NOW - 30 * MINUTE, NOW - 15 * MINUTE)
     running = TaskRun(NOW - 15 * MINUTE)
@@ -76,32 +67,8 @@ def test_table_without_limit_that_ran_occupies_more_than_any_other() -> None:
 # Policies
 
 
-def table(table_id: int, used: int = 0, *, limit: int = 1, ago: int | None = None) -> PendingTable:
-    """A table that ran so many of the last minutes and was last optimized so many minutes ago."""
-    runs = (TaskRun(NOW - used * MINUTE),) if used else ()
-    return PendingTable(table_id, limit, runs, NOW - ago * MINUTE if ago is not None else None)
-
-
-def ids(tables: list[PendingTable]) -> list[int]:
-    return [table.table_id for table in tables]
-
-
 def tasks(table_id: int, count: int) -> list[CandidateTask]:
     return [CandidateTask(f"p{table_id}", number, table_id) for number in range(1, count + 1)]
-
-
-def test_quota_takes_the_lowest_occupation_first() -> None:
-    tables = [table(1, 30), table(2, 10), table(3, 20, limit=4)]
-    assert ids(order_pending(tables, by_quota, NOW)) == [3, 2, 1]
-
-
-def test_equal_occupation_goes_by_the_time_of_the_last_optimizing() -> None:
-    assert ids(order_pending([table(1, ago=5), table(2, ago=9), table(3)], by_quota, NOW)) == [3, 2, 1]
-
-
-def test_balanced_takes_what_was_never_or_longest_ago_optimized_first() -> None:
-    tables = [table(1, ago=5), table(2, 50, ago=9), table(3, 50)]
-    assert ids(order_pending(tables, balanced, NOW)) == [3, 2, 1]
 
 
 def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
@@ -114,18 +81,6 @@ def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
 
 def chosen_tables(candidates: list[CandidateTask], stand: dict[int, Use], slots: int) -> list[int]:
     return [task.table_id for task in choose_tasks(candidates, stand, slots, 60)]
-
-
-def test_unknown_policy_is_named_with_those_that_exist() -> None:
-    with pytest.raises(InvalidArgument, match="unknown scheduling policy 'fifo'") as refused:
-        find_policy(POLICIES, "fifo")
-    assert refused.value.hint == "Known policies: quota, balanced."
-    assert find_policy(POLICIES, "balanced") is balanced
-
-
-def test_equal_tables_take_turns() -> None:
-    chosen = choose_tasks([*tasks(1, 3), *tasks(2, 3)], uses(t1=(0, 2), t2=(0, 2)), 4, 60)
-    assert [(task.table_id, task.number) for task in chosen] == [(1, 1), (2, 1), (1, 2), (2, 2)]
 
 
 def test_table_furthest_below_its_share_comes_first() -> None:
