@@ -13,7 +13,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
@@ -64,24 +63,14 @@ COLUMNS: Mapping[str, Callable[[np.random.Generator, int], pa.Array]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """The columns that a table is ordered by, on a curve where there is more than one."""
-
-    columns: tuple[str, ...]
-
-    @property
-    def order_of_iceberg(self) -> str:
-        return f"zorder({', '.join(self.columns)})" if len(self.columns) > 1 else self.columns[0]
-
-
+#: The columns that a table is ordered by, on a curve where there is more than one.
 CASES = {
-    "linear": Case(("big",)),
-    "two": Case(("big", "small")),
-    "three": Case(("big", "small", "least")),
-    "text": Case(("text", "small")),
-    "money": Case(("money", "small")),
-    "heavy": Case(("heavy", "small")),
+    "linear": ("big",),
+    "two": ("big", "small"),
+    "three": ("big", "small", "least"),
+    "text": ("text", "small"),
+    "money": ("money", "small"),
+    "heavy": ("heavy", "small"),
 }
 
 
@@ -110,22 +99,27 @@ def main() -> None:
 
 def measure(name: str, services: Services, given: argparse.Namespace) -> None:
     """Print the figures of both ways."""
-    case, catalog, chance = CASES[name], services.catalog, np.random.default_rng(11)
-    rows = pa.table({column: COLUMNS[column](chance, given.rows) for column in case.columns})
+    columns, catalog, chance = CASES[name], services.catalog, np.random.default_rng(11)
+    rows = pa.table({column: COLUMNS[column](chance, given.rows) for column in columns})
     ours = _make_table(catalog, f"{name}_ours", rows, given.files)
     theirs = _make_table(catalog, f"{name}_theirs", rows, given.files)
-    strategy = "hilbert" if len(case.columns) > 1 else "linear"
-    cluster_table(services, catalog.full_name(ours), ClusterOptions(columns=case.columns, strategy=strategy))
-    _print(name, strategy, case, load_java_table(catalog.spark, catalog.name, ours), rows, given.points)
-    orders = [case.order_of_iceberg, ", ".join(case.columns)]
-    for order in dict.fromkeys(orders):  # where there is no z-order of such a column: sorted
+    strategy = "hilbert" if len(columns) > 1 else "linear"
+    cluster_table(services, catalog.full_name(ours), ClusterOptions(columns=columns, strategy=strategy))
+    _print(name, strategy, columns, load_java_table(catalog.spark, catalog.name, ours), rows, given.points)
+    named = ", ".join(columns)
+    for order in (f"zorder({named})", named)[len(columns) == 1 :]:  # where there is no z-order of such a column: sorted
         try:
             _rewrite(catalog, theirs, order, given.files)
         except PySparkException as error:
             print(f"{name:7} Iceberg's {order}: {str(error).splitlines()[0]}", flush=True)
             continue
         _print(
-            name, f"Iceberg's {order}", case, load_java_table(catalog.spark, catalog.name, theirs), rows, given.points
+            name,
+            f"Iceberg's {order}",
+            columns,
+            load_java_table(catalog.spark, catalog.name, theirs),
+            rows,
+            given.points,
         )
         break
 
@@ -156,22 +150,22 @@ def _rewrite(catalog: SharedCatalog, name: str, order: str, files: int) -> None:
     ).collect()
 
 
-def _print(name: str, way: str, case: Case, java: JavaTable, rows: pa.Table, points: int) -> None:
+def _print(name: str, way: str, columns: tuple[str, ...], java: JavaTable, rows: pa.Table, points: int) -> None:
     chance = np.random.default_rng(13)
     files = _met(java, java.iceberg.expressions.Expressions.alwaysTrue())
     told, means = [], []
-    for column in case.columns:
+    for column in columns:
         values = [rows[column][int(at)].as_py() for at in chance.integers(0, rows.num_rows, 2 * points)]
         values = [one for one in values if column != "heavy" or one != HEAVY][:points]
         means.append(fmean(_met(java, _equal(java, column, one)) for one in values) / files)
         told.append(f"{column} {means[-1]:.4f}")
         if column == "heavy":
             told.append(f"its heavy value {_met(java, _equal(java, column, HEAVY)) / files:.4f}")
-    if len(case.columns) > 1:
-        ends = [np.sort(rows[column].to_numpy(zero_copy_only=False)) for column in case.columns[:2]]
-        boxes = fmean(_met(java, _box(java, case.columns, ends, chance)) for _ in range(points)) / files
+    if len(columns) > 1:
+        ends = [np.sort(rows[column].to_numpy(zero_copy_only=False)) for column in columns[:2]]
+        boxes = fmean(_met(java, _box(java, columns, ends, chance)) for _ in range(points)) / files
         told += [f"mean {fmean(means):.4f}", f"boxes {boxes:.4f}"]
-    ideal = files ** (-1 / len(case.columns))
+    ideal = files ** (-1 / len(columns))
     print(f"{name:7} {way}: {files} files, points {', '.join(told)} (ideal {ideal:.4f})", flush=True)
 
 

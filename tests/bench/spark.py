@@ -1,6 +1,5 @@
 """Our Spark backend beside the standalone optimizer and Spark's own procedures: `python -m tests.bench.spark WHAT`.
 
-- `tasks [--tasks 4 100 1000]`: what a small rewrite costs in a job of its own, in threads, and as a part of one job.
 - `throughput [--files 80]`: wall of the same files as four tasks by threads and by the backend, and of
   `rewrite_data_files` in the same session.
 - `clustering [--files 104]`: CPU of JVM, Python workers and driver, beside `rewrite_data_files` by sort and by z-order.
@@ -19,8 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,31 +34,25 @@ from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
-from amoro_core.model.tables import OptimizingType
-from amoro_core.model.work import REWRITE, Work
-from amoro_core.protocol import codec
+from amoro_core.model.work import Work
 from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends.spark.application import open_context
 from amoro_optimizer.backends.spark.driver import SparkBackend
-from amoro_optimizer.backends.spark.worker import Assignment, run_partition
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.kinds import Run
 from amoro_optimizer.running import Backend
-from tests.acceptance.tables import messy_table, name_of
 from tests.bench.data import MIXED, task, write_files
-from tests.engine import writer
 from tests.engine.commits import Change, commit
-from tests.services.world import World
 from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri
 from tests.spark.session import EXTENSIONS, JARS, missing_parts
-from tests.work import rewrite_input, rewrite_work, rewriting
+from tests.work import rewriting
 
 CORES, OUTPUTS = 2, 4
 MEMORY_BYTES = 512 << 20
 #: One column to sort by, and three for the curves.
 SORTED, CURVE = "customer", ("customer", "created", "count")
 _NUMBERS = itertools.count(1)
-#: Seconds until the first result and until the last.
+#: Seconds of CPU and by the clock.
 Times = tuple[float, float]
 Tasks = list[tuple[RewriteInput, Attempt]]
 
@@ -70,9 +62,8 @@ def main() -> None:
     if missing := missing_parts():
         sys.exit(f"Spark needs {', '.join(missing)}: run make test-all")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["tasks", "throughput", "clustering"])
+    parser.add_argument("what", choices=["throughput", "clustering"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tasks", type=int, nargs="+", default=[4, 100, 1000])
     parser.add_argument("--files", type=int, help="of 1.3 MB")
     given = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -90,91 +81,22 @@ def main() -> None:
         begun = time.perf_counter()
         backend = SparkBackend(open_context(f"local[{CORES}]", settings))
         print(f"the application started in {time.perf_counter() - begun:.2f} s", flush=True)
-        if given.what == "tasks":
-            _measure_tasks(backend, directory, given.tasks, given.rounds)
-        elif given.what == "throughput":
+        if given.what == "throughput":
             _measure_throughput(backend, directory, given.files or 80, given.rounds)
         else:
             _measure_clustering(backend, directory, given.files or 104, given.rounds)
         backend.close()
 
 
-def _measure_tasks(backend: SparkBackend, directory: Path, counts: Sequence[int], rounds: int) -> None:
-    with _small_work(directory) as (work, attempt):
-
-        def repeated(count: int) -> Tasks:
-            """The same work so many times, each an attempt of its own."""
-            return [(work, Attempt(attempt.task_id, next(_NUMBERS))) for _ in range(count)]
-
-        for title in ("first", "second"):
-            print(f"{title} task: {_by_threads(backend, 1, repeated(1))[1]:.2f} s", flush=True)
-        ways: dict[str, Callable[[Tasks], Times]] = {
-            "standalone threads": lambda tasks: _by_threads(InProcess(), CORES, tasks),
-            "one-task jobs, fair": lambda tasks: _by_threads(backend, CORES, tasks),
-            "one job, collected": lambda tasks: _as_batch(backend, tasks, iterate=False),
-            "one RDD, local iterator": lambda tasks: _as_batch(backend, tasks, iterate=True),
-        }
-        for count in counts:
-            found = _in_rounds({name: partial(_with_new, way, repeated, count) for name, way in ways.items()}, rounds)
-            for name, (first, last) in found.items():
-                each = last / count * min(CORES, count) * 1000
-                print(f"{count} tasks, {name}: first {first:.2f} s, all {last:.2f} s, {each:.0f} ms a task and core")
-
-
-def _with_new(way: Callable[[Tasks], Times], repeated: Callable[[int], Tasks], count: int) -> Times:
-    return way(repeated(count))
-
-
-@contextmanager
-def _small_work(directory: Path) -> Iterator[tuple[RewriteInput, Attempt]]:
-    """The input of a small rewrite, seven files of a few rows with deletes, and its attempt."""
-    (directory / "home").mkdir(parents=True)
-    with closing(writer.make_catalog(directory)) as catalog:
-        world = World(directory / "home", catalog)
-        world.begin(OptimizingType.FULL, name_of(messy_table(catalog)))
-        (scheduled,) = world.poll(world.optimizer())
-        yield rewrite_input(scheduled.work), scheduled.attempt
-        world.close()
-
-
-def _by_threads(backend: Backend, threads: int, tasks: Tasks) -> Times:
+def _by_threads(backend: Backend, tasks: Tasks) -> None:
     """Each task from a thread of its own, as the runner does."""
-    started = time.perf_counter()
-    ends: list[float] = []
 
     def run(one: tuple[RewriteInput, Attempt]) -> None:
         work, attempt = one
         rewriting(backend, MEMORY_BYTES)(work, {}, attempt, lambda done, total: None, lambda: False)
-        ends.append(time.perf_counter() - started)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(CORES) as pool:
         list(pool.map(run, tasks))
-    return ends[0], ends[-1]
-
-
-def _as_batch(backend: SparkBackend, tasks: Tasks, *, iterate: bool) -> Times:
-    """All tasks as one RDD: one job that is collected, or a local iterator over its partitions."""
-    with ExitStack() as jobs:
-        assignments = []
-        for work, attempt in tasks:
-            name, _ = jobs.enter_context(backend._channel.job(lambda done, total: None))
-            assignments.append(
-                Assignment(
-                    attempt=codec.encode_attempt(attempt).SerializeToString(),
-                    kind=REWRITE,
-                    work=rewrite_work(work).payload,
-                    io_properties={},
-                    memory_bytes=MEMORY_BYTES,
-                    driver=("127.0.0.1", backend._channel.port),
-                    key=backend._channel.key,
-                    job=name,
-                )
-            )
-        started = time.perf_counter()
-        made = backend._context.parallelize(assignments, len(assignments)).mapPartitions(run_partition)
-        results = made.toLocalIterator(prefetchPartitions=True) if iterate else iter(made.collect())
-        ends = [time.perf_counter() - started for _ in results]
-    return ends[0], ends[-1]
 
 
 def _measure_throughput(backend: SparkBackend, directory: Path, count: int, rounds: int) -> None:
@@ -184,10 +106,10 @@ def _measure_throughput(backend: SparkBackend, directory: Path, count: int, roun
         parts = [task(directory, files[at::OUTPUTS]) for at in range(OUTPUTS)]
         return [(part, Attempt(TaskId("bench", at), next(_NUMBERS))) for at, part in enumerate(parts, 1)]
 
-    with _procedure(backend, directory, files) as procedure:
+    with _procedure(directory, files) as procedure:
         ways: dict[str, Callable[[], Times]] = {
-            "standalone, two threads": lambda: _by_threads(InProcess(), CORES, tasks()),
-            "this backend": lambda: _by_threads(backend, CORES, tasks()),
+            "standalone, two threads": lambda: _timed(lambda: _by_threads(InProcess(), tasks())),
+            "this backend": lambda: _timed(lambda: _by_threads(backend, tasks())),
             "rewrite_data_files": lambda: _timed(lambda: procedure("map('rewrite-all', 'true')")),
         }
         for name, (_, seconds) in _in_rounds(ways, rounds).items():
@@ -207,7 +129,7 @@ def _measure_clustering(backend: SparkBackend, directory: Path, count: int, roun
         for file in decode_cluster_output(made.payload).rewrite.data_files:
             Path(file.path).unlink()
 
-    with _procedure(backend, directory, files) as procedure:
+    with _procedure(directory, files) as procedure:
 
         def by_spark(order: str) -> None:
             procedure(f"{options}, strategy => 'sort', sort_order => '{order}'")
@@ -235,13 +157,13 @@ def _megabytes(files: Sequence[DataFile]) -> float:
 
 
 @contextmanager
-def _procedure(backend: SparkBackend, directory: Path, files: Sequence[DataFile]) -> Iterator[Callable[[str], None]]:
-    """`rewrite_data_files` of a new table of the files, with these options, in the backend's own session."""
+def _procedure(directory: Path, files: Sequence[DataFile]) -> Iterator[Callable[[str], None]]:
+    """`rewrite_data_files` of a new table of the files, with these options, in a session of the backend's context."""
     from pyspark.sql import SparkSession
 
     with closing(SqlCatalog("bench", uri=sqlite_uri(directory), warehouse=warehouse_uri(directory))) as catalog:
         catalog.create_namespace("db")
-        session: Any = SparkSession(backend._context)
+        session: Any = SparkSession.builder.getOrCreate()  # of the context that is there
         register_in_spark(session, directory, "bench")
 
         def rewrite(options: str) -> None:
@@ -270,7 +192,6 @@ def _entry(file: DataFile) -> Entry:
 
 
 def _timed(work: Callable[[], object]) -> Times:
-    """Seconds of CPU and by the clock."""
     before, started = _cpu_seconds(), time.perf_counter()
     work()
     return _cpu_seconds() - before, time.perf_counter() - started
