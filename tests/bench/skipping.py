@@ -24,9 +24,8 @@ from pyspark.errors import PySparkException
 
 from amoro_core.model.clustering import ClusterOptions
 from tests.spark.catalogs import SharedCatalog, shared_catalog
-from tests.spark.clustering import cluster_table
-from tests.spark.java_writer import JavaTable, load_java_table
-from tests.spark.optimizing import Services, services_on
+from tests.spark.java import JavaTable, load_java_table
+from tests.spark.optimizing import Services, cluster_table, services_on
 from tests.spark.session import missing_parts, start_session
 
 PREFIX = "0123456789" * 4

@@ -236,12 +236,13 @@ def _spark_and_catalog(name: str) -> Iterator[tuple[Any, Any, Path]]:
 @_kind("java", 180, {"tables expired": 500, "tables cleaned": 500})
 def _java(seed: int, totals: Counter[str]) -> None:
     """Fifty random tables that are expired by Iceberg's Java runtime after we have said what we would take
-    (`tests/spark/test_expiring.py`), and fifty whose orphan files are listed by both (`tests/spark/test_orphans.py`).
-    A mismatch: other snapshots, references or files than Java's, but for what the documented protections keep.
+    (`tests/spark/test_expiring.py`), and fifty whose orphan files are listed by both
+    (`tests/spark/test_maintenance.py`). A mismatch: other snapshots, references or files than Java's, but for what the
+    documented protections keep.
     """
     from tests.spark.catalogs import shared_catalog
     from tests.spark.test_expiring import expired_as_by_java
-    from tests.spark.test_orphans import PROTECTED, differences_from_java
+    from tests.spark.test_maintenance import PROTECTED, differences_from_java
 
     with _spark_and_catalog("expired") as (spark, catalog, made):
         first = 1000 + seed * 50  # `make test-all` has those before
@@ -256,13 +257,13 @@ def _java(seed: int, totals: Counter[str]) -> None:
 
 @_kind("java-sweeps", 180, {"tables swept": 500})
 def _java_sweeps(seed: int, totals: Counter[str]) -> None:
-    """Twenty-five random tables as of the decoys, in a catalog that Java reads, too (`tests/spark/test_sweeping.py`).
-    A mismatch: a batch of deletes with a file that Iceberg's Java runtime or pyiceberg reaches from any snapshot at
-    that moment, or any other of the decoys.
+    """Twenty-five random tables as of the decoys, in a catalog that Java reads, too
+    (`tests/spark/test_maintenance.py`). A mismatch: a batch of deletes with a file that Iceberg's Java runtime or
+    pyiceberg reaches from any snapshot at that moment, or any other of the decoys.
     """
-    from tests.spark.test_sweeping import FIRST, TABLES, swept_before_java
+    from tests.spark.test_maintenance import FIRST_SWEPT, SWEPT_TABLES, swept_before_java
 
-    first, found = FIRST + 10 * TABLES + seed * 25, Counter[str]()
+    first, found = FIRST_SWEPT + 10 * SWEPT_TABLES + seed * 25, Counter[str]()
     with _spark_and_catalog("swept") as (spark, catalog, _):
         swept_before_java(spark, catalog, range(first, first + 25), found)
     totals["tables swept"] += found.pop("tables")

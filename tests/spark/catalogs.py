@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +14,10 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+
+from tests.acceptance.processes import wait_until
+
+from .session import JARS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,3 +115,34 @@ def _set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> N
     # Else Spark goes on reading the snapshot that it saw first, whatever pyiceberg has committed since.
     for key, value in {**settings, "cache-enabled": "false"}.items():
         spark.conf.set(f"{prefix}.{key}", value)
+
+
+SERVER_JARS = JARS / "rest-server"
+#: As Jetty says on which port it listens.
+_LISTENS = re.compile(r"Started .*ServerConnector.*:(\d+)\}")
+
+
+@contextmanager
+def java_rest_server(root: Path) -> Iterator[str]:
+    """Start the server, with its catalog and its warehouse under the directory; its URI. It is killed at the end."""
+    import pyspark  # not part of every installation; Hadoop's client comes with it
+
+    hadoop = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")
+    (root / "warehouse").mkdir(parents=True)
+    log = root / "server.log"
+    settings = {
+        "CATALOG_REST_PORT": "0",
+        "CATALOG_WAREHOUSE": warehouse_uri(root),
+        "CATALOG_URI": f"jdbc:sqlite:{root / 'catalog.db'}",
+    }
+    path = os.pathsep.join(map(str, [*SERVER_JARS.glob("*.jar"), *hadoop]))
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "org.apache.iceberg.rest.RESTCatalogServer"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env={**os.environ, **settings}, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        found = wait_until(lambda: _LISTENS.search(log.read_text()) or process.poll(), "the REST server listens")
+        assert isinstance(found, re.Match), log.read_text()
+        yield f"http://127.0.0.1:{found[1]}"
+    finally:
+        process.kill()
+        process.wait()

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
+from amoro_core.model.work import WorkResult
+from amoro_core.services.optimizing import ScheduledTask
+from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
 
 from .catalogs import SharedCatalog
 from .matching import assert_deletes_match_as_in_java
-from .rows import spark_rows
-from .tables import file_counts
+from .tables import file_counts, spark_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,3 +108,25 @@ def rewrite_all(spark: SparkSession, table: str) -> None:
     spark.sql(
         f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
     ).collect()
+
+
+def cluster_table(
+    services: Services,
+    table: str,
+    asked: ClusterOptions,
+    after_task: Callable[[], object] = lambda: None,
+    work: Callable[[ScheduledTask], WorkResult] = ordered,
+) -> str:
+    """Cluster the table until its process, whose id is returned, has succeeded; `after_task` comes before commits."""
+    world = services.world
+    table_id = world.table(table).table_id
+    process_id = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked).process_id
+    optimizer = clusterer(world)
+    while handed := world.poll(optimizer):
+        assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
+        assert world.optimizing.complete(optimizer, handed[0].attempt, work(handed[0]))
+        after_task()
+        commit_due(world, process_id)
+    process = world.optimizing.find_process(process_id).process
+    assert process.status is ProcessStatus.SUCCESS, process.failure
+    return process_id

@@ -1,16 +1,19 @@
-"""Expiry beside Iceberg's Java runtime: the same snapshots go and the same files, and what is left is read alike."""
+"""Expiry beside Iceberg's Java runtime: the same snapshots and files go, and readers, streams and committers go on."""
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.table import Table
 
+from amoro_core.actions.expiring import NAME
 from amoro_core.iceberg import commit
 from amoro_core.iceberg.expiry import stage_expiry
 from amoro_core.iceberg.metadata import history_of
@@ -19,8 +22,9 @@ from amoro_core.iceberg.restoring import stage_restored
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.snapshots import Selection, Target, select
 from amoro_core.model.maintenance import FileKind
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.properties import parse_into
+from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
@@ -30,10 +34,13 @@ from tests.engine.writer import append, make_table
 from tests.services.world import World
 
 from .catalogs import SharedCatalog
-from .java_writer import load_java_table
-from .rows import spark_rows
+from .java import load_java_table
+from .optimizing import Services
+from .tables import spark_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 
@@ -211,3 +218,161 @@ def test_a_cherry_picked_file_stays_with_the_snapshot_that_picked_it(
         Path(local_path(path)).unlink()
     spark.sql(f"REFRESH TABLE {name}")
     assert spark_rows(spark, name).total() == 3
+
+
+FLINK = {
+    "flink.job-id": "a1b2",
+    "flink.operator-id": "sink",
+    "flink.max-committed-checkpoint-id": "17",
+}
+KAFKA = {"kafka.connect.offsets.control.workers": '{"0":42}', "kafka.connect.valid-through-ts": "2026-01-01"}
+
+
+def walked(java: Any, found: Callable[[Any], str | None]) -> str | None:
+    """What the first snapshot says that has it, from main's head through the parents that the table still has."""
+    snapshot = java.snapshot("main")
+    while snapshot is not None:
+        if (told := found(snapshot.summary())) is not None:
+            return told
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else java.snapshot(parent)
+    return None
+
+
+def of_flink(summary: Any) -> str | None:
+    """As Flink's committer: the checkpoint of its job, of its operator or of none."""
+    if summary.get("flink.job-id") != "a1b2" or summary.get("flink.operator-id") not in (None, "sink"):
+        return None
+    told: str | None = summary.get("flink.max-committed-checkpoint-id")
+    return told
+
+
+def of_kafka(summary: Any) -> str | None:
+    """As Kafka Connect's coordinator: the offsets of its control topic and group."""
+    told: str | None = summary.get("kafka.connect.offsets.control.workers")
+    return told
+
+
+@pytest.mark.parametrize(
+    ("retention", "expected"), [("7d", ("17", '{"0":42}')), ("0d", (None, None))], ids=["with chains", "without"]
+)
+def test_committers_find_their_snapshots_by_walking_back_from_the_head(
+    spark: SparkSession, catalog: SharedCatalog, retention: str, expected: tuple[str | None, str | None]
+) -> None:
+    """amoro #930, iceberg #5846: a committer that finds nothing commits its last files again."""
+    properties = {"snapshot.keep.duration": "1h", "snapshot.keep.flink.checkpoint-retention": retention}
+    table = make_table(catalog.pyiceberg, "db.walked", SCHEMA, properties=properties)
+    for number, summary in enumerate(({}, KAFKA, {}, FLINK, {}, {}, {})):
+        append(table, [row(number)], summary=summary)
+    aged(table, {one: 6.5 - at for at, one in enumerate(ids(table))})
+    first, *_, head = ids(table)
+    gone = set(selected(table).go)
+    assert first in gone
+    assert head not in gone
+    expire(table, *gone)
+    java = load_java_table(spark, catalog.name, "db.walked").table
+    assert (walked(java, of_flink), walked(java, of_kafka)) == expected
+
+
+FILES, ROWS = 6, 200
+
+
+@pytest.mark.parametrize(("keep", "ends"), [("1d", True), ("0", False)], ids=["in the trash", "without trash"])
+def test_a_query_that_began_before_an_expiry_ends(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, keep: str, ends: bool
+) -> None:
+    """It is planned, has read one file, and reads the others once the snapshot has gone and what was due is deleted."""
+    table = catalog.full_name("db.read")
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg TBLPROPERTIES ("
+        f"'maintenance.expire-snapshots.trash-keep' = '{keep}', 'read.split.open-file-cost' = '134217728')"
+    )
+    for number in range(FILES):
+        first = number * ROWS
+        spark.range(first, first + ROWS, 1, 1).selectExpr("id", "'before' AS note").writeTo(table).append()
+    running = spark.sql(f"SELECT id FROM {table}").toLocalIterator(prefetchPartitions=False)
+    seen = [next(running).id]
+
+    services.world.now = datetime.now(UTC) + timedelta(seconds=5)
+    services.finish(services.begin(table, OptimizingType.FULL))
+    loaded = aged(catalog.load(table), 30)
+    table_id = services.world.table(table).table_id
+    begun = services.world.maintaining.begin(table_id, "expire-snapshots", trigger="request")
+    assert services.world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    assert len(loaded.refresh().metadata.snapshots) == 1
+    emptied = services.world.maintaining.begin(table_id, "empty-trash", trigger="request")
+    assert bool(emptied.process_id) is not ends
+    if emptied.process_id:
+        services.world.committing.commit(emptied.process_id)
+
+    if ends:
+        assert sorted([*seen, *(one.id for one in running)]) == list(range(FILES * ROWS))
+    else:
+        with pytest.raises(Exception, match=r"does not exist|FileNotFound|FAILED_READ"):
+            list(running)
+
+
+DAYS = 6
+
+
+def stream(spark: SparkSession, source: Path, checkpoint: Path, table: str) -> None:
+    """Let the job take all that is new, file by file, and stop."""
+    query = (
+        spark.readStream.schema("id BIGINT, note STRING")
+        .option("maxFilesPerTrigger", "1")
+        .json(source.as_uri())
+        .writeStream.format("iceberg")
+        .outputMode("append")
+        .option("checkpointLocation", checkpoint.as_uri())
+        .trigger(availableNow=True)
+        .toTable(table)
+    )
+    query.awaitTermination()
+
+
+def offer(source: Path, *numbers: int) -> None:
+    for number in numbers:
+        source.mkdir(exist_ok=True)
+        (source / f"{number:03d}.json").write_text(json.dumps({"id": number, "note": "streamed"}), encoding="utf-8")
+
+
+def a_day_passes(services: Services, table: str, number: int) -> None:
+    """Another writer adds rows, files are rewritten, and what is past its time goes."""
+    services.catalog.spark.sql(f"INSERT INTO {table} VALUES ({1000 + number}, 'other')")
+    services.world.now = datetime.now(UTC) + timedelta(seconds=5)
+    services.finish(services.begin(table, OptimizingType.FULL))
+    begun = services.world.maintaining.begin(services.world.table(table).table_id, NAME, trigger="request")
+    if begun.process_id:
+        assert services.world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    aged(services.catalog.load(table), 1)
+    services.catalog.spark.sql(f"REFRESH TABLE {table}")
+
+
+@pytest.mark.parametrize(("retention", "times"), [("7d", 1), ("0d", 2)], ids=["with its chain", "without"])
+def test_a_job_that_was_stopped_for_six_days_writes_no_row_twice(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, tmp_path: Path, retention: str, times: int
+) -> None:
+    """It died after the commit to the table and before it noted that: it finds its epoch in the table's history.
+
+    amoro #930, iceberg #5846: without the chain it writes its last rows again.
+    """
+    table, source, checkpoint = catalog.full_name("db.streamed"), tmp_path / "source", tmp_path / "checkpoint"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg TBLPROPERTIES ("
+        f"'snapshot.keep.duration' = '1h', 'snapshot.keep.flink.checkpoint-retention' = '{retention}')"
+    )
+    offer(source, 1, 2, 3)
+    stream(spark, source, checkpoint, table)
+    noted = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    noted.unlink()
+    noted.with_name(f".{noted.name}.crc").unlink(missing_ok=True)
+    snapshots = len(catalog.load(table).metadata.snapshots)
+    for number in range(DAYS):
+        a_day_passes(services, table, number)
+    left = catalog.load(table).metadata.snapshots
+    assert len(left) < snapshots + 2 * DAYS
+    offer(source, 4)
+    stream(spark, source, checkpoint, table)
+    rows = Counter(one.id for one in spark.sql(f"SELECT id FROM {table} WHERE note = 'streamed'").collect())
+    assert (set(rows), max(rows.values()), rows.total()) == ({1, 2, 3, 4}, times, 3 + times)
+    assert spark.sql(f"SELECT id FROM {table} WHERE note = 'other'").count() == DAYS

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from .rows import arrow_rows, frozen
+from .tables import arrow_rows, frozen
 
 
 def test_a_row_counts_as_often_as_it_is_there() -> None:

@@ -14,16 +14,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from .catalogs import SharedCatalog
-from .java_writer import java_upsert
-from .rows import arrow_rows, spark_rows
+from .java import java_upsert
 from .tables import (
     DATA,
     EQUALITY_DELETES,
     MERGE_ON_READ,
     POSITION_DELETES,
+    arrow_rows,
     file_counts,
     make_equality_table,
     make_mixed_table,
+    spark_rows,
 )
 
 if TYPE_CHECKING:

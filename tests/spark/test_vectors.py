@@ -23,10 +23,10 @@ from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.positions import PositionSet
 
 from .catalogs import SharedCatalog
-from .java_writer import java_upsert
+from .java import java_upsert
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, snapshots
-from .rows import spark_rows
+from .tables import spark_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,27 +1,39 @@
-"""The backend in a local Spark application of this process: results, errors, cancelling, what it leaves behind."""
+"""The backend in the Spark application of this process: results, errors, cancelling, what is left, whose turn it is."""
 
 from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pyspark
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark import SparkContext
 
+from amoro_core.actions import sketch_tasks
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
+from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import Attempt, ProcessStatus
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.tables import OptimizingType
 from amoro_optimizer.backends.spark.driver import SparkBackend
+from amoro_optimizer.backends.spark.pools import Pools
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
+from tests.engine import writer
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
+from tests.large import Worker, count_as_large
+from tests.services import test_large_orphans as orphans
+from tests.services import test_large_statistics as statistics
+from tests.services import test_sweeping as sweeping
+from tests.services.test_orphans import Place
 from tests.services.world import World
 from tests.spark.session import FAILURES, Application
 from tests.spark_backend.spark import is_alive, kill, python_workers
@@ -232,3 +244,114 @@ def test_jobs_and_stages_are_described_by_table_process_and_task(spark_applicati
 
 def _items(scala_sequence: Any) -> list[Any]:
     return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
+
+
+CORES, QUEUED = 2, 6
+
+
+def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
+    spark_application: Application, world: World
+) -> None:
+    stuck, small = stuck_table(world.catalog), writer.make_table(world.catalog, "db.small", SCHEMA)
+    for first in (0, 10, 20):
+        writer.append(small, [row(first + number) for number in range(10)])
+    works = works_of(world, "cat.db.stuck", name_of(small))
+    cancelled = [threading.Event() for _ in range(QUEUED)]
+    ended = threading.Event()
+    written: list[RewriteOutput] = []
+    backend, tracker = spark_application.backend, spark_application.context.statusTracker()
+
+    def execute(name: str, number: int, event: threading.Event) -> None:
+        attempt, work = works[name]
+        one = Attempt(attempt.task_id, attempt.number + number)
+        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or event.is_set())
+        written.append(output)
+
+    with ExitStack() as calls:
+
+        def call(name: str, number: int, event: threading.Event) -> Call:
+            return calls.enter_context(in_thread(lambda: execute(name, number, event), ended.set))
+
+        big = [call("cat.db.stuck", number, cancelled[number]) for number in range(CORES)]
+        wait_until(lambda: len(stuck.writers()) == CORES, "all cores are taken")
+        for number in range(CORES, QUEUED):
+            big.append(call("cat.db.stuck", number, cancelled[number]))
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED, "the jobs of the big table wait")
+        quick = call(name_of(small), 0, ended)
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
+        cancelled[0].set()
+        # What is of the big table never ends by itself: first come first served, the small one would wait forever.
+        quick.wait()
+        assert quick.raised is None
+        assert [output.rows_written for output in written] == [30]
+        big[0].wait()
+        assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
+
+
+def works_of(world: World, *names: str) -> dict[str, tuple[Attempt, RewriteInput]]:
+    """The only task of a full rewrite of each table, handed to a thread of its own."""
+    for name in names:
+        world.begin(OptimizingType.FULL, name)
+    handed = world.poll(world.optimizer(threads=len(names)), *range(1, len(names) + 1))
+    works = {}
+    for task in handed:
+        work = rewrite_input(task.work)
+        works[work.table.table] = task.attempt, work
+    return works
+
+
+def test_each_table_with_jobs_has_a_pool_of_its_own_which_is_given_anew_after_its_last_job() -> None:
+    pools, tables = Pools(), [f"cat.db.t{number}" for number in range(40)]
+    with ExitStack() as jobs:
+        given = [jobs.enter_context(pools.pool_of(table)) for table in tables]
+        assert given == [f"amoro-{number}" for number in range(1, 41)]
+        assert [jobs.enter_context(pools.pool_of(table)) for table in tables] == given
+    with pools.pool_of("cat.db.a") as first:
+        with pools.pool_of("cat.db.b") as second, pools.pool_of("cat.db.b") as again:
+            assert (first, second, again) == ("amoro-1", "amoro-2", "amoro-2")
+        with pools.pool_of("cat.db.c") as third:
+            assert third == "amoro-2"
+
+
+def test_files_are_listed(backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_as_large(monkeypatch, files_of_a_task=3)
+    place = Place(world)
+    other = place.put("data/part=b/y.parquet")
+    assert Worker(world, backend=backend).run(orphans.NAME).status is ProcessStatus.SUCCESS
+    assert orphans.condemned_now(place) == sorted([place.orphan, other])
+
+
+def test_values_are_counted(backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_as_large(monkeypatch)
+    monkeypatch.setattr(sketch_tasks, "FILES_OF_A_TASK", 2)
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    writer.append(table, [row(number, "a" if number < 5 else "b", f"value {number % 3}") for number in range(10)])
+    writer.upsert(table, [row(1, "a", "new")], ["id"])
+    assert Worker(world, backend=backend).run(statistics.NAME).status is ProcessStatus.SUCCESS
+    assert statistics.ndv(table) == {1: 10, 2: 2, 3: 4}
+
+
+def test_files_are_deleted_and_none_that_is_begun_too_late(
+    backend: SparkBackend, tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker asks the driver, whose optimizer has sent the ack, how old it is."""
+    count_as_large(monkeypatch)
+    home = tmp_path / "home"
+    home.mkdir()
+    place = sweeping.Place(home, catalog)
+    place.action.keep = timedelta()
+    place.stray(3, FileKind.DATA)
+    place.run()
+    worker = Worker(place.world, backend=backend)
+    process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
+    (task,) = worker.poll()
+    assert worker.ack(task)
+    worker.age_s = 601.0
+    with pytest.raises(OptimizerError, match="were not begun to be deleted within 600 s of their ack"):
+        worker.execute(task)
+    assert len(place.left()) == 3
+    worker.age_s = 300.0
+    assert worker.complete(task, worker.execute(task))
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert sweeping.figures(place.of(process_id))["data_files_deleted"] == 3
+    assert place.left() == []

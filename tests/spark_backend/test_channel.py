@@ -1,22 +1,33 @@
-"""The line between driver and workers: which execution may write, who may speak, what is known of files."""
+"""The line between driver and workers, the parts that speak over it, and the blocks of a shuffle."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from amoro_core.errors import AttemptAbandoned, OptimizerError
+from amoro_core.errors import AttemptAbandoned, DataFileMissing, OptimizerError
+from amoro_core.model.clustering import CLUSTER, ClusterInput
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_optimizer.backends.spark import worker
+from amoro_core.protocol.cluster_codec import encode_cluster_input
+from amoro_optimizer.backends.spark import blocks, parts, worker
+from amoro_optimizer.backends.spark.blocks import Blocks, rows_of
 from amoro_optimizer.backends.spark.channel import Channel, Job, Superseded, WorkerLine, connected
+from amoro_optimizer.backends.spark.parts import Part, in_part
+from amoro_optimizer.backends.spark.worker import Assignment
 from tests.acceptance.processes import PATIENCE_S, wait_until
+from tests.bench.data import task
+from tests.spark_backend.groups import LINEAR
 
 HOST = "127.0.0.1"
 
@@ -243,3 +254,178 @@ def test_an_execution_that_a_newer_one_has_replaced_says_nothing_that_could_be_t
         worker.run_assignment(assignment, 1, lambda: False)
     with pytest.raises(Superseded):
         worker.run_assignment(assignment, 1, lambda: False)
+
+
+@dataclass
+class Context:
+    """What Spark tells a task of itself."""
+
+    execution: int = 1
+
+    def partitionId(self) -> int:
+        return 3
+
+    def taskAttemptId(self) -> int:
+        return self.execution
+
+    def cpus(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Context:
+    made = Context()
+    monkeypatch.setattr(parts.TaskContext, "get", lambda: made)
+    return made
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    made = Channel(HOST)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def job(channel: Channel) -> Iterator[tuple[str, Job]]:
+    with channel.job(lambda part, done, total, core_ms: None) as made:
+        yield made
+
+
+@pytest.fixture
+def run(channel: Channel, job: tuple[str, Job], tmp_path: Path, context: Context) -> Callable[..., list[int]]:
+    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
+    work = encode_cluster_input(ClusterInput(task(tmp_path, []), LINEAR, "0123456789ab", 1))
+    assignment = Assignment(attempt, CLUSTER, work, {}, 1 << 20, (HOST, channel.port), channel.key, job[0])
+    return lambda do: list(in_part("split", assignment, do))
+
+
+def test_what_a_part_makes_comes_out_and_what_it_took_is_known(
+    job: tuple[str, Job], run: Callable[..., list[int]]
+) -> None:
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        yield 2
+        part.conclude({"rows": 2})
+
+    assert run(do) == [1, 2]
+    (told,) = job[1].facts("split").values()
+    assert (set(job[1].facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
+
+
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(
+    run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        run(lambda part: iter(()))
+        assert pa.default_memory_pool().backend_name == "jemalloc"
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(
+    job: tuple[str, Job], run: Callable[..., list[int]]
+) -> None:
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        raise DataFileMissing("a file is gone", hint="restore it")
+
+    assert run(do) == [1]
+    assert job[1].failure == (DataFileMissing.code, "a file is gone (restore it)")
+
+
+def test_a_failure_that_nobody_has_heard_is_raised(channel: Channel, run: Callable[..., list[int]]) -> None:
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        part._line._line.close()
+        raise DataFileMissing("a file is gone")
+
+    with pytest.raises(OptimizerError, match="the driver is not reached: a file is gone"):
+        run(do)
+
+
+def test_a_part_of_a_job_that_is_over_ends_quietly(job: tuple[str, Job], run: Callable[..., list[int]]) -> None:
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        job[1].stop()
+        wait_until(part.run.is_cancelled, "it is told to stop")
+        raise AttemptAbandoned("it was told to stop")
+
+    assert run(do) == [1]
+    assert job[1].failure is None
+
+
+def test_a_part_whose_executor_has_ended_does_not_end_the_job(
+    job: tuple[str, Job], run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "hang_up_noted", lambda: nullcontext(lambda: True))
+
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        assert part.run.is_cancelled()
+        raise AttemptAbandoned("it was told to stop")
+
+    with pytest.raises(AttemptAbandoned):
+        run(do)
+    assert (job[1].failure, job[1].is_over) == (None, False)
+
+
+def test_a_part_that_a_newer_execution_has_replaced_is_no_result_and_no_failure(
+    channel: Channel, job: tuple[str, Job], run: Callable[..., list[int]]
+) -> None:
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        with connected((HOST, channel.port), channel.key, job[0], "split 3", 2) as newer:
+            wait_until(part.run.is_cancelled, "it is told to stop")
+            assert not newer.is_stopped
+        raise AttemptAbandoned("it was told to stop")
+
+    with pytest.raises(Superseded):
+        run(do)
+    assert (job[1].failure, job[1].is_over) == (None, False)
+
+
+ROW_BYTES = 8
+
+
+def piece(first: int, rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"number": pa.array(range(first, first + rows), pa.int64())})
+
+
+def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * ROW_BYTES)
+    collected, sent = Blocks(1000 * ROW_BYTES), []
+    for number in range(9):
+        sent += collected.add(number % 2, piece(number * 4, 4))
+    assert [partition for partition, _ in sent] == [0, 1, 0]
+    sent += collected.drain()
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for partition, block in sent:
+        numbers = [number for batch in rows_of(block) for number in batch.column("number").to_pylist()]
+        assert len(numbers) <= 10
+        found[partition] += numbers
+    assert found == {
+        partition: [first + at for first in range(4 * partition, 36, 8) for at in range(4)] for partition in (0, 1)
+    }
+    assert collected.sent_bytes == sum(len(block) for _, block in sent)
+
+
+def test_a_piece_larger_than_a_block_is_a_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", ROW_BYTES)
+    collected = Blocks(1000 * ROW_BYTES)
+    sent = [*collected.add(0, piece(0, 3)), *collected.add(0, piece(3, 1)), *collected.drain()]
+    assert [sum(batch.num_rows for batch in rows_of(block)) for _, block in sent] == [3, 1]
+
+
+def test_few_rows_of_many_batches_do_not_keep_these_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * ROW_BYTES)
+    collected, waited = Blocks(100 * ROW_BYTES), 0
+    for number in range(20):
+        batch = piece(number * 11, 11)
+        sent = [*collected.add(0, batch.slice(0, 1)), *collected.add(1, batch.slice(1))]
+        waited = 0 if 0 in [partition for partition, _ in sent] else waited + 1
+        assert waited * 11 <= 100, "a row for the first keeps each batch of the second"

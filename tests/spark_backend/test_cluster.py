@@ -1,16 +1,28 @@
-"""`amoro optimizer run --backend spark --master spark://…`: a cluster of real processes, parts of which are killed."""
+"""Optimizers on a cluster of real processes: with others, without amoro on its machines, parts of it killed."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.spark_backend.cluster import Cluster, start_cluster
-from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once, threads
-from tests.spark_backend.spark import spark_optimizer
+from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, is_optimized, look, name_of
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.spark_backend import losses
+from tests.spark_backend.cluster import SPARK_HOME, Cluster, start_cluster
+from tests.spark_backend.spark import SETTINGS, descendants, spark_optimizer
 
 
 @pytest.fixture
@@ -25,13 +37,180 @@ def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_t
     installation: Installation, cluster: Cluster
 ) -> None:
     address = address_of(installation.up())
-    table = large_table(installation, "db.large", megabytes=200, level=19)
-    optimizer = spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
-    told = lose_everything_once(installation, address, cluster, optimizer, table)
+    table = losses.large_table(installation, "db.large", megabytes=200, level=19)
+    optimizer = spark_optimizer(installation, address, cluster.master_url, settings=losses.SETTINGS)
+    told = losses.lose_everything_once(installation, address, cluster, optimizer, table)
     assert told["megabytes optimized"] >= 200
     assert told["files"] >= 250
-    wait_until(lambda: threads(installation) == [2], "a thread for each core that is left")
+    wait_until(lambda: losses.threads(installation) == [2], "a thread for each core that is left")
     another = cluster.add_worker()
-    wait_until(lambda: threads(installation) == [4], "threads for the cores of a worker that is back")
+    wait_until(lambda: losses.threads(installation) == [4], "threads for the cores of a worker that is back")
     another.kill()
-    wait_until(lambda: threads(installation) == [2], "no thread for the cores of a worker that is gone")
+    wait_until(lambda: losses.threads(installation) == [2], "no thread for the cores of a worker that is gone")
+
+
+SIX_PARTS = tuple("abcdef")
+
+
+@pytest.fixture
+def small_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = start_cluster(tmp_path, workers=1, cores=1)
+    yield made
+    made.close()
+
+
+def table_of_six_tasks(catalog: Catalog, name: str) -> Table:
+    """Six partitions of three files with deletes; the same rows each time."""
+    table = writer.make_table(catalog, name, SCHEMA, BY_PART)
+    for first in (0, 10, 20):
+        writer.append(table, [row(first + number, part, f"{number}") for number in range(10) for part in SIX_PARTS])
+    writer.upsert(table, [row(3, part, "new") for part in SIX_PARTS], ["id"])
+    writer.delete_where(table, lambda record: record["id"] == 21)
+    return table
+
+
+def contents(table: Table) -> Counter[tuple[Any, int, str]]:
+    """Partition, length and digest of each data file."""
+    return Counter(
+        (file.partition, file.file_size_bytes, hashlib.sha256(Path(local_path(file.path)).read_bytes()).hexdigest())
+        for file in oracle.live_files(table)
+    )
+
+
+def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_one_of_them_makes_alone(
+    installation: Installation, small_cluster: Cluster
+) -> None:
+    address = address_of(installation.up())
+    marks = {name: installation.directory / f"{name}-holds" for name in ("standalone", "local", "cluster")}
+    hold = {name: f"task.before_write=hold:{mark}" for name, mark in marks.items()}
+    on_executors = {"spark.executorEnv.AMORO_FAILPOINTS": hold["cluster"], "spark.executor.memory": "512m"}
+    alone = installation.optimizer(address)
+    by_one = table_of_six_tasks(installation.catalog, "db.by_one")
+    before = look(by_one)
+    assert installation.run("optimize", name_of(by_one), "--type", "full", "--wait").status == 0
+    assert_optimized_once(by_one, before, files=6)
+    assert alone.terminate() == 0
+
+    installation.optimizer(address, failpoints=hold["standalone"])
+    spark_optimizer(installation, address, "local[1]", failpoints=hold["local"])
+    spark_optimizer(installation, address, small_cluster.master_url, "--threads", "1", settings=on_executors)
+    together = table_of_six_tasks(installation.catalog, "db.together")
+    planned = installation.ask("optimize", name_of(together), "--type", "full")
+    wait_until(lambda: all(mark.exists() for mark in marks.values()), "each optimizer has a task")
+    for mark in marks.values():
+        mark.unlink()
+
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [1] * 6)
+    after = look(together)
+    oracle.assert_same_rows(before.rows, after.rows)
+    assert after.snapshots == before.snapshots + 1
+    assert contents(together) == contents(by_one)
+    assert_nothing_is_left(together)
+
+
+PARTS = ("a", "b")
+PYTHON = "./amoro/bin/python"
+LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = start_cluster(tmp_path_factory.mktemp("bare"), workers=1, cores=2, bare=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def address(shared: Installation) -> str:
+    return address_of(shared.up())
+
+
+@pytest.fixture(scope="module")
+def archive(shared: Installation, bare_cluster: Cluster) -> Path:
+    path = bare_cluster.directory / "amoro.tar.gz"
+    made = shared.ask("optimizer", "package", "--file", str(path))
+    assert (made["path"], made["size_bytes"]) == (str(path), path.stat().st_size)
+    return path
+
+
+def optimize(installation: Installation, name: str) -> None:
+    """Have a new table rewritten by whoever is registered, and look at it."""
+    table = partitioned_table(installation, name)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(lambda: is_optimized(table), "the process commits")
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
+    assert_optimized_once(table, before, files=len(PARTS))
+    assert_nothing_is_left(table)
+
+
+def partitioned_table(installation: Installation, name: str) -> Table:
+    table = writer.make_table(installation.catalog, name, SCHEMA, BY_PART)
+    for commit in range(4):
+        writer.append(table, [row(commit * 10 + number, part, "x") for number in range(10) for part in PARTS])
+    writer.upsert(table, [row(3, part, "new") for part in PARTS], ["id"])
+    return table
+
+
+def pythons(bare_cluster: Cluster) -> set[Path]:
+    """The interpreters that run below the cluster's worker."""
+    found = set()
+    for pid in descendants(bare_cluster.workers[0].pid):
+        with suppress(OSError):  # it may have ended meanwhile
+            found.add(Path(os.readlink(f"/proc/{pid}/exe")))
+    return {path for path in found if path.name.startswith("python")}
+
+
+def assert_only_the_archives_python(bare_cluster: Cluster) -> None:
+    (found,) = pythons(bare_cluster)
+    assert found.is_relative_to(bare_cluster.directory / "work"), found
+
+
+def test_executors_rewrite_with_what_the_archive_holds(
+    shared: Installation, address: str, bare_cluster: Cluster, archive: Path
+) -> None:
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.archives": f"{archive}#amoro",
+        "spark.pyspark.python": PYTHON,
+    }
+    optimizer = spark_optimizer(shared, address, bare_cluster.master_url, settings=settings, environment=LOOPBACK)
+    optimize(shared, "db.archive")
+    assert_only_the_archives_python(bare_cluster)
+    assert optimizer.terminate() == 0
+
+
+def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
+    shared: Installation, address: str, bare_cluster: Cluster, archive: Path
+) -> None:
+    wait_until(lambda: not pythons(bare_cluster), "the application before has left")
+    script = shared.directory / "optimizer.py"
+    script.write_text("from amoro_core.__main__ import main\n\nmain()\n")
+    settings = {
+        **SETTINGS,
+        "spark.executor.memory": "512m",
+        "spark.pyspark.python": PYTHON,
+        "spark.pyspark.driver.python": sys.executable,
+    }
+    submit = (
+        *(
+            str(SPARK_HOME / "bin" / "spark-submit"),
+            "--master",
+            bare_cluster.master_url,
+            "--archives",
+            f"{archive}#amoro",
+        ),
+        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+        str(script),
+    )
+    optimizer = shared.start(
+        *("optimizer", "run", "--backend", "spark", "--address", address, "--heartbeat-interval", "500ms"),
+        program=submit,
+        environment={**LOOPBACK, "SPARK_LOCAL_DIRS": str(shared.directory), "SPARK_HOME": str(SPARK_HOME)},
+    )
+    optimizer.wait_for("optimizer.registered")
+    optimize(shared, "db.submitted")
+    assert_only_the_archives_python(bare_cluster)
+    optimizer.kill()

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType, TimestampType, UnknownType
+from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
-from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
+from amoro_core.model.lineage import LINEAGE_NAMES
+from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.channel import Job
@@ -25,8 +32,10 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.files import Layout as FileLayout
 from tests.engine.parquet_rows import local_path
+from tests.engine.writer import make_catalog
 from tests.services.world import World
 from tests.spark.session import Application
+from tests.spark_backend.cluster import Cluster, start_cluster
 from tests.spark_backend.groups import (
     HILBERT,
     LINEAR,
@@ -44,8 +53,11 @@ from tests.spark_backend.groups import (
     rows_of,
     small_slices,
 )
-from tests.spark_backend.spark import python_workers
+from tests.spark_backend.spark import command_of, descendants, in_own_process, open_backend, python_workers
 from tests.spark_backend.stuck import in_thread
+from tests.unit.cluster.builders import tables
+from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, task
+from tests.unit.rewrite.test_vectors import vectors_of
 from tests.work import rewriting
 
 
@@ -265,3 +277,163 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
 
 def _items(scala_sequence: Any) -> list[Any]:
     return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
+
+
+def test_rows_of_files_and_of_pieces_keep_their_lineage(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = writer.make_table(world.catalog, "db.lineage", SCHEMA)
+    groups = FileLayout(row_group_rows=50)
+    writer.append(table, [row(number, value=f"{number * 7 % 300}") for number in range(300)], layout=groups)
+    writer.append(table, [row(300 + number, value=f"{number * 11 % 300}") for number in range(300)], layout=groups)
+    writer.delete_where(table, lambda record: record["id"] % 5 == 3)
+    attempt, work = group_of(world, table, LINEAR, outputs=3)
+    files = [with_offsets(file) for file in work.rewrite.rewritten]
+    # Ids of rows are 10,000 above the values of the column that numbers them.
+    firsts = {file.data.path: 10_000 + 300 * (file.data.sequence_number - 1) for file in files}
+    files = [replace(file, data=replace(file.data, first_row_id=firsts[file.data.path])) for file in files]
+    format_3 = replace(work.rewrite.table, format_version=3)
+    work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(files), table=format_3))
+    monkeypatch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
+    monkeypatch.setattr(clustering, "SLICE_BYTES", 1000)
+    slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
+    assert len([one for one in slices if one.piece is not None]) > 2
+    made = rows_of(clustered(backend, work, attempt))
+    assert made == rows_of(clustered(InProcess(), work, another(attempt)))
+    found = [record for rows in made for record in rows]
+    assert sorted(record["id"] for record in found) == [number for number in range(600) if number % 5 != 3]
+    for record in found:
+        assert [record[name] for name in LINEAGE_NAMES] == [10_000 + record["id"], 1 + record["id"] // 300]
+
+
+TYPED = Schema(
+    NestedField(1, "u", UnknownType()),
+    NestedField(2, "id", LongType()),
+    NestedField(3, "at", TimestampNanoType()),
+    NestedField(4, "day", TimestampType()),
+    NestedField(5, "c", StringType(), initial_default="m"),
+)
+COLUMNS = [
+    col("id", pa.int64(), 2),
+    col("at", pa.timestamp("ns"), 3),
+    col("day", pa.date32(), 4),
+    col("c", pa.string(), 5),
+]
+A_DAY_US = 86_400_000_000
+
+
+def test_both_backends_make_the_same_of_types_and_defaults(backend: SparkBackend, tmp_path: Path) -> None:
+    rows = {"id": list(range(9)), "at": [number * 7 % 5 for number in range(9)], "day": list(range(9))}
+    old = data_file(tmp_path, COLUMNS[:3], rows, version="2.6")
+    new = data_file(tmp_path, COLUMNS, {**rows, "id": range(9, 18), "c": ["a", "m", None] * 3}, version="2.6")
+    keys = equality_deletes(
+        tmp_path, [2, 5], [COLUMNS[0], COLUMNS[3]], {"id": [0, 1, 10, 11], "c": ["m", "a", "m", "m"]}
+    )
+    (vector,) = vectors_of(tmp_path, (new, [3]))
+    work = task(context(tmp_path, TYPED), [old, new], [keys, vector], applicable={0: [0], 1: [0, 1]})
+    expected = {
+        (number, number % 9 * 7 % 5, number % 9 * A_DAY_US, "m" if number < 9 else ("a", "m", None)[number % 3])
+        for number in range(18)
+        if number not in (0, 10, 12)
+    }
+    attempt = Attempt(TaskId("01890000-0000-7000-8000-000000000001", 1), 1)
+    layout = Layout(Strategy.LINEAR, (LayoutKey(5), LayoutKey(3, descending=True), LayoutKey(2)))
+    group = ClusterInput(work, layout, "0123456789ab", seed=7)
+
+    output = rewriting(backend)(work, {}, attempt, lambda done, total: None, lambda: False)
+    ordered = tables(clustered(backend, group, another(attempt)))
+    alone = tables(clustered(InProcess(), group, another(another(attempt))))
+
+    assert (output.rows_read, output.rows_deleted) == (18, 3)
+    found = pa.concat_tables([pq.read_table(file.path) for file in output.data_files])
+    assert set(rows_with_numbers(found)) == expected
+    assert [table.schema.names for table in ordered] == [["id", "at", "day", "c"]]
+    assert [rows_with_numbers(table) for table in ordered] == [rows_with_numbers(table) for table in alone]
+    assert set(rows_with_numbers(ordered[0])) == expected
+
+
+def rows_with_numbers(table: pa.Table) -> list[tuple[object, ...]]:
+    """The rows, times as their numbers."""
+    plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
+    return list(zip(*(column.to_pylist() for column in plain), strict=True))
+
+
+MANY_OUTPUTS = 8
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    # As if each executor had a machine of its own: what a dead one leaves on disk nobody reads.
+    "spark.shuffle.readHostLocalDisk": "false",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+}
+
+
+def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    in_own_process(lose_an_executor, tmp_path)
+
+
+def lose_an_executor(directory: Path) -> None:
+    """Cluster a group on a cluster that loses an executor when the first file is written."""
+    with (
+        closing(start_cluster(directory, workers=2, cores=1)) as cluster,
+        closing(make_catalog(directory)) as catalog,
+        closing(World(directory / "home", catalog)) as world,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        small_slices(patch)
+        table = group_table(world.catalog)
+        attempt, work = group_of(world, table, HILBERT, MANY_OUTPUTS)
+        alone = clustered(InProcess(), work, another(attempt))
+        before = files_of(table)
+        killed: list[int] = []
+        parts = len(work.rewrite.rewritten)
+
+        def kill_an_executor(told: Told) -> None:
+            # Splitting is over, and a file is written: what the executor had split is lost with it.
+            if (told.stage, told.what) == ("write", "facts") and not killed:
+                wait_until(lambda: len(splitters()) == parts, "Spark knows who has split rows")
+                killed.append(executor_pid(cluster, splitters()[0]))
+                kill_quietly(set(killed))
+
+        with open_backend(cluster.master_url, directory, SETTINGS) as backend:
+            wait_until(lambda: backend.slots() == 2, "both executors are there")
+            watch = Watch(patch, kill_an_executor)
+            made = clustered(backend, work, attempt)
+        assert len(killed) == 1
+        assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+        assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
+        counts = {
+            stage: [len(one) for one in watch.executions(stage).values()] for stage in ("sample", "split", "write")
+        }
+        assert counts["sample"] == [1] * parts, "the sample was taken again"
+        assert len(counts["split"]) == parts
+        assert 1 <= sum(counts["split"]) - parts < parts, "what the other executor had split was split again"
+        assert len(counts["write"]) == MANY_OUTPUTS
+        live = made.rewrite.rows_written
+        assert [(one.name, one.rows) for one in made.stages] == [("sample", live), ("split", live), ("write", live)]
+
+
+def splitters() -> list[str]:
+    """The executors that have split rows, for each part."""
+    store = SparkContext.getOrCreate()._jsc.sc().statusStore()
+    stages = [store.lastStageAttempt(number) for job in items(store.jobsList(None)) for number in items(job.stageIds())]
+    return [
+        task.executorId()
+        for stage in stages
+        if stage.name().startswith("split ")
+        for task in items(store.taskList(stage.stageId(), stage.attemptId(), 1000))
+        if task.status() == "SUCCESS"
+    ]
+
+
+def items(scala_sequence: Any) -> list[Any]:
+    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
+
+
+def executor_pid(cluster: Cluster, executor_id: str) -> int:
+    """The JVM of an executor."""
+    wanted = b"--executor-id\0" + executor_id.encode() + b"\0"
+    below = {pid for worker in cluster.workers for pid in descendants(worker.pid)}
+    (found,) = {pid for pid in below if wanted in command_of(pid) and b"java" in command_of(pid).split(b"\0")[0]}
+    return found

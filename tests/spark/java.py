@@ -1,13 +1,16 @@
-"""Commits through Iceberg's Java API, for what Spark's SQL does not write: equality deletes."""
+"""Tables through Iceberg's Java API: commits that Spark's SQL does not write, its own readers, its comparisons."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,6 +30,8 @@ from pyiceberg.types import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .catalogs import SharedCatalog
 
 Row = Mapping[str, Any]
 _Nanoseconds = TimestampNanoType | TimestamptzNanoType
@@ -213,3 +218,140 @@ def _java_list(java: JavaTable, names: Sequence[str]) -> Any:
     for name in names:
         values.add(name)
     return values
+
+
+def evolved(catalog: SharedCatalog, *columns: tuple[str | None, str, str, Any]) -> None:
+    """Add columns through Java's library: the struct that has it, its name, the type as Java names it, its default."""
+    java = load_java_table(catalog.spark, catalog.name, "db.t")
+    change = java.table.updateSchema()
+    for parent, name, kind, default in columns:
+        made = java.iceberg.types.Types.fromPrimitiveString(kind)
+        literal = None if default is None else java.iceberg.expressions.Literal.of(default).to(made)
+        if parent is None:
+            change = change.addColumn(name, made, literal) if default is not None else change.addColumn(name, made)
+        else:
+            change = change.addColumn(parent, name, made, None, literal)
+    change.commit()
+
+
+#: A row, its id and its last update, by its key.
+Lineage = dict[int, tuple[Hashable, int | None, int | None]]
+
+
+def read_by_java(java: JavaTable) -> Lineage:
+    """The rows of the table's head with their ids and last updates; values as Java shows them."""
+    java.table.refresh()
+    schema, columns = java.table.schema(), java.iceberg.MetadataColumns
+    lineage = java.gateway.new_array(java.iceberg.types.Types.NestedField, 2)
+    lineage[0], lineage[1] = columns.ROW_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER
+    wanted = java.iceberg.types.TypeUtil.join(schema, java.iceberg.Schema(lineage))
+    records = java.iceberg.data.IcebergGenerics.read(java.table).project(wanted).build()
+    names = [str(column.name()) for column in schema.columns()]
+    found, rows, count = {}, records.iterator(), 0
+    while rows.hasNext():
+        # By name: where rows are deleted by position, some versions add a column.
+        row, count = rows.next(), count + 1
+        plain = tuple(shown(row.getField(name)) for name in names)
+        ids = (row.getField(columns.ROW_ID.name()), row.getField(columns.LAST_UPDATED_SEQUENCE_NUMBER.name()))
+        found[row.getField("id")] = (plain, *ids)
+    records.close()
+    assert len(found) == count
+    return found
+
+
+@contextmanager
+def java_with(jar: Path) -> Iterator[Any]:
+    """The gateway to a JVM of its own with Iceberg's library in that jar; it ends with the context."""
+    # They come with pyspark, which is not part of every installation, and so does Hadoop's client.
+    import pyspark
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    others = Path(pyspark.__file__).parent / "jars"
+    port, token, process = launch_gateway(
+        jarpath=str(next(others.glob("py4j-*.jar"))),
+        classpath=os.pathsep.join([str(jar), f"{others}/*"]),
+        javaopts=["-XX:TieredStopAtLevel=1"],
+        die_on_exit=True,
+        enable_auth=True,
+        return_proc=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    try:
+        yield gateway
+    finally:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait()
+
+
+def at_metadata(gateway: Any, metadata_location: str) -> JavaTable:
+    """The table as that metadata file describes it, without a catalog."""
+    iceberg = gateway.jvm.org.apache.iceberg
+    io = iceberg.hadoop.HadoopFileIO(gateway.jvm.org.apache.hadoop.conf.Configuration())
+    return JavaTable(gateway, iceberg.BaseTable(iceberg.StaticTableOperations(metadata_location, io), "db.t"))
+
+
+def shown(value: Any) -> str:
+    """The value as Java shows it, bytes by their digits."""
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if type(value).__name__ != "JavaObject":
+        return repr(value)
+    if value.getClass().getSimpleName() == "HeapByteBuffer":
+        return shown(value.array())
+    return str(value.toString())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A data file of the head as Java plans it."""
+
+    sort_order_id: int
+    deletes: int  # files of any kind that are applied to it
+
+
+def planned_files(java: JavaTable) -> dict[str, PlannedFile]:
+    """The data files of the head, by location."""
+    planned = java.table.newScan().planFiles()
+    found, tasks = {}, planned.iterator()
+    while tasks.hasNext():
+        task = tasks.next()
+        order_id = task.file().sortOrderId()
+        found[str(task.file().location())] = PlannedFile(0 if order_id is None else int(order_id), len(task.deletes()))
+    planned.close()
+    return found
+
+
+class RowsOfFiles:
+    """The live rows of the head as Java's generic reader gives them, by file and in the order of their positions."""
+
+    def __init__(self, java: JavaTable) -> None:
+        """Reads all rows."""
+        self._java = java
+        columns = java.iceberg.MetadataColumns
+        places = java.gateway.new_array(java.iceberg.types.Types.NestedField, 2)
+        places[0], places[1] = columns.FILE_PATH, columns.ROW_POSITION
+        self._schema = java.iceberg.types.TypeUtil.join(java.table.schema(), java.iceberg.Schema(places))
+        self._files: dict[str, list[tuple[int, Any]]] = {}
+        records = java.iceberg.data.IcebergGenerics.read(java.table).project(self._schema).build()
+        struct, rows = self._schema.asStruct(), records.iterator()
+        while rows.hasNext():
+            row = rows.next()
+            compared = java.iceberg.data.InternalRecordWrapper(struct).wrap(row)
+            self._files.setdefault(str(row.getField("_file")), []).append((int(row.getField("_pos")), compared))
+        records.close()
+
+    def of(self, path: str) -> list[Any]:
+        """The rows of one file, none for a file whose rows are all deleted."""
+        return [row for _, row in sorted(self._files.get(path, []), key=lambda one: one[0])]
+
+    def is_ordered(self, rows: list[Any], order_id: int) -> bool:
+        """Whether each row is at most as great as the next in one of the table's sort orders."""
+        java = self._java
+        order = java.table.sortOrders().get(order_id)
+        comparator = java.iceberg.SortOrderComparators.forSchema(self._schema, order)
+        ordering = getattr(java.iceberg.relocated.com.google.common.collect.Ordering, "from")(comparator)
+        listed = java.gateway.jvm.java.util.ArrayList()
+        for row in rows:
+            listed.add(row)
+        return bool(ordering.isOrdered(listed))

@@ -1,30 +1,52 @@
-"""Maintenance that changes a table's files or manifests, as Iceberg's Java runtime reads and goes on writing it."""
+"""Maintenance beside Iceberg's Java runtime: manifests, data that expires, dangling deletes, orphans, tags, sweeps."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, NestedField
 
+from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import Options
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
+from tests.engine.commits import Change, commit
+from tests.iceberg import random_sweeps
+from tests.iceberg import test_orphans as orphans
+from tests.iceberg.orphan_tables import NOW, Site, file_of, make_site, place_of
 
+from . import random_tags
 from .catalogs import SharedCatalog
-from .java_writer import java_upsert, load_java_table
+from .java import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
-from .notes import delete_notes, make_notes, notes, notes_without
 from .optimizing import Services, rewrite_all, snapshots
-from .rows import Rows, frozen, spark_rows
-from .tables import DATA, EQUALITY_DELETES, MERGE_ON_READ, POSITION_DELETES, file_counts
+from .tables import (
+    DATA,
+    EQUALITY_DELETES,
+    MERGE_ON_READ,
+    POSITION_DELETES,
+    Rows,
+    delete_notes,
+    file_counts,
+    frozen,
+    make_notes,
+    notes,
+    notes_without,
+    spark_rows,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 PARTITIONS, APPENDS = 200, 3
 BY_PART = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
@@ -174,3 +196,133 @@ def test_java_reads_the_same_rows_without_the_deletes_that_dangled(
     spark.sql(f"INSERT INTO {table} VALUES (4, 'note 4')")
     assert spark_rows(spark, table) == notes_without(30, 15, 6, 26, 7)
     assert notes([4]) <= spark_rows(spark, table)
+
+
+ORPHAN_TABLES = 40
+PROTECTED = {
+    "Flink's manifest", "named by Flink's manifest", "used", "condemned", "active process", "ending process",
+    "unreadable", "removed",
+}  # fmt: skip
+
+
+def java_orphans(spark: SparkSession, catalog: SharedCatalog, site: Site) -> set[str]:
+    """What Iceberg's Java runtime would delete below the table's location."""
+    before = (NOW - timedelta(days=2)).strftime("%Y-%m-%d %H:%M:%S.%f")
+    called = spark.sql(
+        f"CALL {catalog.name}.system.remove_orphan_files(table => '{'.'.join(site.table.name())}', "
+        f"older_than => TIMESTAMP '{before}', dry_run => true)"
+    )
+    return {row.orphan_file_location.removeprefix("file:") for row in called.collect()}
+
+
+def test_orphans_are_those_of_java_but_for_what_is_protected(spark: SparkSession, catalog: SharedCatalog) -> None:
+    """Java goes by names and age alone, and takes for orphans what only removed entries name."""
+    assert differences_from_java(spark, catalog, range(ORPHAN_TABLES)) == PROTECTED
+
+
+def differences_from_java(spark: SparkSession, catalog: SharedCatalog, numbers: Iterable[int]) -> set[str]:
+    """What protects the files that Java would delete of the tables of these numbers, and we do not."""
+    differences = set()
+    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()), (f"file://{catalog.root}",))
+    for number in numbers:
+        site = make_site(catalog.pyiceberg, number, None, spellings=3)
+        _, plan = orphans.planned(orphans.opened(config, site), site.around)
+        ours, java = orphans.condemned(plan), java_orphans(spark, catalog, site)
+        removed = site.named() - site.named(live=True)
+        protected = {**dict.fromkeys(removed, "removed"), **site.kept}
+        differences |= {protected.get(path, f"table {number}: {path}") for path in java - ours}
+        early = {path for path in ours - java if site.orphans[path] == "ended process"}
+        assert ours - java == early, number  # left over by a process of ours that has ended: younger than the age
+    return differences
+
+
+#: Others than those of `tests/iceberg/test_random_sweeps.py`; `make prove` goes on after them.
+FIRST_SWEPT, SWEPT_TABLES = 10_000, 4
+
+
+class JavaReader:
+    """The places of the files that Java reaches from all snapshots of a table: each state and manifest is read once."""
+
+    def __init__(self, spark: SparkSession, catalog: str) -> None:
+        self._spark, self._catalog = spark, catalog
+        self._live: dict[str, frozenset[str]] = {}
+        self._found: dict[str, set[str]] = {}  # by the location of the metadata
+        self.asked = 0
+
+    def __call__(self, table: Table) -> set[str]:
+        self.asked += 1
+        location = table.refresh().metadata_location
+        if location not in self._found:
+            self._found[location] = {place_of(path) for path in self._reached(table)}
+        return self._found[location]
+
+    def _reached(self, table: Table) -> set[str]:
+        java = load_java_table(self._spark, self._catalog, ".".join(table.name()))
+        util, io = java.iceberg.ReachableFileUtil, java.table.io()
+        found = {
+            *util.manifestListLocations(java.table),
+            *util.metadataFileLocations(java.table, False),
+            *util.statisticsFilesLocations(java.table),
+        }
+        for snapshot in java.table.snapshots():
+            for manifest in snapshot.allManifests(io):
+                path = manifest.path()
+                if path not in self._live:
+                    self._live[path] = frozenset(_live(java.iceberg, manifest, io, java.table.specs()))
+                found.add(path)
+                found |= self._live[path]
+        return found
+
+
+def _live(iceberg: Any, manifest: Any, io: Any, specs: Any) -> list[str]:
+    """The paths of a manifest's live files."""
+    files = iceberg.ManifestFiles
+    of_data = manifest.content().toString() == "DATA"
+    reader = (files.read if of_data else files.readDeleteManifest)(manifest, io, specs)
+    try:
+        return [str(file.location()) for file in reader.iterator()]
+    finally:
+        reader.close()
+
+
+def test_no_file_that_java_reaches_is_in_any_batch(spark: SparkSession, catalog: SharedCatalog) -> None:
+    totals: Counter[str] = Counter()
+    swept_before_java(spark, catalog, range(FIRST_SWEPT, FIRST_SWEPT + SWEPT_TABLES), totals)
+    assert totals["tables"] == SWEPT_TABLES
+    assert min(totals["java asked"], totals["files deleted"]) > 10 * SWEPT_TABLES
+
+
+def test_java_says_when_one_would_be(
+    spark: SparkSession, catalog: SharedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody commits what was condemned, no guard speaks, and pyiceberg is not asked."""
+    named = Site.named
+    monkeypatch.setattr(Guard, "reachable", lambda self, paths: {})
+    monkeypatch.setattr(Site, "named", lambda self, live=False: set() if live else named(self))
+    monkeypatch.setattr(random_sweeps.Sweep, "_write", _commit_what_is_condemned)
+    with pytest.raises(AssertionError, match="would be deleted"):
+        swept_before_java(spark, catalog, range(FIRST_SWEPT, FIRST_SWEPT + 1), Counter())
+
+
+def _commit_what_is_condemned(sweep: random_sweeps.Sweep) -> None:
+    site = sweep.site
+    path = next(path for path, what in site.orphans.items() if what == "data")
+    commit(site.table, lambda head: Change((file_of(head, path),)))
+
+
+def swept_before_java(spark: SparkSession, catalog: SharedCatalog, numbers: range, totals: Counter[str]) -> None:
+    """The random tables of these numbers, expired, cleaned and emptied under Java's eyes."""
+    reader = JavaReader(spark, catalog.name)
+    random_sweeps.run_in(catalog.pyiceberg, numbers, catalog.root, totals, reader)
+    totals["java asked"] += reader.asked
+
+
+#: `make prove` goes on with other seeds.
+TAGS = 15
+
+
+def test_each_tag_is_there_with_its_rows(catalog: SharedCatalog, tmp_path: Path) -> None:
+    totals: Counter[str] = Counter()
+    random_tags.run(catalog, tmp_path / "state", 1, TAGS, totals)
+    assert totals["tags made"] > TAGS / 2
+    assert totals["lost and brought back"] >= 2

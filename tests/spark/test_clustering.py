@@ -1,0 +1,355 @@
+"""Clustered tables: Java's comparators agree with our order, Spark reads the same rows of fewer files."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
+
+from amoro_cli.reports import told_by_event_logs
+from amoro_core.model.clustering import ClusterOptions, LayoutKey
+from amoro_core.model.scans import ColumnFilter, Operator
+from amoro_core.services.learning import LearningService
+from amoro_optimizer.cluster.order import flat
+from amoro_optimizer.cluster.values import sort_rows
+from tests.model.hidden import require_hidden
+from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
+
+from .catalogs import SharedCatalog
+from .java import JavaTable, java_upsert, load_java_table
+from .matching import assert_deletes_match_as_in_java
+from .optimizing import Services, cluster_table
+from .tables import MERGE_ON_READ, Rows, spark_rows
+from .test_vectors import insert, make
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+ORDERED_ROWS = 20_000
+#: Where each value is a call of Java's.
+FEW_ROWS = 400
+
+
+def java_values(spark: SparkSession, kind: IcebergType, values: list[Any]) -> Any:
+    """The values as a Java list, in the form that Iceberg's comparators take."""
+    jvm: Any = spark._jvm
+    if isinstance(kind, FloatType | DoubleType):
+        found = jvm.java.util.ArrayList()
+        of = jvm.java.lang.Float if isinstance(kind, FloatType) else jvm.java.lang.Double
+        for value in values:
+            found.add(None if value is None else of.valueOf(_java_float(value)))
+        return found
+    listed = jvm.org.apache.iceberg.types.Types.ListType.ofOptional(1, java_type(spark, kind))
+    return jvm.org.apache.iceberg.SingleValueParser.fromJson(listed, json.dumps([_json(value) for value in values]))
+
+
+def java_type(spark: SparkSession, kind: IcebergType) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.types.Types.fromPrimitiveString(str(kind))
+
+
+def _java_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(value).replace("inf", "Infinity")
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex().upper()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case uuid.UUID() | Decimal():
+            return str(value)
+    return value
+
+
+def is_ordered(spark: SparkSession, comparator: Any, values: Any, nulls_last: bool) -> bool:
+    """Whether each value is at most as great as the next, with nulls first or last."""
+    jvm: Any = spark._jvm
+    guava: Any = jvm.org.apache.iceberg.relocated.com.google.common.collect
+    ordering = getattr(guava.Ordering, "from")(comparator)
+    ordering = ordering.nullsLast() if nulls_last else ordering.nullsFirst()
+    return bool(ordering.isOrdered(values))
+
+
+@pytest.mark.parametrize("name", list(MAKERS))
+def test_our_order_is_that_of_icebergs_comparators(spark: SparkSession, name: str) -> None:
+    jvm: Any = spark._jvm
+    kind, _ = MAKERS[name]
+    rows = FEW_ROWS if isinstance(kind, FloatType | DoubleType) else ORDERED_ROWS
+    # Java knows one NaN, above all; the specification, and we, have that of the negative sign below all.
+    values = [math.nan if isinstance(one, float) and math.isnan(one) else one for one in values_of(name, 5, rows)]
+    if isinstance(kind, UUIDType):
+        # Up to 1.11 Java compares their halves as signed numbers; bytes, as in Parquet's bounds, are without a sign.
+        values = [None if one is None else uuid.UUID(int=one.int & ~(1 << 127 | 1 << 63)) for one in values]
+    comparator = jvm.org.apache.iceberg.types.Comparators.forType(java_type(spark, kind).asPrimitiveType())
+    for descending, nulls_last in ((False, False), (True, True)):
+        order = order_of(kind, LayoutKey(1, "identity", descending, nulls_last))
+        parts = flat(order.parts(batch_of(order, array_of(kind, values))))
+        ordered = [values[row] for row in sort_rows(parts, flat(order.descending))]
+        wanted = comparator.reversed() if descending else comparator
+        assert is_ordered(spark, wanted, java_values(spark, kind, ordered), nulls_last)
+        shown = [one for one in ordered if one is not None]
+        swapped = java_values(spark, kind, [shown[-1], *shown[1:-1], shown[0]])
+        assert not is_ordered(spark, wanted, swapped, nulls_last), "Java can tell"
+
+
+@pytest.mark.parametrize(("transform", "name"), [case for case in CASES if case[0] != "identity"], ids=str)
+def test_our_order_by_a_transform_is_that_of_icebergs(spark: SparkSession, transform: str, name: str) -> None:
+    """Where the least numbers wrap around, too."""
+    jvm: Any = spark._jvm
+    kind, _ = MAKERS[name]
+    java = java_type(spark, kind)
+    bound = jvm.org.apache.iceberg.transforms.Transforms.fromString(transform).bind(java)
+    made = jvm.org.apache.iceberg.transforms.Transforms.fromString(transform).getResultType(java)
+    comparator = jvm.org.apache.iceberg.types.Comparators.forType(made.asPrimitiveType())
+    values = values_of(name, 6, ORDERED_ROWS)
+    order = order_of(kind, LayoutKey(1, transform))
+    parts = flat(order.parts(batch_of(order, array_of(kind, values))))
+    ordered = java_values(spark, kind, [values[row] for row in sort_rows(parts, flat(order.descending))])
+    results = ordered.stream().map(bound).collect(jvm.java.util.stream.Collectors.toList())
+    assert is_ordered(spark, comparator, results, False)
+
+
+SCATTERED_ROWS, APPENDS = 4000, 8
+POINTS = range(50, SCATTERED_ROWS, 333)
+#: Files of a few KB, so that a few thousand rows make many.
+SMALL = "'self-optimizing.target-size' = '16384', 'write.target-file-size-bytes' = '16384'"
+
+
+def make_scattered_table(catalog: SharedCatalog, strategy: str) -> str:
+    """Two regions of eight files each, which have `id` and `code` of the whole range, and deletes of both kinds."""
+    identifier = f"db.{strategy}"
+    table, sql = catalog.full_name(identifier), catalog.spark.sql
+    sql(
+        f"CREATE TABLE {table} (id BIGINT, code BIGINT, region STRING, note STRING) USING iceberg "
+        f"PARTITIONED BY (region) TBLPROPERTIES ({MERGE_ON_READ}, {SMALL})"
+    )
+    for turn in range(APPENDS):
+        sql(
+            f"INSERT INTO {table} SELECT id, (id * 7919) % {SCATTERED_ROWS}, IF(id % 3 = 0, 'north', 'south'), "
+            "sha2(string(id), 256) "
+            f"FROM range(0, {SCATTERED_ROWS}, 1, 1) WHERE (id * 31) % {APPENDS * 5} DIV 5 = {turn}"
+        )
+    sql(f"DELETE FROM {table} WHERE id % 37 = 5")
+    for region, first in (("north", 300), ("south", 301)):
+        gone = [{"id": first + 3 * number} for number in range(20)]
+        back = [{"id": first, "code": 1, "region": region, "note": "newer"}]
+        java_upsert(catalog.spark, catalog.name, identifier, ["id"], gone, back, {"region": region})
+    return table
+
+
+def files_by_java(catalog: SharedCatalog, table: str, column: str) -> float:
+    """How many data files Java plans to read for a point of the column, on average."""
+    java = load_java_table(catalog.spark, catalog.name, table.removeprefix(f"{catalog.name}."))
+    lists: Any = java.gateway.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+    equal = java.iceberg.expressions.Expressions.equal
+    counts = []
+    for point in POINTS:
+        planned = java.table.newScan().filter(equal(column, point)).planFiles()
+        counts.append(int(lists.newArrayList(planned).size()))
+        planned.close()
+    return fmean(counts)
+
+
+@pytest.mark.parametrize(("strategy", "columns"), [("linear", ("id",)), ("hilbert", ("id", "code"))])
+def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_files(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, strategy: str, columns: tuple[str, ...]
+) -> None:
+    table = make_scattered_table(catalog, strategy)
+    rows = spark_rows(spark, table)
+    count = spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
+    assert 3000 < count == rows.total() < SCATTERED_ROWS
+    contents = {one.content for one in spark.sql(f"SELECT content FROM {table}.files").collect()}
+    assert contents == {0, 1, 2}
+    before = {column: files_by_java(catalog, table, column) for column in columns}
+    cluster_table(services, table, ClusterOptions(columns=columns, strategy=strategy))
+    assert spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0] == count
+    assert spark_rows(spark, table) == rows
+    assert_deletes_match_as_in_java(catalog, table)
+    after = {column: files_by_java(catalog, table, column) for column in columns}
+    most = 0.25 if strategy == "linear" else 0.5
+    assert all(after[column] <= most * before[column] for column in columns), (before, after)
+    # Spark writes on, and its own deletes hold for clustered files.
+    spark.sql(f"DELETE FROM {table} WHERE id = {POINTS[3]}")
+    left = spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
+    assert left == count - sum(found for row, found in rows.items() if row[0] == POINTS[3])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, version: int
+) -> None:
+    table = make(catalog, f"meanwhile_{version}", version, f", {SMALL}")
+    for first in range(0, 600, 100):
+        insert(catalog, table, first, 100)
+    spark.sql(f"DELETE FROM {table} WHERE id % 50 = 7")
+    deleted: list[int] = []
+
+    def delete() -> None:
+        deleted.append(11 + 100 * len(deleted))
+        spark.sql(f"DELETE FROM {table} WHERE id % 200 = {deleted[-1]} OR id = 0")
+
+    process_id = cluster_table(services, table, ClusterOptions(columns=("value",)), delete)
+    assert deleted
+    assert require_hidden(catalog.load(table), process_id) > 0
+    assert_deletes_match_as_in_java(catalog, table)
+    # Java goes on with the deletes that were carried over to the outputs.
+    spark.sql(f"DELETE FROM {table} WHERE id IN (1, 212)")
+    gone = {0, 1, 212} | {id_ for id_ in range(600) if id_ % 50 == 7 or id_ % 200 in deleted}
+    assert spark_rows(spark, table) == Rows([(id_, "a", f"v{id_}") for id_ in range(600) if id_ not in gone])
+
+
+QUERIED_ROWS, QUERIED_FILES = 8000, 8
+PREFIX = "0123456789" * 4
+#: Of every four rows one has it.
+HEAVY = Decimal("5000.00")
+#: Whole bounds: those of 16 characters are all equal. Files of a few KB, so that there are many.
+PROPERTIES = (
+    "'write.metadata.metrics.column.code' = 'full', 'self-optimizing.target-size' = '8192', "
+    "'write.target-file-size-bytes' = '8192'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a query filters by: a code, or amounts from one to another, or both."""
+
+    codes: tuple[str, str] | None = None
+    amounts: tuple[Decimal, Decimal] | None = None
+
+    @property
+    def text(self) -> str:
+        parts = []
+        if self.codes is not None:
+            low, high = self.codes
+            parts.append(f"code = '{low}'" if low == high else f"code BETWEEN '{low}' AND '{high}'")
+        if self.amounts is not None:
+            low_amount, high_amount = self.amounts
+            is_point = low_amount == high_amount
+            parts.append(f"amount = {low_amount}" if is_point else f"amount BETWEEN {low_amount} AND {high_amount}")
+        return " AND ".join(parts)
+
+    def bytes_by_java(self, java: JavaTable) -> int:
+        """Bytes of the data files that Java plans to read."""
+        made: Any = java.iceberg.expressions.Expressions
+        found = made.alwaysTrue()
+        decimal = java.gateway.jvm.java.math.BigDecimal
+        for column, ends in (
+            ("code", self.codes),
+            ("amount", self.amounts and [decimal(str(one)) for one in self.amounts]),
+        ):
+            if ends:
+                within = getattr(made, "and")(
+                    made.greaterThanOrEqual(column, ends[0]), made.lessThanOrEqual(column, ends[1])
+                )
+                found = getattr(made, "and")(found, within)
+        planned = java.table.newScan().filter(found).planFiles()
+        lists = java.gateway.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+        read = sum(int(task.file().fileSizeInBytes()) for task in lists.newArrayList(planned))
+        planned.close()
+        return read
+
+
+def code(number: int) -> str:
+    return f"{PREFIX}{number:06d}"
+
+
+def queries() -> list[Query]:
+    """Twenty: codes, amounts, the amount of a quarter of the rows, and both within a twentieth of their values."""
+    chance = random.Random(5)
+    found = [Query(codes=(code(one), code(one))) for one in chance.sample(range(QUERIED_ROWS), 8)]
+    amounts = [Decimal(one) / 100 for one in chance.sample(range(10**6), 5)]
+    found += [Query(amounts=(one, one)) for one in (*amounts, HEAVY)]
+    for _ in range(6):
+        low, amount = chance.randrange(QUERIED_ROWS * 19 // 20), Decimal(chance.randrange(9500))
+        found.append(Query((code(low), code(low + QUERIED_ROWS // 20)), (amount, amount + 500)))
+    return found
+
+
+def make_table(catalog: SharedCatalog, name: str) -> str:
+    """Files each of which has codes and amounts of the whole range."""
+    table, sql = catalog.full_name(name), catalog.spark.sql
+    sql(
+        f"CREATE TABLE {table} (code STRING, amount DECIMAL(20,2), note STRING) USING iceberg "
+        f"TBLPROPERTIES ({PROPERTIES})"
+    )
+    for turn in range(QUERIED_FILES):
+        sql(
+            f"INSERT INTO {table} SELECT concat('{PREFIX}', lpad(string((id * 4637) % {QUERIED_ROWS}), 6, '0')), "
+            f"IF(id % 4 = 0, {HEAVY}, CAST(pmod(hash(id), 1000000) AS DECIMAL(20,2)) / 100), sha2(string(id), 256) "
+            f"FROM range({turn * QUERIED_ROWS // QUERIED_FILES}, {(turn + 1) * QUERIED_ROWS // QUERIED_FILES}, 1, 1)"
+        )
+    return table
+
+
+@contextmanager
+def logged(spark: SparkSession, directory: Path) -> Iterator[None]:
+    """What Spark's own listener writes down meanwhile, as with spark.eventLog.enabled."""
+    directory.mkdir()
+    context: Any = spark.sparkContext._jsc.sc()
+    jvm: Any = spark._jvm
+    conf = context.getConf().set("spark.eventLog.enabled", "true").set("spark.eventLog.compress", "false")
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        context.applicationId(), context.applicationAttemptId(), jvm.java.net.URI(directory.as_uri()), conf
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield
+        context.listenerBus().waitUntilEmpty()
+    finally:
+        context.removeSparkListener(listener)
+        listener.stop()
+
+
+def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log_tells_the_columns(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, tmp_path: Path
+) -> None:
+    table, asked, world = make_table(catalog, "db.t"), queries(), services.world
+    assert len(asked) == 20
+
+    def answers() -> list[list[Any]]:
+        return [spark.sql(f"SELECT * FROM {table} WHERE {one.text} ORDER BY code").collect() for one in asked]
+
+    def read() -> int:
+        java = load_java_table(spark, catalog.name, "db.t")
+        return sum(one.bytes_by_java(java) for one in asked)
+
+    before, bytes_before = answers(), read()
+    assert len(before[13]) == QUERIED_ROWS // 4
+    assert [len(one) for one in before[:8]] == [1] * 8
+    cluster_table(services, table, ClusterOptions(columns=("code", "amount")))
+    with logged(spark, tmp_path / "events"):
+        after = answers()
+    assert after == before
+    assert read() * 3 <= bytes_before
+
+    told = told_by_event_logs(tmp_path / "events", "cat.db.t")
+    by_code, by_codes = (ColumnFilter("code", one) for one in (Operator.EQUAL, Operator.RANGE))
+    by_amount, by_amounts = (ColumnFilter("amount", one) for one in (Operator.EQUAL, Operator.RANGE))
+    scans = Counter[tuple[ColumnFilter, ...]]()
+    for one in told:  # an entry for each day: a run across midnight has two
+        scans[one.filters] += one.scans
+    assert scans == {(by_code,): 8, (by_amount,): 6, (by_amounts, by_codes): 6}
+    assert {one.source for one in told} == {f"events_1_{spark.sparkContext.applicationId}"}
+    learning = LearningService(world.store, world.tables_of, lambda: world.now)
+    for _ in range(2):  # the log counts once
+        learned = learning.learn(world.table(table), [replace(one, day=None) for one in told])
+        assert learned.recent_scans == 20

@@ -1,0 +1,522 @@
+"""Format 3: types and defaults that Java has written, ids and last updates of rows, as Spark reads them afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.iceberg import clustering_manifests, commit
+from amoro_core.iceberg.clustering_manifests import Source
+from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import commits
+from tests.engine.oracle import live_rows
+from tests.engine.writer3 import upgrade
+from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
+
+from .catalogs import SharedCatalog
+from .java import at_metadata, evolved, java_upsert, java_with, load_java_table, read_by_java, shown
+from .matching import assert_deletes_match_as_in_java
+from .optimizing import Services, rewrite_all
+from .session import JARS
+from .tables import SHAPES, Shape, set_property, spark_rows
+from .test_commits import undo
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
+
+
+def make_typed(catalog: SharedCatalog, columns: str, partitioned_by: str = "") -> str:
+    table = catalog.full_name("db.t")
+    by = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
+    catalog.spark.sql(f"CREATE TABLE {table} ({columns}) USING iceberg {by} TBLPROPERTIES ('format-version' = '3')")
+    return table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_defaults_of_java_are_read_from_old_files_and_as_keys_of_deletes(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, kind: OptimizingType
+) -> None:
+    table = make_typed(catalog, "id BIGINT, s STRUCT<a: BIGINT>")
+    for first in range(0, 20, 10):
+        spark.sql(f"INSERT INTO {table} SELECT id, named_struct('a', id) FROM range({first}, {first + 5})")
+    spark.sql(f"INSERT INTO {table} VALUES (50, NULL)")
+    evolved(
+        catalog,
+        (None, "c", "string", "x"),
+        (None, "day", "date", 20_455),
+        (None, "price", "decimal(9,2)", "1.50"),
+        (None, "at", "timestamp", "2026-01-02T03:04:05.000006"),
+        ("s", "d", "long", 7),
+    )
+    spark.sql(f"REFRESH TABLE {table}")
+    spark.sql(
+        f"INSERT INTO {table} VALUES (60, named_struct('a', 1, 'd', NULL), 'x', NULL, 2, NULL),"
+        " (61, NULL, NULL, NULL, NULL, NULL)"
+    )
+    java_upsert(
+        spark, catalog.name, "db.t", ["id", "c"], [{"id": 0, "c": "x"}, {"id": 1, "c": None}, {"id": 60, "c": "x"}], []
+    )
+    before = spark_rows(spark, table)
+    assert sorted(row[0] for row in before) == [1, 2, 3, 4, *range(10, 15), 50, 61]
+
+    services.optimize(table, kind)
+
+    spark.sql(f"UPDATE {table} SET c = 'y' WHERE id = 2")
+    spark.sql(f"DELETE FROM {table} WHERE s.d = 7 AND id = 3")
+    found = spark_rows(spark, table)
+    assert found.total() == before.total() - 1
+
+
+def test_defaults_of_every_type_are_those_of_java(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_typed(catalog, "id BIGINT")
+    for number in range(3):
+        spark.sql(f"INSERT INTO {table} VALUES ({number})")
+    evolved(
+        catalog,
+        (None, "boolean", "boolean", True),
+        (None, "int", "int", -(2**31)),
+        (None, "long", "long", 2**53 + 1),
+        (None, "float", "float", 0.1),
+        (None, "double", "double", -1e-300),
+        (None, "date", "date", "1582-10-04"),
+        (None, "time", "time", "23:59:59.999999"),
+        (None, "at", "timestamp", "0001-01-01T00:00:00.000001"),
+        (None, "there", "timestamptz", "2026-01-02T03:04:05.000006+02:00"),
+        (None, "string", "string", "é\U0001f600'\\"),
+        (None, "uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        (None, "fixed", "fixed[3]", bytearray(b"\0\xfe\xff")),
+        (None, "binary", "binary", bytearray(b"\0\xfe\xff\x01")),
+        (None, "decimal", "decimal(38,3)", "-12345678901234567890123456789012345.678"),
+    )
+    before = generic_rows(spark, catalog)
+    assert before.total() == 3
+
+    services.finish(services.begin(table, OptimizingType.FULL))
+
+    assert generic_rows(spark, catalog) == before
+
+
+def test_columns_of_the_type_unknown_stay_null(spark: SparkSession, catalog: SharedCatalog, services: Services) -> None:
+    table = make_typed(catalog, "id BIGINT")
+    spark.sql(f"INSERT INTO {table} VALUES (1), (2)")
+    evolved(catalog, (None, "u", "unknown", None))
+    java_upsert(spark, catalog.name, "db.t", ["id"], [{"id": 1}], [{"id": 3}, {"id": 4}])
+
+    services.optimize(table, OptimizingType.FULL)
+
+    assert generic_rows(spark, catalog) == Counter({"2, None": 1, "3, None": 1, "4, None": 1})
+
+
+@pytest.mark.parametrize(("kind", "by"), [("timestamptz_ns", "day"), ("timestamp_ns", "bucket")])
+def test_nanoseconds_of_java_stay_exact(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, kind: str, by: str
+) -> None:
+    make_typed(catalog, "id BIGINT")
+    evolved(catalog, (None, "at", kind, None))
+    java = load_java_table(spark, catalog.name, "db.t")
+    terms = java.iceberg.expressions.Expressions  # not by the value itself: Java's generic reader fails on that
+    java.table.updateSpec().addField(terms.day("at") if by == "day" else terms.bucket("at", 4)).commit()
+    zone = "+00:00" if kind == "timestamptz_ns" else ""
+    moments = [f"{moment}{zone}" for moment in ("1969-12-31T23:59:59.999999999", "2026-01-02T00:00:00.000000001")]
+    rows = [{"id": number, "at": moment} for number, moment in enumerate(moments * 3)]
+    for at in range(0, 6, 2):
+        java_upsert(spark, catalog.name, "db.t", ["id", "at"], [], rows[at : at + 2])
+    java_upsert(spark, catalog.name, "db.t", ["id", "at"], [rows[0], {**rows[1], "at": moments[0]}], [])
+    before = generic_rows(spark, catalog)
+    assert before.total() == 5
+
+    process_id = services.begin(catalog.full_name("db.t"), OptimizingType.FULL)
+    services.finish(process_id)
+
+    assert generic_rows(spark, catalog) == before
+
+
+def test_java_plans_partitions_by_nanoseconds_that_we_wrote(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """Java's reader of generic records fails on such partitions, its manifests and plans do not."""
+    table = make_typed(catalog, "id BIGINT")
+    evolved(catalog, (None, "at", "timestamp_ns", None))
+    java = load_java_table(spark, catalog.name, "db.t")
+    java.table.updateSpec().addField(java.iceberg.expressions.Expressions.ref("at")).commit()
+    moments = ["1969-12-31T23:59:59.999999999", "2026-01-02T00:00:00.000000001"]
+    for number in range(3):
+        java_upsert(spark, catalog.name, "db.t", ["id"], [], [{"id": number, "at": moment} for moment in moments])
+    places = planned(spark, catalog)
+    rows = live_rows(catalog.load("db.t"))
+    assert (places, rows.total()) == (
+        Counter({"PartitionData{at=-1}": 3, "PartitionData{at=1767312000000000001}": 3}),
+        6,
+    )
+
+    services.finish(services.begin(table, OptimizingType.FULL))
+
+    assert planned(spark, catalog) == Counter(dict.fromkeys(places, 1))
+    assert live_rows(catalog.load("db.t")) == rows
+
+
+def planned(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
+    """The partitions of the files that Java would read."""
+    tasks = load_java_table(spark, catalog.name, "db.t").table.newScan().planFiles()
+    found, each = Counter[str](), tasks.iterator()
+    while each.hasNext():
+        found[each.next().file().partition().toString()] += 1
+    tasks.close()
+    return found
+
+
+def generic_rows(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
+    """The rows as Java's own reader gives them: Spark has no nanoseconds."""
+    java = load_java_table(spark, catalog.name, "db.t")
+    java.table.refresh()
+    records = java.iceberg.data.IcebergGenerics.read(java.table).build()
+    found, rows = Counter[str](), records.iterator()
+    while rows.hasNext():
+        row = rows.next()
+        found[", ".join(shown(row.get(at)) for at in range(row.size()))] += 1
+    records.close()
+    return found
+
+
+MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
+
+
+def lineage_of(spark: SparkSession, table: str) -> dict[int, tuple[int, int]]:
+    """Id and last update of each row by its key, which is unique, as are the ids."""
+    rows = spark.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {table}").collect()
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    assert len({row_id for row_id, _ in found.values()}) == len(rows)
+    return found
+
+
+def make(catalog: SharedCatalog, mode: str, name: str, version: int = 3) -> str:
+    """Rows in six files of two partitions, some of which were updated, deleted and merged in that mode."""
+    table, sql = catalog.full_name(f"db.{name}"), catalog.spark.sql
+    modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("delete", "update", "merge"))
+    sql(
+        f"CREATE TABLE {table} (id BIGINT, part STRING, value STRING) USING iceberg PARTITIONED BY (part)"
+        f" TBLPROPERTIES ('format-version' = '{version}', {modes})"
+    )
+    for first in (0, 40, 80):
+        sql(
+            # As columns that may be null, like the table's: such files are copied.
+            f"INSERT INTO {table} SELECT id, nullif(IF(id % 2 = 0, 'even', 'odd'), ''), concat('v', id)"
+            f" FROM (SELECT nullif(id, -1) AS id FROM range({first}, {first + 40}, 1, 1))"
+        )
+    sql(f"UPDATE {table} SET value = 'updated' WHERE id % 10 = 3")
+    sql(f"DELETE FROM {table} WHERE id IN (0, 41, 119)")
+    sql(
+        f"MERGE INTO {table} t USING (SELECT id FROM range(115, 125)) s ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET value = 'merged'"
+        " WHEN NOT MATCHED THEN INSERT (id, part, value) VALUES (s.id, 'even', 'new')"
+    )
+    return table
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("merge-on-read", MINOR), ("merge-on-read", FULL), ("copy-on-write", MINOR), ("copy-on-write", MAJOR)],
+)
+def test_rows_keep_ids_and_last_updates_and_spark_writes_on(
+    services: Services, mode: str, kind: OptimizingType
+) -> None:
+    spark = services.catalog.spark
+    table = make(services.catalog, mode, "t")
+    rows, before = spark_rows(spark, table), lineage_of(spark, table)
+    assert len({updated for _, updated in before.values()}) > 3
+    receipt = services.finish(services.begin(table, kind))
+    if kind is MINOR:
+        copied = {one.name: one.value for one in receipt.more}["files_copied"]
+        assert copied == (1 if mode == "merge-on-read" else 3)
+    assert (spark_rows(spark, table), lineage_of(spark, table)) == (rows, before)
+
+    spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 7")
+    spark.sql(f"DELETE FROM {table} WHERE id = 8")
+    after = lineage_of(spark, table)
+    number = max(updated for _, updated in before.values()) + 2  # the rewrite took the one between
+    assert after == {**{key: one for key, one in before.items() if key != 8}, 7: (before[7][0], number)}
+    spark.sql(f"INSERT INTO {table} SELECT id, 'odd', 'late' FROM range(201, 204, 2, 1)")
+    after = lineage_of(spark, table)
+    services.finish(services.begin(table, FULL))
+    assert lineage_of(spark, table) == after
+    rewrite_all(spark, table)
+    assert lineage_of(spark, table) == after
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_the_lineage_of_many_copied_rows_is_read(services: Services, vectorized: str) -> None:
+    spark, rows = services.catalog.spark, 50_000
+    table = services.catalog.full_name("db.many")
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING iceberg"
+        f" TBLPROPERTIES ('format-version' = '3', 'read.parquet.vectorization.enabled' = '{vectorized}')"
+    )
+    for first in (0, rows):
+        spark.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ nullif(id, -1) FROM range({first}, {first + rows})")
+    receipt = services.finish(services.begin(table, MINOR))
+    assert {one.name: one.value for one in receipt.more}["files_copied"] == 2
+    told = spark.sql(
+        f"SELECT count(*), count_if(_row_id = id), count_if(_last_updated_sequence_number = 1 + id DIV {rows})"
+        f" FROM {table}"
+    ).collect()
+    assert [tuple(row) for row in told] == [(2 * rows,) * 3]
+    between = spark.sql(f"SELECT id FROM {table} WHERE _row_id BETWEEN {rows - 2} AND {rows + 1} ORDER BY id").collect()
+    assert [row[0] for row in between] == [rows - 2, rows - 1, rows, rows + 1]
+
+
+def test_an_upgraded_table_gives_ids_to_old_rows_with_the_rewrite(services: Services) -> None:
+    spark = services.catalog.spark
+    table = make(services.catalog, "merge-on-read", "old", version=2)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
+    rows = spark_rows(spark, table)
+    services.finish(services.begin(table, FULL))
+    found = lineage_of(spark, table)
+    assert spark_rows(spark, table) == rows
+    assert None not in {part for one in found.values() for part in one}
+    # Rows of the first three commits that nobody changed.
+    unchanged = {key: found[key][1] for key in (1, 2, 42, 44, 82, 84)}
+    assert unchanged == {1: 1, 2: 1, 42: 2, 44: 2, 82: 3, 84: 3}
+
+
+COPYING = "'write.delete.mode' = 'copy-on-write', 'write.update.mode' = 'copy-on-write'"
+
+
+def made(spark: SparkSession, catalog: SharedCatalog, version: int = 3, properties: str = COPYING) -> str:
+    """A table by part, in which Spark wrote eight files in four commits and one file anew without a deleted row."""
+    table = catalog.full_name("db.ids")
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, part STRING) USING iceberg PARTITIONED BY (part) "
+        f"TBLPROPERTIES ('format-version' = '{version}', {properties})"
+    )
+    for first in (0, 10, 20, 30):
+        spark.sql(f"INSERT INTO {table} SELECT id, if(id % 3 = 0, 'a', 'b') FROM range({first}, {first + 10})")
+    spark.sql(f"DELETE FROM {table} WHERE id = 12")
+    return table
+
+
+def java_ids(spark: SparkSession, table: str, branch: str = "main") -> dict[int, int | None]:
+    """The id that Iceberg's Java reader gives to each row, by the row's own number."""
+    found = spark.sql(f"SELECT id, _row_id FROM {table} VERSION AS OF '{branch}'").collect()
+    ids = {one.id: one._row_id for one in found}
+    assert len(ids) == len(found)
+    return ids
+
+
+def java_first_ids(spark: SparkSession, table: str) -> dict[str, int | None]:
+    """The first row id of each live data file, as Java lists it."""
+    return {one.file_path: one.first_row_id for one in spark.sql(f"SELECT * FROM {table}.data_files").collect()}
+
+
+def our_first_ids(table: Table) -> dict[str, int | None]:
+    return {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files}
+
+
+def paths(table: Table, count: int) -> list[str]:
+    return sorted(our_first_ids(table))[:count]
+
+
+def assert_apart(ids: Iterable[int | None]) -> None:
+    every = list(ids)
+    assert None not in every
+    assert len(set(every)) == len(every)
+
+
+def test_we_read_the_ids_of_spark_and_it_reads_ours(spark: SparkSession, catalog: SharedCatalog) -> None:
+    name = made(spark, catalog)
+    table = catalog.load(name)
+    assert our_first_ids(table) == java_first_ids(spark, name)
+    before, replaced = java_ids(spark, name), paths(table, 3)
+    kept = {path: first for path, first in our_first_ids(table).items() if path not in replaced}
+
+    optimized(table, rewritten(table, only=replaced))
+
+    first_ids = our_first_ids(table)
+    assert first_ids == java_first_ids(spark, name)
+    assert {path: first for path, first in first_ids.items() if path in kept} == kept
+    after = java_ids(spark, name)
+    assert after.keys() == before.keys()
+    assert_apart(after.values())
+
+    spark.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(100, 110)")
+    spark.sql(f"UPDATE {name} SET part = 'c' WHERE id = 7")
+    spark.sql(f"DELETE FROM {name} WHERE id = 30")
+    last = java_ids(spark, name)
+    assert last == {
+        **{key: given for key, given in after.items() if key != 30},
+        **{key: last[key] for key in range(100, 110)},
+    }
+    assert_apart(last.values())
+    assert our_first_ids(table) == java_first_ids(spark, name)
+
+
+def test_merged_and_clustered_manifests_keep_the_ids_that_java_gives(
+    spark: SparkSession, catalog: SharedCatalog
+) -> None:
+    name = made(spark, catalog, properties=f"{COPYING}, 'commit.manifest.min-count-to-merge' = '2'")
+    table = catalog.load(name)
+    before, (replaced,) = java_ids(spark, name), paths(table, 1)
+    of_it = {one.id for one in spark.sql(f"SELECT id FROM {name} WHERE _file = '{replaced}'").collect()}
+
+    optimized(table, rewritten(table, only=[replaced]))
+
+    head = loaded(table).current_snapshot()
+    assert head is not None
+    assert [one.existing_files_count for one in read_list(table.io, head.manifest_list) if one.added_files_count] != [0]
+    merged = java_ids(spark, name)
+    assert {key: given for key, given in merged.items() if key not in of_it} == {
+        key: given for key, given in before.items() if key not in of_it
+    }
+    assert_apart(merged.values())
+
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '100')")
+    for number in (200, 201):
+        spark.sql(f"INSERT INTO {name} VALUES ({number}, 'a')")
+    before = java_ids(spark, name)
+
+    def source() -> Source:
+        return Source(loaded(table), read_manifest, [table.location()])
+
+    done = clustering_manifests.stage(source(), source, None, {})
+    commit.send(table.catalog, loaded(table), done.commit.payload)
+    assert java_ids(spark, name) == before
+    spark.sql(f"CALL {catalog.name}.system.rewrite_manifests('db.ids')").collect()
+    assert java_ids(spark, name) == before
+    assert our_first_ids(table) == java_first_ids(spark, name)
+
+
+def test_a_branch_of_spark_beside_our_commits_shares_no_id(spark: SparkSession, catalog: SharedCatalog) -> None:
+    name = made(spark, catalog)
+    table = catalog.load(name)
+    spark.sql(f"ALTER TABLE {name} CREATE BRANCH side")
+    spark.sql(f"INSERT INTO {name}.branch_side SELECT id, 'a' FROM range(300, 305)")
+    optimized(table, rewritten(table, only=paths(table, 2)))
+    spark.sql(f"INSERT INTO {name}.branch_side SELECT id, 'a' FROM range(310, 315)")
+    optimized(table, rewritten(table, only=paths(table, 2)))
+
+    main, side = java_ids(spark, name), java_ids(spark, name, "side")
+    assert_apart(main.values())
+    assert_apart(side.values())
+    own = {given for key, given in side.items() if key >= 300}
+    assert len(own) == 10
+    assert own.isdisjoint(main.values())
+
+
+def test_the_first_commit_after_an_upgrade_gives_the_ids_that_java_reads(
+    spark: SparkSession, catalog: SharedCatalog
+) -> None:
+    name = made(spark, catalog, version=2)
+    table = catalog.load(name)
+    upgrade(table)
+    assert set(our_first_ids(table).values()) == {None}
+
+    optimized(table, rewritten(table, only=paths(table, 2)))
+
+    assert our_first_ids(table) == java_first_ids(spark, name)
+    ids = java_ids(spark, name)
+    assert_apart(ids.values())
+    spark.sql(f"INSERT INTO {name} VALUES (400, 'a')")
+    after = java_ids(spark, name)
+    assert {key: given for key, given in after.items() if key != 400} == ids
+    assert_apart(after.values())
+
+
+def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """Java takes the id that an added entry says."""
+    name = made(spark, catalog)
+    before = java_ids(spark, name)
+    process_id = services.begin(name, OptimizingType.FULL)
+    services.finish(process_id)
+    assert java_ids(spark, name) == before
+    spark.sql(f"INSERT INTO {name} VALUES (500, 'a')")
+    undo(services, process_id)
+    after = java_ids(spark, name)
+    assert {key: given for key, given in after.items() if key != 500} == before
+    assert_apart(after.values())
+    assert our_first_ids(catalog.load(name)) == java_first_ids(spark, name)
+    spark.sql(f"INSERT INTO {name} VALUES (501, 'a')")
+    assert_apart(java_ids(spark, name).values())
+
+
+ROWS, PARTS, ROUNDS = 400, 4, 2
+
+
+def test_vectors_that_spark_writes_while_files_are_rewritten_cost_no_work(services: Services) -> None:
+    catalog, spark, world = services.catalog, services.catalog.spark, services.world
+    table = catalog.full_name("db.kept")
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, part BIGINT) USING iceberg PARTITIONED BY (part)"
+        " TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')"
+    )
+    for first in range(0, ROWS, ROWS // 2):
+        spark.sql(f"INSERT INTO {table} SELECT id, id % {PARTS} FROM range({first}, {first + ROWS // 2}, 1, 1)")
+    live, chance, optimizer = lineage_of(spark, table), random.Random(1), world.optimizer(1)
+    assert len(live) == ROWS
+
+    for number in range(ROUNDS):
+        process_id, tasks = world.begin(OptimizingType.FULL, table, force=True), 0
+        while world.status(process_id) is ProcessStatus.RUNNING:
+            world.run_one(optimizer)
+            tasks += 1
+            gone = chance.choice(sorted(live))
+            spark.sql(f"DELETE FROM {table} WHERE id = {gone}")
+            del live[gone]
+        vectors = spark.sql(f"SELECT count(*) FROM {table}.delete_files WHERE file_format = 'PUFFIN'").collect()[0][0]
+        assert (tasks, vectors > 0) == (PARTS, True)
+        services.finish(process_id)
+        (landed,) = world.store.read(lambda db, process_id=process_id: commits.list_for_process(db, process_id))
+        assert (landed.outcome, len(landed.groups)) == (CommitOutcome.DONE, PARTS)
+        figures = {figure.name: figure.value for figure in landed.receipt.figures}
+        assert figures["rows_carried_over"] == PARTS, number
+        assert_deletes_match_as_in_java(catalog, table)
+        assert lineage_of(spark, table) == live
+
+
+VERSIONS = ("1.10.1", "1.12.0")
+#: Shapes of tables, and what is done to them one after the other.
+DONE = {"three-kinds": (MINOR, FULL), "with-some-ids": (FULL,)}
+
+
+@pytest.fixture(scope="module")
+def others() -> Iterator[dict[str, Any]]:
+    """Gateways to a JVM of each version."""
+    jars = {version: next((JARS / "other-versions").glob(f"*-{version}.jar"), None) for version in VERSIONS}
+    if missing := [version for version, jar in jars.items() if jar is None]:
+        reason = f"no library of Iceberg {', '.join(missing)} in build/jars/other-versions: run make test"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield {version: stack.enter_context(java_with(jar)) for version, jar in jars.items() if jar is not None}
+
+
+@pytest.mark.parametrize("shape", [one for one in SHAPES if one.name in DONE], ids=lambda shape: shape.name)
+def test_other_versions_read_what_a_conversion_and_a_rewrite_leave(
+    services: Services, others: dict[str, Any], shape: Shape
+) -> None:
+    catalog, table = services.catalog, services.catalog.full_name("db.t")
+    shape.make(catalog, table)
+    set_property(catalog, table, "self-optimizing.fragment-ratio", "1000000000")  # so that minor converts
+    before = read_by_java(load_java_table(catalog.spark, catalog.name, "db.t"))
+    for kind in DONE[shape.name]:
+        receipt = services.finish(services.begin(table, kind))
+        assert (receipt.data_files_after > 0, receipt.delete_files_after > 0) == (kind is FULL, kind is MINOR)
+        location = catalog.load("db.t").metadata_location
+        for version, gateway in others.items():
+            assert version in gateway.jvm.org.apache.iceberg.IcebergBuild.fullVersion()
+            assert read_by_java(at_metadata(gateway, location)) == before, version

@@ -1,0 +1,409 @@
+"""`amoro optimizer run --backend spark`: optimizers as processes, what they survive, what they keep to themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyspark import SparkContext
+
+from amoro_core import app
+from amoro_core.model import clustered_files
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.rpc import optimizing
+from amoro_core.settings import Settings
+from amoro_optimizer import runner as runner_module
+from amoro_optimizer.backends.spark.driver import SparkBackend
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.runner import OptimizerConfig, Runner
+from tests.acceptance.processes import PATIENCE_S, Installation, Process, address_of, install, wait_until
+from tests.acceptance.tables import (
+    assert_nothing_is_left,
+    assert_optimized_once,
+    is_optimized,
+    look,
+    messy_table,
+    name_of,
+    partitioned_table,
+    unreferenced_files,
+)
+from tests.engine import oracle
+from tests.engine.parquet_rows import local_path
+from tests.engine.writer import make_catalog
+from tests.services.world import World
+from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
+from tests.spark_backend.spark import (
+    in_own_process,
+    is_alive,
+    java_of,
+    kill,
+    open_backend,
+    parent_of,
+    python_workers,
+    spark_optimizer,
+)
+from tests.spark_backend.stuck import in_thread, stuck_table
+
+
+@pytest.fixture(scope="module")
+def coordinator(shared: Installation) -> Process:
+    return shared.up()
+
+
+@pytest.fixture(scope="module")
+def optimizer(shared: Installation, coordinator: Process) -> Process:
+    settings = {"spark.default.parallelism": "7"}  # says nothing of cores
+    return spark_optimizer(shared, address_of(coordinator), "local[2]", settings=settings)
+
+
+def test_a_table_with_deletes_is_optimized_in_spark_with_equal_rows(shared: Installation, optimizer: Process) -> None:
+    table = partitioned_table(shared.catalog)
+    before = look(table)
+    outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 0, outcome.stderr
+    assert_optimized_once(table, before, files=3)
+    assert_nothing_is_left(table)
+
+
+def test_the_optimizer_has_as_many_threads_as_spark_has_cores(shared: Installation, optimizer: Process) -> None:
+    (listed,) = shared.ask("optimizer", "list")["optimizers"]
+    labels = listed["labels"]
+    assert (listed["threads"], listed["memory_bytes"]) == (2, 2 * 512 * 2**20)
+    assert (labels["backend"], labels["master"], labels["pid"]) == ("spark", "local[2]", str(optimizer.popen.pid))
+    assert labels["application"].startswith("local-")
+
+
+def test_an_error_in_a_worker_comes_back_with_its_code_and_message(shared: Installation, optimizer: Process) -> None:
+    table = messy_table(shared.catalog)
+    lost = Path(local_path(oracle.live_files(table)[0].path))
+    kept = lost.rename(lost.with_suffix(".kept"))
+    outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
+    assert outcome.status == 1
+    assert f"{lost} does not exist (the table's metadata names it" in " ".join(outcome.said)
+    assert "[AMORO-1002]" in " ".join(outcome.said)
+    assert "Py4J" not in outcome.stderr
+    kept.rename(lost)
+    assert_nothing_is_left(table)
+
+
+def test_a_killed_worker_costs_one_attempt_and_a_draining_optimizer_finishes_what_it_runs(
+    installation: Installation,
+) -> None:
+    coordinator, mark = installation.up(), installation.directory / "held"
+    optimizer = spark_optimizer(
+        installation, address_of(coordinator), "local[1]", failpoints=f"task.before_write=hold:{mark}"
+    )
+    table = messy_table(installation.catalog)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(mark.exists, "a worker holds")
+    (worker,) = python_workers(optimizer.popen.pid)
+    kill(worker)
+    mark.unlink()
+    wait_until(mark.exists, "the worker of the next attempt holds")
+
+    optimizer.popen.terminate()
+    optimizer.wait_for("optimizer.draining")
+    mark.unlink()
+    assert optimizer.wait() == 0
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
+    assert_optimized_once(table, before)
+    assert_nothing_is_left(table)
+    assert "Spark could not run the task: Lost task 0.0" in optimizer.output
+
+
+def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_error(
+    installation: Installation,
+) -> None:
+    coordinator, mark = installation.up(), installation.directory / "held"
+    optimizer = spark_optimizer(
+        installation, address_of(coordinator), "local[1]", failpoints=f"task.before_write=hold:{mark}"
+    )
+    table = messy_table(installation.catalog)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(mark.exists, "a worker holds")
+    kill(java_of(optimizer.popen.pid))
+    assert optimizer.wait() == 1
+    assert "Error: the Spark application local-" in optimizer.output
+
+    (task,) = installation.ask("process", "show", planned["process_id"])["tasks"]
+    assert (task["status"], task["attempt"]) == ("planned", 1)
+    installation.optimizer(address_of(coordinator))
+    wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert_optimized_once(table, before)
+    assert_nothing_is_left(table)
+
+
+def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, optimizer: Process) -> None:
+    table = messy_table(shared.catalog, {"self-optimizing.cluster.partial-progress": "false"})
+    before = look(table)
+    options = ("--type", "cluster", "--columns", "id", "--full", "--wait")
+    outcome = shared.run("optimize", name_of(table), *options)
+    assert outcome.status == 0, outcome.stderr
+    after = look(table)
+    oracle.assert_same_rows(before.rows, after.rows)
+    assert after.snapshots == before.snapshots + 1
+    assert {clustered_files.group_of(file.path) for file in oracle.live_files(table)} - {None}
+    assert_nothing_is_left(table)
+    assert '"kind": "cluster"' in optimizer.output
+
+
+MB = 2**20
+SETTINGS = Settings(
+    port=0,
+    heartbeat_interval=timedelta(milliseconds=200),
+    heartbeat_timeout=timedelta(seconds=30),
+    start_to_close=timedelta(seconds=8),
+)
+
+
+def config_for(coordinator: app.Coordinator, threads: int) -> OptimizerConfig:
+    return OptimizerConfig(
+        address=coordinator.address,
+        group="default",
+        threads=threads,
+        memory_bytes=64 * MB,
+        enrolment_token=coordinator.enrolment_token,
+        heartbeat_interval_s=0.2,
+        labels={},
+    )
+
+
+def threads_of(coordinator: app.Coordinator) -> list[int]:
+    return [optimizer.threads for optimizer, _ in coordinator.optimizers.list_optimizers()]
+
+
+def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_is_committed(
+    backend: SparkBackend, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+        coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        stuck = stuck_table(catalog)
+        table = coordinator.tables.ensure(parse_table(name_of(stuck.table)))
+        runner = Runner(config_for(coordinator, threads=2), backend)
+        with in_thread(runner.run, lambda: runner.stop(at_once=True)):
+            # The first worker loads the engine, which may take longer than an attempt has here.
+            SparkContext.getOrCreate().parallelize([0], 1).count()
+            begun = coordinator.planning.begin(table.table_id, trigger="request", requested=OptimizingType.FULL)
+            assert begun.process_id is not None
+            _, file = stuck.wait_for_writer()
+            # The first attempt goes on waiting; the next one reads the file as it should be.
+            stuck.mend()
+            before = look(stuck.table)
+            wait_until(lambda: is_optimized(stuck.table), "the second attempt is committed")
+            (task,) = coordinator.optimizing.find_process(begun.process_id).tasks
+            assert task.attempt >= 2  # the next one may be late, too
+            assert_optimized_once(stuck.table, before)
+            wait_until(lambda: not file.exists(), "the first attempt is stopped")
+            assert_nothing_is_left(stuck.table)
+
+
+@dataclass(slots=True)
+class Capacity:
+    """A number of cores that changes."""
+
+    cores: int
+
+    def __call__(self) -> int:
+        return self.cores
+
+
+def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only heartbeats can tell it: a poll that gets nothing stays open for longer than the test waits.
+    monkeypatch.setattr(runner_module, "POLL_WAIT_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(optimizing, "MAX_POLL_WAIT_S", 2 * PATIENCE_S)
+    capacity = Capacity(1)
+    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+        runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
+        with in_thread(runner.run, runner.stop) as call:
+            for cores in (1, 3, 2, 4):
+                capacity.cores = cores
+                wait_until(lambda: threads_of(coordinator) == [capacity.cores], f"{cores} threads are registered")
+        assert call.raised is None
+        assert threads_of(coordinator) == []
+
+
+def test_without_capacity_the_number_of_threads_stays(tmp_path: Path) -> None:
+    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+        runner = Runner(config_for(coordinator, threads=2), InProcess())
+        with in_thread(runner.run, runner.stop):
+            wait_until(lambda: threads_of(coordinator) == [2], "two threads are registered")
+
+
+@pytest.mark.parametrize(
+    ("made", "asked"),
+    [(messy_table, ("--type", "full")), (group_table, ("--type", "cluster", "--columns", "id,value"))],
+    ids=["full", "cluster"],
+)
+def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer_finishes(
+    installation: Installation, made: Callable[[Catalog], Table], asked: tuple[str, ...]
+) -> None:
+    address, mark = address_of(installation.up()), installation.directory / "held"
+    killed = spark_optimizer(installation, address, "local[1]", failpoints=f"task.after_file=hold:{mark}")
+    table = made(installation.catalog)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), *asked)
+    wait_until(mark.exists, "a worker has written a file")
+    (worker,) = python_workers(killed.popen.pid)
+    assert len(unreferenced_files(table)) == 1
+    daemon, java = parent_of(worker), java_of(killed.popen.pid)
+    killed.kill()
+    kill(java)
+    wait_until(lambda: not is_alive(daemon), "the daemon has told its workers to end and is gone")
+    mark.unlink()
+    wait_until(lambda: not is_alive(worker), "the worker ends")
+    assert unreferenced_files(table) == set()
+
+    installation.optimizer(address)
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [2])
+    assert_optimized_once(table, before)
+    assert_nothing_is_left(table)
+
+
+def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: Installation) -> None:
+    installation.up()
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": "spark"})
+    before = look(table)
+    settings = ("spark-master=local[1]", "spark-conf.spark.ui.enabled=false")
+    given = [word for item in settings for word in ("--property", item)]
+    made = installation.run("group", "create", "spark", "--container", "spark", *given)
+    assert made.status == 0, made.stderr
+    installation.ask("group", "scale", "spark", "1")
+    leader = 0
+    try:
+        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+        assert outcome.status == 0, outcome.stderr
+        assert_optimized_once(table, before, files=3)
+        (instance,) = installation.ask("group", "show", "spark")["instances"]
+        (optimizer,) = installation.ask("optimizer", "list")["optimizers"]
+        leader = int(instance["handle"])
+        assert (optimizer["labels"]["backend"], optimizer["labels"]["master"]) == ("spark", "local[1]")
+        assert optimizer["labels"]["resource-id"] == instance["resource_id"]
+        assert "org.apache.spark.deploy.SparkSubmit" in psutil.Process(leader).cmdline()
+
+        stands = installation.ask("optimizer", "status", optimizer["optimizer_id"])
+        assert (stands["resource_id"], stands["liveness"]) == (instance["resource_id"], "alive")
+
+        installation.ask("group", "scale", "spark", "0")
+        wait_until(lambda: installation.ask("group", "show", "spark")["instances"] == [], "no instance is left")
+        assert not psutil.pid_exists(leader) or psutil.Process(leader).status() == psutil.STATUS_ZOMBIE
+        log = (installation.home / "logs" / f"optimizer-{instance['resource_id']}.log").read_text()
+        shown = installation.ask("optimizer", "logs", instance["resource_id"], "--lines", "10000")["lines"]
+        assert shown == [line for line in log.splitlines() if line.strip()]
+        assert "optimizer.deregistered" in log
+        assert (installation.home / "enrolment.token").read_text().strip() not in log
+    finally:
+        if leader and psutil.pid_exists(leader):
+            psutil.Process(leader).kill()
+
+
+CANARY = "kanarienvogel4711"
+SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
+
+
+def page(address: str) -> str:
+    answer = requests.get(address, timeout=30)
+    answer.raise_for_status()
+    return answer.text
+
+
+def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(tmp_path: Path) -> None:
+    with closing(install(tmp_path, properties=SECRETS)) as installation:
+        require_credentials_unseen(installation)
+
+
+def require_credentials_unseen(installation: Installation) -> None:
+    coordinator, mark, events = (
+        installation.up(),
+        installation.directory / "held",
+        installation.directory / "events",
+    )
+    events.mkdir()
+    settings = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.log.level": "INFO",  # tells the port
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    optimizer = spark_optimizer(
+        installation,
+        address_of(coordinator),
+        "local[1]",
+        failpoints=f"task.before_write=hold:{mark}",
+        settings=settings,
+    )
+    table, broken = messy_table(installation.catalog), messy_table(installation.catalog)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(mark.exists, "a worker holds, with the credentials")
+    application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
+    told = re.search(r"Bound SparkUI to \S+,? and started at (http://\S+)", optimizer.output)
+    assert told is not None
+    base = told[1]
+    pages = {
+        name: page(f"{base}/{name}")
+        for name in (
+            *("jobs/", "stages/", "environment/", "executors/", "executors/threadDump/?executorId=driver"),
+            *(f"api/v1/applications/{application}/{what}" for what in ("environment", "jobs", "stages", "executors")),
+        )
+    }
+    assert "spark.scheduler.mode" in pages["environment/"]
+    assert f"{name_of(table)} · process" in pages["jobs/"]
+    mark.unlink()
+    wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert_optimized_once(table, before)
+    Path(local_path(oracle.live_files(broken)[0].path)).unlink()
+    assert installation.run("optimize", name_of(broken), "--type", "full", "--wait").status == 1
+    assert optimizer.terminate() == 0
+
+    logged = {path.name: path.read_text() for path in events.rglob("*") if path.is_file()}
+    assert any("SparkListenerJobStart" in text for text in logged.values())
+    assert optimizer.output.count("task.started") >= 2
+    said = {**pages, **logged, **dict(installation.logs())}
+    assert [name for name, text in said.items() if CANARY in text] == []
+
+
+def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file_that_stays(tmp_path: Path) -> None:
+    """In a process of its own: a JVM writes to the stderr of the test that started it."""
+    for name in ("events", "spill", "home"):
+        (tmp_path / name).mkdir()
+    done = in_own_process(cluster_with_secrets, tmp_path)
+    logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    assert any("SparkListenerJobStart" in text for text in logged)
+    assert "FairSchedulableBuilder" in done.stderr
+    assert not [text for text in (*logged, done.stdout, done.stderr) if CANARY in text]
+
+
+def cluster_with_secrets(directory: Path) -> None:
+    """Cluster a group with these credentials; nothing of them stays in the spill of the open application."""
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (directory / "events").as_uri(),
+    }
+    with closing(make_catalog(directory)) as catalog, closing(World(directory / "home", catalog)) as world:
+        attempt, work = group_of(world, group_table(catalog), LINEAR)
+        spill = directory / "spill"
+        with open_backend("local[1]", spill, settings) as backend:
+            made = clustered(backend, work, attempt, io_properties=SECRETS)
+            stays = [path for path in spill.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+            assert stays == []
+        assert made.rewrite.rows_written > 0
