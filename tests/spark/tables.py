@@ -13,8 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from .catalogs import SharedCatalog
-from .java import java_upsert, load_java_table
-from .test_format_3 import evolved
+from .java import evolved, java_upsert, load_java_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,11 +29,6 @@ def spark_rows(spark: SparkSession, table: str, snapshot_id: int | None = None) 
     return Counter(
         tuple(frozen(value) for value in row) for row in spark.sql(f"SELECT * FROM {table}{version}").collect()
     )
-
-
-def arrow_rows(table: pa.Table) -> Rows:
-    """The same multiset from an Arrow table."""
-    return Counter(tuple(frozen(value) for value in row.values()) for row in table.to_pylist(maps_as_pydicts="strict"))
 
 
 def frozen(value: Any) -> Hashable:
@@ -124,6 +118,12 @@ def file_counts(spark: SparkSession, table: str) -> Counter[tuple[int, int]]:
     """How many live files of each content and spec id the head has, from Iceberg's metadata table."""
     files = spark.sql(f"SELECT content, spec_id FROM {table}.files").collect()
     return Counter((file.content, file.spec_id) for file in files)
+
+
+def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
+    """Content and format of the live files."""
+    files = spark.sql(f"SELECT DISTINCT content, file_format FROM {table}.files").collect()
+    return {(file.content, file.file_format.lower()) for file in files}
 
 
 def written_as(file_format: str) -> str:

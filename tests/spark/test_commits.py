@@ -65,20 +65,6 @@ def test_equality_deletes_committed_after_the_plan_go_on_covering_our_outputs(
     assert spark_rows(spark, table) == expected
 
 
-def test_java_drops_deletes_that_are_older_than_all_data_with_those_that_it_replaces(
-    spark: SparkSession, catalog: SharedCatalog
-) -> None:
-    """What the test before relies on: with too high a sequence number in our manifests it would bring rows back."""
-    table = make_notes(catalog, 1)
-    delete_notes(catalog, table, 4)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
-    spark.sql(f"DELETE FROM {table} WHERE id = 7")
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    assert file_counts(spark, table) == {(DATA, 0): 1, (EQUALITY_DELETES, 0): 1}
-    delete_in_one_manifest(spark, table, 8, 9)
-    assert file_counts(spark, table) == {(DATA, 0): 1, (POSITION_DELETES, 0): 1}
-
-
 def delete_in_one_manifest(spark: SparkSession, table: str, *ids: int) -> None:
     """Delete one after the other by position; each commit merges the manifests of deletes and replaces the last one.
 

@@ -18,10 +18,8 @@ from amoro_core.iceberg import commit
 from amoro_core.iceberg.expiry import stage_expiry
 from amoro_core.iceberg.metadata import history_of
 from amoro_core.iceberg.reachable import would_release
-from amoro_core.iceberg.restoring import stage_restored
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.snapshots import Selection, Target, select
-from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import OptimizingType
@@ -114,28 +112,6 @@ def test_java_keeps_to_a_lease_that_was_taken_as_a_tag(catalog: SharedCatalog, t
     world.close()
 
 
-def test_our_counts_are_those_of_sparks_procedure(spark: SparkSession, catalog: SharedCatalog) -> None:
-    """Ours of a dry run, before Spark does it."""
-    for seed in (3, 17):
-        table = random_history(catalog.pyiceberg, f"db.t{seed}", random.Random(seed), operations=12)
-        older = datetime.now(UTC) - timedelta(days=1)
-        found = selected(table, max_age=timedelta(days=1), min_count=1)
-        kinds = [one.kind for one in would_release(table, frozenset(found.go))]
-        name = catalog.full_name(f"db.t{seed}")
-        (told,) = spark.sql(
-            f"CALL {catalog.name}.system.expire_snapshots(table => '{name}', "
-            f"older_than => TIMESTAMP '{older:%Y-%m-%d %H:%M:%S}', retain_last => 1)"
-        ).collect()
-        assert told.deleted_data_files_count == kinds.count(FileKind.DATA)
-        assert told.deleted_position_delete_files_count + told.deleted_equality_delete_files_count == kinds.count(
-            FileKind.DELETE
-        )
-        assert told.deleted_manifest_files_count == kinds.count(FileKind.MANIFEST)
-        assert told.deleted_manifest_lists_count == kinds.count(FileKind.MANIFEST_LIST)
-        assert told.deleted_statistics_files_count == kinds.count(FileKind.STATISTICS)
-        assert set(ids(table)) == set(found.stay)
-
-
 def made(spark: SparkSession, catalog: SharedCatalog, snapshots: int = 4) -> tuple[str, Table]:
     name = catalog.full_name("db.made")
     spark.sql(f"CREATE TABLE {name} (id BIGINT, note STRING)")
@@ -167,30 +143,6 @@ def test_after_our_expiry_spark_reads_what_is_left_and_walks_the_history(
     between = datetime.now(UTC) - timedelta(days=28.5)  # when the second one was current
     with pytest.raises(Exception, match="Cannot find a snapshot older than"):
         spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{between:%Y-%m-%d %H:%M:%S}'").count()
-
-
-def test_an_expired_snapshot_that_came_back_is_read_by_spark_and_left_whole_by_its_next_expiry(
-    spark: SparkSession, catalog: SharedCatalog
-) -> None:
-    name, table = made(spark, catalog)
-    first, second, *_ = ids(table)
-    lost = table.snapshot_by_id(second)
-    assert lost is not None
-    expire(table, first, second)
-    payload, ref = stage_restored(table, lost, "restored", own_metadata=True)
-    commit.send(table.catalog, table, payload)
-    spark.sql(f"REFRESH TABLE {name}")
-    assert spark.sql(f"SELECT * FROM {name} VERSION AS OF 'restored'").count() == 2
-    spark.sql(f"INSERT INTO {name} VALUES (9, 'after')")
-    later = datetime.now(UTC) + timedelta(days=1)
-    spark.sql(
-        f"CALL {catalog.name}.system.expire_snapshots(table => '{name}', "
-        f"older_than => TIMESTAMP '{later:%Y-%m-%d %H:%M:%S}')"
-    )
-    assert ref.snapshot_id in ids(table)
-    assert spark.sql(f"SELECT * FROM {name} VERSION AS OF 'restored'").count() == 2
-    assert spark_rows(spark, name).total() == 5
-    assert oracle.live_rows(table, ref.snapshot_id).total() == 2
 
 
 def test_a_cherry_picked_file_stays_with_the_snapshot_that_picked_it(

@@ -8,21 +8,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, NestedField
 
-from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
-from tests.engine.commits import Change, commit
 from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
-from tests.iceberg.orphan_tables import NOW, Site, file_of, make_site, place_of
+from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
 
 from . import random_tags
 from .catalogs import SharedCatalog
@@ -290,24 +287,6 @@ def test_no_file_that_java_reaches_is_in_any_batch(spark: SparkSession, catalog:
     swept_before_java(spark, catalog, range(FIRST_SWEPT, FIRST_SWEPT + SWEPT_TABLES), totals)
     assert totals["tables"] == SWEPT_TABLES
     assert min(totals["java asked"], totals["files deleted"]) > 10 * SWEPT_TABLES
-
-
-def test_java_says_when_one_would_be(
-    spark: SparkSession, catalog: SharedCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody commits what was condemned, no guard speaks, and pyiceberg is not asked."""
-    named = Site.named
-    monkeypatch.setattr(Guard, "reachable", lambda self, paths: {})
-    monkeypatch.setattr(Site, "named", lambda self, live=False: set() if live else named(self))
-    monkeypatch.setattr(random_sweeps.Sweep, "_write", _commit_what_is_condemned)
-    with pytest.raises(AssertionError, match="would be deleted"):
-        swept_before_java(spark, catalog, range(FIRST_SWEPT, FIRST_SWEPT + 1), Counter())
-
-
-def _commit_what_is_condemned(sweep: random_sweeps.Sweep) -> None:
-    site = sweep.site
-    path = next(path for path, what in site.orphans.items() if what == "data")
-    commit(site.table, lambda head: Change((file_of(head, path),)))
 
 
 def swept_before_java(spark: SparkSession, catalog: SharedCatalog, numbers: range, totals: Counter[str]) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
@@ -28,6 +25,7 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.values import rows_of
 from tests.model.lake import Lake
 from tests.model.machine import Optimizing
+from tests.tiers import seeds
 
 from .matching import as_java_lists, java_plans, may_meet, planned_deletes
 from .random_tables import TRAITS, make_random_table
@@ -36,17 +34,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-TABLES = int(os.environ.get("AMORO_TABLES", "500"))
-SEED = int(os.environ.get("AMORO_SEED") or secrets.randbits(32))
+#: So many tables have all traits among them.
+MANY = 500
 
 
-@pytest.mark.timeout(0)  # the size is the caller's
 def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: SparkSession, tmp_path: Path) -> None:
     # pyspark has no public way to the JVM.
     plans = java_plans(spark.sparkContext._gateway)
     seen: Counter[str] = Counter()
-    for seed in range(SEED, SEED + TABLES):
-        print(f"replay with AMORO_SEED={seed} AMORO_TABLES=1")
+    chosen = seeds(full=MANY, small=60)
+    for seed in chosen:
+        print(f"table of seed {seed}")
         made = make_random_table(tmp_path, seed)
         table = StaticTable.from_metadata(made.metadata_location)
         of_java = planned_deletes(plans, static_java_table(spark, made.metadata_location))
@@ -76,7 +74,7 @@ def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: Spa
                     assert disputed_deletes(table.metadata, [pair]) == ({delete.identity} if disputed else set())
                     seen["pairs in dispute"] += disputed
     print("  ".join(f"{name}: {number}" for name, number in sorted(seen.items())))
-    if TABLES >= 500:
+    if len(chosen) >= MANY:
         assert set(seen) >= TRAITS
         assert min(seen[name] for name in seen if name.startswith(("pairs", "refused"))) > 0
 
@@ -96,14 +94,8 @@ def static_java_table(spark: SparkSession, metadata_location: str) -> Any:
     return iceberg.BaseTable(iceberg.StaticTableOperations(metadata_location, io), "random")
 
 
-SCHEDULES = int(os.environ.get("AMORO_SCHEDULES", "12"))
-SEED = int(os.environ.get("AMORO_SEED") or secrets.randbits(32))
-
-
-@pytest.mark.timeout(0)  # the size is the caller's
 def test_spark_reads_the_rows_of_every_ref_at_the_end_of_random_schedules(spark: SparkSession) -> None:
-    print(f"replay with AMORO_SEED={SEED} AMORO_SCHEDULES={SCHEDULES}")
-    reads = 0
+    schedules, reads = seeds(full=12, small=3), 0
 
     class ReadBySpark(Optimizing):
         """Reads with all deletes that are left, and once more when everything was optimized."""
@@ -115,9 +107,9 @@ def test_spark_reads_the_rows_of_every_ref_at_the_end_of_random_schedules(spark:
             reads += require_read_by_spark(spark, self.lake)
 
     run_state_machine_as_test(
-        seeded(SEED)(ReadBySpark),
+        seeded(schedules[0])(ReadBySpark),
         settings=settings(
-            max_examples=SCHEDULES,
+            max_examples=len(schedules),
             stateful_step_count=20,
             deadline=None,
             database=None,
@@ -126,7 +118,7 @@ def test_spark_reads_the_rows_of_every_ref_at_the_end_of_random_schedules(spark:
         ),
     )
     print(f"{reads} reads of refs")
-    assert reads >= 2 * SCHEDULES
+    assert reads >= 2 * len(schedules)
 
 
 def require_read_by_spark(spark: SparkSession, lake: Lake) -> int:

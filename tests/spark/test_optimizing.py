@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pyarrow.parquet as pq
-import pytest
 
-from amoro_core.errors import TableRefused
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
 
@@ -30,6 +28,7 @@ from .tables import (
     Rows,
     delete_notes,
     file_counts,
+    formats,
     frozen,
     make_equality_table,
     make_mixed_table,
@@ -343,12 +342,6 @@ def test_a_table_of_format_one_is_optimized_and_upgraded_later(
     assert spark_rows(spark, table) == notes_without(40, 3, 14, 5, 7, 39)
 
 
-def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
-    """Content and format of the live files."""
-    files = spark.sql(f"SELECT DISTINCT content, file_format FROM {table}.files").collect()
-    return {(file.content, file.file_format.lower()) for file in files}
-
-
 def avro_codecs(spark: SparkSession, table: str) -> set[str]:
     """How Java has compressed the table's Avro files."""
     found = set()
@@ -356,41 +349,6 @@ def avro_codecs(spark: SparkSession, table: str) -> set[str]:
         with open(local_path(file.file_path), "rb") as source:
             found.add(fastavro.block_reader(source).metadata["avro.codec"])
     return found
-
-
-def want_parquet(spark: SparkSession, table: str) -> None:
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({written_as('parquet')})")
-
-
-@pytest.mark.parametrize("file_format", ["avro", "orc"])
-def test_a_mixed_table_in_another_format_becomes_parquet_with_the_same_rows(
-    spark: SparkSession, catalog: SharedCatalog, services: Services, file_format: str
-) -> None:
-    table = make_mixed_table(catalog, file_format=file_format)
-    assert formats(spark, table) == {(DATA, file_format), (POSITION_DELETES, file_format)}
-    with pytest.raises(TableRefused, match=f"write.format.default is '{file_format}'"):
-        services.begin(table, OptimizingType.FULL)
-
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('self-optimizing.write-format' = 'parquet')")
-    assert services.optimize(table, OptimizingType.FULL).delete_files_before > 0
-
-    assert formats(spark, table) == {(DATA, "parquet")}
-
-
-@pytest.mark.parametrize("file_format", ["avro", "orc"])
-def test_equality_deletes_in_another_format_delete_the_same_rows(
-    spark: SparkSession, catalog: SharedCatalog, services: Services, file_format: str
-) -> None:
-    table = make_equality_table(catalog, file_format=file_format)
-    kinds = {(kind, file_format) for kind in (DATA, POSITION_DELETES, EQUALITY_DELETES)}
-    assert formats(spark, table) == kinds
-
-    want_parquet(spark, table)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({SEGMENTS})")
-    services.optimize(table, OptimizingType.MINOR)
-    services.optimize(table, OptimizingType.FULL)
-
-    assert formats(spark, table) == {(DATA, "parquet")}
 
 
 def test_files_of_all_formats_in_one_table_are_merged(

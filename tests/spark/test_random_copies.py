@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from tests.engine.parquet_rows import local_path
 from tests.rewrite.copy_writers import CODECS, FIELDS, KEY, KINDS, choose_writer, make_rows, writes_as_iceberg
 from tests.rewrite.metrics import assert_holding_metrics
 from tests.rewrite.random_copies import fixed_encodings
+from tests.tiers import seeds
 
 from .catalogs import SharedCatalog
 from .optimizing import Services
@@ -252,10 +252,6 @@ def _told(paths: Sequence[str]) -> Counter[str]:
     return found
 
 
-TABLES = int(os.environ.get("AMORO_SPARK_COPIES", "2"))
-FIRST = int(os.environ.get("AMORO_SEED", "0"))
-
-
 @pytest.fixture
 def moments(spark: SparkSession) -> Iterator[None]:
     """Spark's own writer writes moments in microseconds, not as int96, which nobody copies."""
@@ -270,14 +266,15 @@ def test_random_files_of_java_and_others_keep_their_rows_when_they_are_copied(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
     totals: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + TABLES):
+    chosen = seeds(full=2, small=1)
+    for seed in chosen:
         story = CopyStory(spark, catalog, services, seed)
         for _ in range(2):
             story.grow(8)
             story.optimize()
         totals += story.totals
-    assert totals["files"] == 16 * TABLES
-    assert totals["files of java"] >= 4 * TABLES
+    assert totals["files"] == 16 * len(chosen)
+    assert totals["files of java"] >= 4 * len(chosen)
     # The second time, the first output is among them. It is most of them that are not decoded.
     assert totals["files copied whole"] >= totals["files rewritten"] * 2 // 3
     # Of groups that were copied whole, in their outputs as in their files.

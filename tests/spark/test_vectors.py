@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.positions import PositionSet
+from tests.tiers import seeds
 
 from .catalogs import SharedCatalog
 from .java import java_upsert
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
-SETS = int(os.environ.get("AMORO_SETS", "8"))
-SEED = int(os.environ.get("AMORO_SEED") or secrets.randbits(32))
+SETS = 8
 #: Spark has a writer for each partition open.
 SETS_OF_A_TABLE = 50
 #: Everything is a segment, so that minor converts.
@@ -82,12 +80,9 @@ def random_set(chance: random.Random, rows: int) -> np.ndarray[Any, np.dtype[np.
     return np.unique(found) if len(found) else np.array([0])
 
 
-@pytest.mark.timeout(0)  # the size is the caller's
 def test_vectors_of_java_are_ours_byte_for_byte(catalog: SharedCatalog, tmp_path: Path) -> None:
-    for seed, first in enumerate(range(0, SETS, SETS_OF_A_TABLE), SEED):
-        count = min(SETS_OF_A_TABLE, SETS - first)
-        print(f"replay with AMORO_SEED={seed} AMORO_SETS={count}")
-        compare_vectors(catalog, tmp_path, random.Random(seed), count, f"sets{first}")
+    (seed,) = seeds(full=1, small=1)
+    compare_vectors(catalog, tmp_path, random.Random(seed), SETS, "sets")
 
 
 def compare_vectors(catalog: SharedCatalog, tmp_path: Path, chance: random.Random, count: int, name: str) -> None:

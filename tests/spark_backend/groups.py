@@ -131,8 +131,13 @@ class Told:
 class Watch:
     """All that parts say, and what is done before they are answered, for which they wait."""
 
-    def __init__(self, patch: Any, before: Callable[[Told], None] = lambda told: None) -> None:
-        """For the time of `patch`, a MonkeyPatch, in this process: it has the driver."""
+    def __init__(
+        self,
+        patch: Any,
+        before: Callable[[Told], None] = lambda told: None,
+        as_heard: Callable[[Told, Mapping[str, Any]], Mapping[str, Any]] = lambda told, said: said,
+    ) -> None:
+        """For the time of `patch`, a MonkeyPatch, in this process: it has the driver, which hears `as_heard`."""
         self.told: list[Told] = []
         answer = Job._answer
 
@@ -140,7 +145,7 @@ class Watch:
             one = Told(part.split()[0], part, execution, next(iter(said)), job)
             self.told.append(one)
             before(one)
-            answer(job, line, part, execution, said)
+            answer(job, line, part, execution, as_heard(one, said))
 
         patch.setattr(Job, "_answer", watched)
 
@@ -153,10 +158,13 @@ class Watch:
         return found
 
 
-def small_slices(patch: Any) -> None:
-    """Each file is a part of its own, as if it were large; for the time of `patch`, a MonkeyPatch."""
-    patch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
-    patch.setattr(clustering, "SLICE_BYTES", 1)
+def small_slices(patch: Any, most_bytes: int = 1) -> None:
+    """Each file is a part of its own, as if it were large; for the time of `patch`, a MonkeyPatch.
+
+    With row groups in a file, and more bytes than one, it is read in pieces.
+    """
+    for name in ("_LEAST_SLICE_BYTES", "SLICE_BYTES"):
+        patch.setattr(clustering, name, most_bytes)
 
 
 def kill_quietly(pids: set[int]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
+import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from pyspark import SparkConf
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_optimizer.backends.spark import application
 from amoro_optimizer.backends.spark.application import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from amoro_optimizer.backends.spark.driver import failure_of, not_run
 from tests.acceptance.processes import PATIENCE_S
@@ -36,23 +34,6 @@ def python(directory: Path, *arguments: str, **environment: str) -> subprocess.C
     )
 
 
-def modules_that_import_pyspark() -> set[str]:
-    found = set()
-    for path in (
-        path for name in ("amoro_core", "amoro_optimizer", "amoro_cli") for path in (ROOT / name).rglob("*.py")
-    ):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if any(name.split(".")[0] in ("pyspark", "py4j") for name in names):
-                found.add(str(path.parent.relative_to(ROOT)))
-    return found
-
-
-def test_pyspark_is_imported_in_the_spark_backend_only() -> None:
-    assert modules_that_import_pyspark() == {"amoro_optimizer/backends/spark"}
-
-
 def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
@@ -60,12 +41,6 @@ def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
     )
     done = python(tmp_path, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_pyspark_comes_with_the_extra_alone_in_the_series_that_are_tried() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [item for item in project["dependencies"] if "spark" in item] == []
-    assert project["optional-dependencies"]["spark"] == ["pyspark>=3.5,<4.1"]
 
 
 def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
@@ -103,8 +78,6 @@ def test_settings_that_would_have_spark_repeat_or_copy_work_are_refused(key: str
     ("master", "told", "size"),
     [
         ("spark://host:7077", None, 64 * 2**30),
-        ("local[2]", None, 700),
-        ("local", None, 700),
         ("local[2]", "0", 0),
         ("yarn", "512", 512),
         ("yarn", "3k", 3 * 2**10),
@@ -112,14 +85,22 @@ def test_settings_that_would_have_spark_repeat_or_copy_work_are_refused(key: str
         ("yarn", "1t", 2**40),
     ],
 )
-def test_the_largest_group_is_that_of_the_setting_else_by_the_disk(
-    master: str, told: str | None, size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_largest_group_is_that_of_the_setting_else_a_fixed_one_on_clusters(
+    master: str, told: str | None, size: int
 ) -> None:
-    free = {str(tmp_path): 2100, "/elsewhere": 9000}
-    monkeypatch.setattr(application, "free_disk", free.__getitem__)
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/elsewhere,{tmp_path}")
     conf = SparkConf(loadDefaults=False).setMaster(master)
     assert max_cluster_bytes(conf if told is None else conf.set(MOST_CLUSTERED, told)) == size
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local"])
+def test_a_local_application_clusters_what_its_fullest_disk_has_room_for(
+    master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    assert 0 < max_cluster_bytes(conf) <= shutil.disk_usage(tmp_path).total // 3
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/proc")  # which has no room
+    assert max_cluster_bytes(conf) == 0
 
 
 def test_a_malformed_size_of_groups_is_refused_before_spark_starts() -> None:
@@ -162,8 +143,7 @@ def test_of_what_spark_says_of_a_task_the_line_is_told_that_helps(text: str, tol
     assert (said.message, said.hint) == (f"Spark could not run the task: {told}", hint)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
-def test_an_error_comes_back_as_the_class_of_its_code(kind: type) -> None:
-    if issubclass(kind, AmoroError):
-        made = failure_of(kind.code, "it broke")
-        assert (type(made), made.message) == (kind, "it broke")
+def test_an_error_comes_back_as_the_class_of_its_code() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmoroError)]
+    made = [failure_of(kind.code, "it broke") for kind in kinds]
+    assert [(type(error), error.message) for error in made] == [(kind, "it broke") for kind in kinds]

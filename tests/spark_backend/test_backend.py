@@ -16,7 +16,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark import SparkContext
 
-from amoro_core.actions import sketch_tasks
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import Attempt, ProcessStatus
@@ -323,7 +322,6 @@ def test_files_are_listed(backend: SparkBackend, world: World, monkeypatch: pyte
 
 def test_values_are_counted(backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     count_as_large(monkeypatch)
-    monkeypatch.setattr(sketch_tasks, "FILES_OF_A_TASK", 2)
     table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     writer.append(table, [row(number, "a" if number < 5 else "b", f"value {number % 3}") for number in range(10)])
     writer.upsert(table, [row(1, "a", "new")], ["id"])

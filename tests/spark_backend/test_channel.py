@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing, OptimizerError
 from amoro_core.model.clustering import CLUSTER, ClusterInput
@@ -20,11 +24,12 @@ from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.cluster_codec import encode_cluster_input
-from amoro_optimizer.backends.spark import blocks, parts, worker
+from amoro_optimizer.backends.spark import blocks, worker
 from amoro_optimizer.backends.spark.blocks import Blocks, rows_of
 from amoro_optimizer.backends.spark.channel import Channel, Job, Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.parts import Part, in_part
 from amoro_optimizer.backends.spark.worker import Assignment
+from amoro_optimizer.kinds import Run
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.bench.data import task
 from tests.spark_backend.groups import LINEAR
@@ -219,18 +224,47 @@ def test_a_driver_out_of_reach_is_named() -> None:
     assert "spark.driver.host" in failed.value.hint
 
 
+ATTEMPT = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
+
+
+class Doing:
+    """A kind of work that is installed as a plug-in, and does what the test says."""
+
+    do: ClassVar[Callable[[Run], bytes]]
+
+    def open(self, payload: bytes, io_properties: Mapping[str, str]) -> object:
+        return SimpleNamespace()
+
+    def execute(self, payload: bytes, access: object, run: Run) -> bytes:
+        return type(self).do(run)
+
+
+@pytest.fixture
+def assigned(wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Run], bytes]], bytes]:
+    """A worker that is assigned work of this kind."""
+    about = tmp_path / "doing-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: doing\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[amoro.work_kinds]\ndoing = {__name__}:Doing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    driver = (HOST, wire.channel.port)
+
+    def run(do: Callable[[Run], bytes]) -> bytes:
+        Doing.do = do
+        assignment = worker.Assignment(ATTEMPT, "doing", b"", {}, 1, driver, wire.channel.key, wire.name)
+        return worker.run_assignment(assignment, 1, lambda: False)
+
+    return run
+
+
 def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    assigned: Callable[[Callable[[Run], bytes]], bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*anything: object) -> None:
+    def broken(run: Run) -> bytes:
         raise ValueError("no bucket at https://me:kanarienvogel@host/ with password=kanarienvogel")
 
-    monkeypatch.setattr(worker, "_executed", broken)
-    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
-    driver = (HOST, wire.channel.port)
-    assignment = worker.Assignment(attempt, "rewrite", b"", {}, 1, driver, wire.channel.key, wire.name)
-    result = pb.TaskResult.FromString(worker.run_assignment(assignment, 1, lambda: False))
-    said, logged = result.failure.message, capsys.readouterr().err
+    said = pb.TaskResult.FromString(assigned(broken)).failure.message
+    logged = capsys.readouterr().err
     assert said.startswith("ValueError: no bucket at https://")
     assert "Traceback" in logged
     assert "ValueError: no bucket at" in logged
@@ -238,45 +272,27 @@ def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
 
 
 def test_an_execution_that_a_newer_one_has_replaced_says_nothing_that_could_be_taken_for_a_result(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, assigned: Callable[[Callable[[Run], bytes]], bytes]
 ) -> None:
-    def replaced(assignment: object, attempt: object, line: WorkerLine, is_hung_up: object) -> None:
+    def replaced(run: Run) -> bytes:
         newer = wire.line(2, worker.WHOLE)
-        wait_until(lambda: line.is_stopped, "it is told to stop")
+        wait_until(run.is_cancelled, "it is told to stop")
         assert not newer.is_stopped
         raise AttemptAbandoned("it was told to stop")
 
-    monkeypatch.setattr(worker, "_executed", replaced)
-    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
-    driver = (HOST, wire.channel.port)
-    assignment = worker.Assignment(attempt, "rewrite", b"", {}, 1, driver, wire.channel.key, wire.name)
     with pytest.raises(Superseded):
-        worker.run_assignment(assignment, 1, lambda: False)
+        assigned(replaced)
     with pytest.raises(Superseded):
-        worker.run_assignment(assignment, 1, lambda: False)
-
-
-@dataclass
-class Context:
-    """What Spark tells a task of itself."""
-
-    execution: int = 1
-
-    def partitionId(self) -> int:
-        return 3
-
-    def taskAttemptId(self) -> int:
-        return self.execution
-
-    def cpus(self) -> int:
-        return 1
+        assigned(replaced)
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Context:
-    made = Context()
-    monkeypatch.setattr(parts.TaskContext, "get", lambda: made)
-    return made
+def _in_a_task() -> Iterator[None]:
+    """What Spark tells a task of itself, by the means of its own workers."""
+    context = TaskContext()
+    context._partitionId, context._taskAttemptId, context._cpus = 3, 1, 1
+    yield
+    TaskContext._setTaskContext(None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -293,10 +309,9 @@ def job(channel: Channel) -> Iterator[tuple[str, Job]]:
 
 
 @pytest.fixture
-def run(channel: Channel, job: tuple[str, Job], tmp_path: Path, context: Context) -> Callable[..., list[int]]:
-    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
+def run(channel: Channel, job: tuple[str, Job], tmp_path: Path, _in_a_task: None) -> Callable[..., list[int]]:
     work = encode_cluster_input(ClusterInput(task(tmp_path, []), LINEAR, "0123456789ab", 1))
-    assignment = Assignment(attempt, CLUSTER, work, {}, 1 << 20, (HOST, channel.port), channel.key, job[0])
+    assignment = Assignment(ATTEMPT, CLUSTER, work, {}, 1 << 20, (HOST, channel.port), channel.key, job[0])
     return lambda do: list(in_part("split", assignment, do))
 
 
@@ -359,14 +374,23 @@ def test_a_part_of_a_job_that_is_over_ends_quietly(job: tuple[str, Job], run: Ca
     assert job[1].failure is None
 
 
-def test_a_part_whose_executor_has_ended_does_not_end_the_job(
-    job: tuple[str, Job], run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parts, "hang_up_noted", lambda: nullcontext(lambda: True))
+@pytest.fixture
+def _hang_ups_pass() -> Iterator[None]:
+    """SIGHUP, by which Spark's daemon ends its workers, does not end this process."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGHUP, before)
 
+
+@pytest.mark.usefixtures("_hang_ups_pass")
+def test_a_part_whose_executor_has_ended_does_not_end_the_job(
+    job: tuple[str, Job], run: Callable[..., list[int]]
+) -> None:
     def do(part: Part) -> Iterator[int]:
         yield 1
-        assert part.run.is_cancelled()
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(part.run.is_cancelled, "it is told to stop")
         raise AttemptAbandoned("it was told to stop")
 
     with pytest.raises(AttemptAbandoned):
@@ -396,8 +420,13 @@ def piece(first: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"number": pa.array(range(first, first + rows), pa.int64())})
 
 
-def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * ROW_BYTES)
+
+
+@pytest.mark.usefixtures("_small_blocks")
+def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size() -> None:
     collected, sent = Blocks(1000 * ROW_BYTES), []
     for number in range(9):
         sent += collected.add(number % 2, piece(number * 4, 4))
@@ -414,15 +443,15 @@ def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size(monkeypatch: 
     assert collected.sent_bytes == sum(len(block) for _, block in sent)
 
 
-def test_a_piece_larger_than_a_block_is_a_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", ROW_BYTES)
+@pytest.mark.usefixtures("_small_blocks")
+def test_a_piece_larger_than_a_block_is_a_block_alone() -> None:
     collected = Blocks(1000 * ROW_BYTES)
-    sent = [*collected.add(0, piece(0, 3)), *collected.add(0, piece(3, 1)), *collected.drain()]
-    assert [sum(batch.num_rows for batch in rows_of(block)) for _, block in sent] == [3, 1]
+    sent = [*collected.add(0, piece(0, 30)), *collected.add(0, piece(30, 1)), *collected.drain()]
+    assert [sum(batch.num_rows for batch in rows_of(block)) for _, block in sent] == [30, 1]
 
 
-def test_few_rows_of_many_batches_do_not_keep_these_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * ROW_BYTES)
+@pytest.mark.usefixtures("_small_blocks")
+def test_few_rows_of_many_batches_do_not_keep_these_in_memory() -> None:
     collected, waited = Blocks(100 * ROW_BYTES), 0
     for number in range(20):
         batch = piece(number * 11, 11)

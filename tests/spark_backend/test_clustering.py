@@ -23,7 +23,6 @@ from amoro_core.model.lineage import LINEAGE_NAMES
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile
 from amoro_optimizer.backends.spark import clustering
-from amoro_optimizer.backends.spark.channel import Job
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment
 from amoro_optimizer.backends.standalone import InProcess
@@ -119,8 +118,7 @@ def test_large_files_are_read_in_pieces_by_their_row_groups(
     attempt, work = group_of(world, table, LINEAR, outputs=3)
     work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(map(with_offsets, work.rewrite.rewritten))))
     whole = clustered(InProcess(), work, another(attempt))
-    monkeypatch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
-    monkeypatch.setattr(clustering, "SLICE_BYTES", 1000)
+    small_slices(monkeypatch, 1000)
     slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
     pieces = [one.piece for one in slices if one.piece is not None]
     assert len(pieces) > 2
@@ -166,13 +164,14 @@ def test_rows_that_do_not_add_up_fail_the_group_and_its_files_are_removed(
 ) -> None:
     table = group_table(world.catalog)
     attempt, work = group_of(world, table, LINEAR)
-    before, facts = files_of(table), Job.facts
+    before = files_of(table)
 
-    def one_row_more(job: Job, stage: str) -> dict[str, Mapping[str, int]]:
-        told = facts(job, stage)
-        return {part: {**one, "rows": one["rows"] + (stage == "split")} for part, one in told.items()}
+    def one_row_more(told: Told, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        if (told.stage, told.what) != ("split", "facts"):
+            return said
+        return {"facts": {**said["facts"], "rows": said["facts"]["rows"] + 1}}
 
-    monkeypatch.setattr(Job, "facts", one_row_more)
+    Watch(monkeypatch, as_heard=one_row_more)
     with pytest.raises(CheckFailed, match=r"^\d+ rows read, \d+ deleted, but \d+ written$"):
         clustered(backend, work, attempt)
     assert files_of(table) == before
@@ -294,8 +293,7 @@ def test_rows_of_files_and_of_pieces_keep_their_lineage(
     files = [replace(file, data=replace(file.data, first_row_id=firsts[file.data.path])) for file in files]
     format_3 = replace(work.rewrite.table, format_version=3)
     work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(files), table=format_3))
-    monkeypatch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
-    monkeypatch.setattr(clustering, "SLICE_BYTES", 1000)
+    small_slices(monkeypatch, 1000)
     slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
     assert len([one for one in slices if one.piece is not None]) > 2
     made = rows_of(clustered(backend, work, attempt))

@@ -225,8 +225,8 @@ def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only heartbeats can tell it: a poll that gets nothing stays open for longer than the test waits.
-    monkeypatch.setattr(runner_module, "POLL_WAIT_S", 2 * PATIENCE_S)
-    monkeypatch.setattr(optimizing, "MAX_POLL_WAIT_S", 2 * PATIENCE_S)
+    for module, name in ((runner_module, "POLL_WAIT_S"), (optimizing, "MAX_POLL_WAIT_S")):
+        monkeypatch.setattr(module, name, 2 * PATIENCE_S)
     capacity = Capacity(1)
     with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
         runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
