@@ -205,20 +205,6 @@ def test_the_lineage_of_many_copied_rows_is_read(services: Services, vectorized:
     assert [row[0] for row in between] == [rows - 2, rows - 1, rows, rows + 1]
 
 
-def test_an_upgraded_table_gives_ids_to_old_rows_with_the_rewrite(services: Services) -> None:
-    spark = services.catalog.spark
-    table = make(services.catalog, "merge-on-read", "old", version=2)
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
-    rows = spark_rows(spark, table)
-    services.finish(services.begin(table, FULL))
-    found = lineage_of(spark, table)
-    assert spark_rows(spark, table) == rows
-    assert None not in {part for one in found.values() for part in one}
-    # Rows of the first three commits that nobody changed.
-    unchanged = {key: found[key][1] for key in (1, 2, 42, 44, 82, 84)}
-    assert unchanged == {1: 1, 2: 1, 42: 2, 44: 2, 82: 3, 84: 3}
-
-
 COPYING = "'write.delete.mode' = 'copy-on-write', 'write.update.mode' = 'copy-on-write'"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from .optimizing import Services, rewrite_all, snapshots
 from .tables import (
     AFTER,
     DATA,
-    EQUALITY_DELETES,
     MERGE_ON_READ,
     MIXED_ROWS,
     POSITION_DELETES,
@@ -30,7 +29,6 @@ from .tables import (
     file_counts,
     formats,
     frozen,
-    make_equality_table,
     make_mixed_table,
     make_notes,
     notes,
@@ -137,61 +135,6 @@ def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
     assert spark_rows(spark, table) == rows
 
 
-def test_the_equality_table_keeps_its_rows_through_minor_major_and_full(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    table = make_equality_table(catalog)
-    columns = columns_of(spark, table)
-    assert services.optimize(table, MINOR).equality_delete_files_after == 0
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-
-    rows = upsert_both_specs(spark, catalog, table, version=4)
-    assert (file_counts(spark, table)[EQUALITY_DELETES, 0], spark_rows(spark, table)) == (1, rows)
-    set_properties(spark, table, SEGMENTS)
-    assert services.optimize(table, MAJOR).equality_delete_files_after == 0
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-
-    rows = upsert_both_specs(spark, catalog, table, version=5)
-    rows = changed(rows, lambda row: None if row["id"] % 6 == 2 else row, columns)
-    spark.sql(f"DELETE FROM {table} WHERE id % 6 = 2")
-    spark.sql(f"INSERT INTO {table} VALUES (200, NULL, 1, NULL, 0.50, 'nowhere')")
-    rows += Rows([(200, None, 1, None, Decimal("0.50"), "nowhere")])
-    assert spark_rows(spark, table) == rows
-    services.optimize(table, FULL)
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-    assert services.has_nothing_to_do(table, FULL)
-
-    maintain_by_spark(spark, table)
-    assert len(snapshots(spark, table)) == 1
-    assert spark_rows(spark, table) == rows
-    assert upsert_both_specs(spark, catalog, table, version=6) == spark_rows(spark, table)
-
-
-def upsert_both_specs(spark: SparkSession, catalog: SharedCatalog, table: str, version: int) -> Rows:
-    """Upsert rows by id under both specs, globally under the old one; returns the rows that must be there then."""
-    columns = columns_of(spark, table)
-    rows = spark_rows(spark, table)
-    for spec_id, ids in ((0, (5, 6, 34, 300 + version)), (1, (32, 35, 46))):
-        new = [
-            {
-                "id": number,
-                "region": ("north", "south", "west")[number % 3],
-                "code": None,
-                "day": date(2026, 1, version),
-                "price": Decimal(f"{version}.00"),
-                "note": f"version {version} of {number}",
-            }
-            for number in ids
-        ]
-        java_upsert(spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], new, new, spec_id=spec_id)
-        rows = Rows({row: count for row, count in rows.items() if row[columns.index("id")] not in ids})
-        rows += Rows(tuple(row[name] for name in columns) for row in new)
-    return rows
-
-
 ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"
 
 
@@ -235,18 +178,6 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     assert file_counts(spark, table) == {(DATA, 0): 1}
     maintain_by_spark(spark, table)
     assert spark_rows(spark, table) == rows
-
-
-def test_position_deletes_of_spark_that_name_one_file_each_are_as_good_as_converted(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    """Spark names the file by equal bounds alone."""
-    table = make_notes(catalog, rows_per_file=60)
-    set_properties(spark, table, SEGMENTS)
-    spark.sql(f"DELETE FROM {table} WHERE id IN (2, 63, 124)")
-    named = spark.sql(f"SELECT referenced_data_file FROM {table}.delete_files").collect()
-    assert [one.referenced_data_file for one in named] == [None] * 3
-    assert services.has_nothing_to_do(table, MINOR)
 
 
 def test_position_deletes_of_a_partition_each_that_name_one_file_are_combined(

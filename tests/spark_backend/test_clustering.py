@@ -10,17 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType, TimestampNanoType, TimestampType, UnknownType
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
-from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
 from amoro_core.model.lineage import LINEAGE_NAMES
-from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver import SparkBackend
@@ -54,9 +50,6 @@ from tests.spark_backend.groups import (
 )
 from tests.spark_backend.spark import command_of, descendants, in_own_process, open_backend, python_workers
 from tests.spark_backend.stuck import in_thread
-from tests.unit.cluster.builders import tables
-from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, task
-from tests.unit.rewrite.test_vectors import vectors_of
 from tests.work import rewriting
 
 
@@ -105,7 +98,7 @@ def with_offsets(file: InputFile) -> InputFile:
     return replace(file, data=replace(file.data, split_offsets=offsets))
 
 
-def test_large_files_are_read_in_pieces_by_their_row_groups(
+def test_large_files_are_read_in_pieces_by_their_row_groups_and_rows_keep_their_lineage(
     backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of six row groups with position deletes, one with an equality delete, which is read as a whole."""
@@ -116,7 +109,11 @@ def test_large_files_are_read_in_pieces_by_their_row_groups(
     writer.append(table, [row(300 + number * 11 % 300, value="second") for number in range(300)], layout=groups)
     writer.delete_where(table, lambda record: record["id"] % 5 == 3)
     attempt, work = group_of(world, table, LINEAR, outputs=3)
-    work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(map(with_offsets, work.rewrite.rewritten))))
+    files = [with_offsets(file) for file in work.rewrite.rewritten]
+    first_ids = {file.data.path: 10_000 * number for number, file in enumerate(files)}
+    files = [replace(file, data=replace(file.data, first_row_id=first_ids[file.data.path])) for file in files]
+    format_3 = replace(work.rewrite.table, format_version=3)
+    work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(files), table=format_3))
     whole = clustered(InProcess(), work, another(attempt))
     small_slices(monkeypatch, 1000)
     slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
@@ -126,6 +123,10 @@ def test_large_files_are_read_in_pieces_by_their_row_groups(
     assert len(slices) > len(pieces)
     made = clustered(backend, work, attempt)
     assert rows_of(made) == rows_of(whole)
+    lineage = [tuple(record[name] for name in LINEAGE_NAMES) for rows in rows_of(made) for record in rows]
+    assert len({row_id for row_id, _ in lineage}) == len(lineage) == made.rewrite.rows_written
+    numbers = {first_ids[file.data.path]: file.data.sequence_number for file in files}
+    assert {(row_id // 10_000 * 10_000, updated) for row_id, updated in lineage} == set(numbers.items())
     assert (made.rewrite.rows_read, made.rewrite.rows_deleted) == (whole.rewrite.rows_read, whole.rewrite.rows_deleted)
     assert made.rewrite.rows_deleted > 100
     read = sum(file.data.size_bytes for file in work.rewrite.rewritten)
@@ -276,84 +277,6 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
 
 def _items(scala_sequence: Any) -> list[Any]:
     return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
-
-
-def test_rows_of_files_and_of_pieces_keep_their_lineage(
-    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = writer.make_table(world.catalog, "db.lineage", SCHEMA)
-    groups = FileLayout(row_group_rows=50)
-    writer.append(table, [row(number, value=f"{number * 7 % 300}") for number in range(300)], layout=groups)
-    writer.append(table, [row(300 + number, value=f"{number * 11 % 300}") for number in range(300)], layout=groups)
-    writer.delete_where(table, lambda record: record["id"] % 5 == 3)
-    attempt, work = group_of(world, table, LINEAR, outputs=3)
-    files = [with_offsets(file) for file in work.rewrite.rewritten]
-    # Ids of rows are 10,000 above the values of the column that numbers them.
-    firsts = {file.data.path: 10_000 + 300 * (file.data.sequence_number - 1) for file in files}
-    files = [replace(file, data=replace(file.data, first_row_id=firsts[file.data.path])) for file in files]
-    format_3 = replace(work.rewrite.table, format_version=3)
-    work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(files), table=format_3))
-    small_slices(monkeypatch, 1000)
-    slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
-    assert len([one for one in slices if one.piece is not None]) > 2
-    made = rows_of(clustered(backend, work, attempt))
-    assert made == rows_of(clustered(InProcess(), work, another(attempt)))
-    found = [record for rows in made for record in rows]
-    assert sorted(record["id"] for record in found) == [number for number in range(600) if number % 5 != 3]
-    for record in found:
-        assert [record[name] for name in LINEAGE_NAMES] == [10_000 + record["id"], 1 + record["id"] // 300]
-
-
-TYPED = Schema(
-    NestedField(1, "u", UnknownType()),
-    NestedField(2, "id", LongType()),
-    NestedField(3, "at", TimestampNanoType()),
-    NestedField(4, "day", TimestampType()),
-    NestedField(5, "c", StringType(), initial_default="m"),
-)
-COLUMNS = [
-    col("id", pa.int64(), 2),
-    col("at", pa.timestamp("ns"), 3),
-    col("day", pa.date32(), 4),
-    col("c", pa.string(), 5),
-]
-A_DAY_US = 86_400_000_000
-
-
-def test_both_backends_make_the_same_of_types_and_defaults(backend: SparkBackend, tmp_path: Path) -> None:
-    rows = {"id": list(range(9)), "at": [number * 7 % 5 for number in range(9)], "day": list(range(9))}
-    old = data_file(tmp_path, COLUMNS[:3], rows, version="2.6")
-    new = data_file(tmp_path, COLUMNS, {**rows, "id": range(9, 18), "c": ["a", "m", None] * 3}, version="2.6")
-    keys = equality_deletes(
-        tmp_path, [2, 5], [COLUMNS[0], COLUMNS[3]], {"id": [0, 1, 10, 11], "c": ["m", "a", "m", "m"]}
-    )
-    (vector,) = vectors_of(tmp_path, (new, [3]))
-    work = task(context(tmp_path, TYPED), [old, new], [keys, vector], applicable={0: [0], 1: [0, 1]})
-    expected = {
-        (number, number % 9 * 7 % 5, number % 9 * A_DAY_US, "m" if number < 9 else ("a", "m", None)[number % 3])
-        for number in range(18)
-        if number not in (0, 10, 12)
-    }
-    attempt = Attempt(TaskId("01890000-0000-7000-8000-000000000001", 1), 1)
-    layout = Layout(Strategy.LINEAR, (LayoutKey(5), LayoutKey(3, descending=True), LayoutKey(2)))
-    group = ClusterInput(work, layout, "0123456789ab", seed=7)
-
-    output = rewriting(backend)(work, {}, attempt, lambda done, total: None, lambda: False)
-    ordered = tables(clustered(backend, group, another(attempt)))
-    alone = tables(clustered(InProcess(), group, another(another(attempt))))
-
-    assert (output.rows_read, output.rows_deleted) == (18, 3)
-    found = pa.concat_tables([pq.read_table(file.path) for file in output.data_files])
-    assert set(rows_with_numbers(found)) == expected
-    assert [table.schema.names for table in ordered] == [["id", "at", "day", "c"]]
-    assert [rows_with_numbers(table) for table in ordered] == [rows_with_numbers(table) for table in alone]
-    assert set(rows_with_numbers(ordered[0])) == expected
-
-
-def rows_with_numbers(table: pa.Table) -> list[tuple[object, ...]]:
-    """The rows, times as their numbers."""
-    plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
-    return list(zip(*(column.to_pylist() for column in plain), strict=True))
 
 
 MANY_OUTPUTS = 8
