@@ -44,8 +44,9 @@ test-all:
 	  $(OLDER_SPARK)/.installed $(GENERATOR)/.installed
 	$(call beside-lint,$(TWO_WORKERS) --tier=all --seed=fresh $(if $(DURATIONS),--write-durations) tests)
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
-	  tests/spark_backend/test_backend.py tests/spark_backend/test_fairness.py tests/spark_backend/test_retries.py \
-	  tests/spark_backend/test_together.py tests/spark_backend/test_clustering.py
+	  tests/spark_backend/test_backend.py \
+	  tests/spark_backend/test_clustering.py::test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it \
+	  tests/spark_backend/test_clustering.py::test_executions_that_die_in_each_stage_are_repeated_and_the_files_are_the_same
 
 # Line coverage of a tier, of processes that tests start as well.
 TIER ?= test

@@ -1,7 +1,7 @@
 """Random tables with decoys, through the services: before every batch of deletes no file of it is needed by anybody.
 
 What is needed is told by pyiceberg, of every snapshot that the table has at that moment, in any spelling of its paths,
-and by whoever else is asked: `tests/spark/test_sweeping.py` asks Iceberg's Java runtime.
+and by whoever else is asked: `tests/spark/test_maintenance.py` asks Iceberg's Java runtime.
 """
 
 from __future__ import annotations
