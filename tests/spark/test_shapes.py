@@ -124,7 +124,6 @@ def clusterings_of(case: Case, backends: list[Backend]) -> list[tuple[Strategy, 
     return [(list(Strategy)[(turn + at) % len(Strategy)], backend) for at, backend in enumerate(backends)]
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "case", [one for one in CASES if IS_ALL or one.shape.name in OF_TEST], ids=lambda case: case.shape.name
 )
@@ -155,7 +154,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
         yield root, uri
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", [one for one in CASES if one.shape.name in SERVED], ids=lambda case: case.shape.name)
 def test_tables_of_a_rest_server_of_java_are_rewritten_as_others_are(
     spark: SparkSession, server: tuple[Path, str], backends: list[Backend], case: Case, tmp_path: Path
