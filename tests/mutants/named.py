@@ -89,7 +89,7 @@ def _is_killed(copy: Path, one: Named) -> bool:
 
 
 def _tested(copy: Path, tests: Sequence[str]) -> int:
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tier=test", *tests]
     return subprocess.run(command, cwd=copy, check=False, capture_output=True).returncode
 
 
