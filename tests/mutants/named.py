@@ -23,8 +23,9 @@ _TESTS_FAILED = 1  # pytest's exit code; others mean that the tests could not ru
 
 _HEAD = """# Mutants by name
 
-Mistakes that format 3, following rows beside other writers, and clustering invite. Each was made in a copy of the
-code (`tests/mutants/named.toml` has the change), and these tests were run, which pass without it.
+Mistakes that format 3, following rows beside other writers, and clustering invite, and the wrong products that
+`make test` must never let pass. Each was made in a copy of the code (`tests/mutants/named.toml` has the change), and
+these tests of `make test` were run, which pass without it.
 
 Written by `python -m tests.mutants.named`, which `make mutants` runs, too: {killed} of {made} killed.
 
