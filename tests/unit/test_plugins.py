@@ -178,6 +178,18 @@ def test_threads_that_want_it_at_once_all_get_it_whole(rare: Path) -> None:
     assert (got, runs(rare)) == ([1] * 8, 1)
 
 
+def test_who_asks_after_a_failure_gets_the_module(rare: Path) -> None:
+    with deferred(RARE):
+        package = import_module(PACKAGE)
+    whole = rare.read_text()
+    rare.write_text("raise OSError('too many open files')\n")
+    for _ in range(2):
+        with pytest.raises(OSError, match="too many open files"):
+            package.rare.last()
+    rare.write_text(whole)
+    assert package.rare.last() == 1
+
+
 def test_who_looks_at_all_modules_does_not_load_it(rare: Path) -> None:
     with deferred(RARE):
         package = import_module(PACKAGE)

@@ -10,7 +10,7 @@ import pytest
 
 from amoro_core.model import metrics
 from amoro_core.model.combining import Both, Left, Outside, Ratio, Where
-from amoro_core.model.conditions import look
+from amoro_core.model.conditions import Held, look
 from amoro_core.model.expressions import Counted, Expression, Grown, Least, Most, Sum
 from amoro_core.model.journal import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.known_conditions import CONDITIONS
@@ -262,6 +262,13 @@ def test_a_condition_is_raised_once_it_has_lasted() -> None:
     assert look(CONDITIONS, Counted([Sample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
     set_back = NOON - timedelta(hours=1)  # a clock that is set back must not make it hold in the future
     assert look(CONDITIONS, Counted(samples), (held,), set_back)[0].since == set_back
+
+
+def test_every_text_names_what_it_is_about() -> None:
+    for condition in CONDITIONS:
+        labels = tuple(f"the {label}" for label in condition.when.by)
+        text = Held(condition, labels, 7200.0, NOON).text
+        assert all(label in text for label in labels), condition.name
 
 
 class Watched:

@@ -228,7 +228,7 @@ def test_a_pattern_that_java_would_read_otherwise_is_refused(pattern: str, why: 
         ("yyyy-MM", "2024-02", datetime(2024, 2, 29)),  # the last day of the month, never an earlier one
         ("yyyy", "2022", datetime(2022, 12, 31)),
         ("'day '''yyyyMMdd", "day '20220102", datetime(2022, 1, 2)),
-        ("'{x}'yyyyMMdd", "{x}20220102", datetime(2022, 1, 2)),
+        ("'{x}'yyyyMMdd''", "{x}20220102'", datetime(2022, 1, 2)),
     ],
 )
 def test_a_text_in_the_patterns_form_is_read_as_it_is_written(pattern: str, text: str, moment: datetime) -> None:
