@@ -1,32 +1,71 @@
-"""Installations whose processes end with the test, and whose logs stand in the report of a failure."""
+"""Installations for tests; what their processes said is in the report of a failure."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 
-from tests.acceptance.processes import Installation, install
+from tests.acceptance.processes import SETTINGS, STEADY, Installation, address_of, install
+from tests.acceptance.tables import EAGER, small_table
+from tests.engine import writer
 
 _INSTALLATIONS: list[Installation] = []
 
 
 @pytest.fixture
 def installation(tmp_path: Path) -> Iterator[Installation]:
-    """An installation of the test's own."""
-    yield from _installed(tmp_path)
+    """An installation of the test's own, in which no optimizer is lost because the machine is busy."""
+    with installed(tmp_path, STEADY) as made:
+        yield made
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Installation]:
+    """An installation of the test's own, where an optimizer that was killed is lost within seconds."""
+    with installed(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """One installation for all tests of a module; each takes tables of its own."""
-    yield from _installed(tmp_path_factory.mktemp("shared"))
+    with installed(tmp_path_factory.mktemp("shared")) as made:
+        yield made
 
 
-def _installed(directory: Path) -> Iterator[Installation]:
-    made = install(directory)
+@pytest.fixture(scope="session")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installed(tmp_path_factory.mktemp("site"), STEADY) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def observed(_site: Installation) -> Table:
+    """A table with work to do that nobody has enabled, made before the coordinator started."""
+    return small_table(_site.catalog, EAGER)
+
+
+@pytest.fixture(scope="session")
+def site(_site: Installation, observed: Table) -> Installation:
+    """A coordinator and an optimizer, each a process of its own, for all tests of a worker, with tables of their own.
+
+    Beside its catalog there is an empty one `other`, so that a name's first part is a catalog's.
+    """
+    _site.optimizer(address_of(_site.up()))
+    writer.make_catalog(_site.directory / "other").close()
+    _site.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{_site.directory / 'other' / 'catalog.db'}")
+    return _site
+
+
+@contextmanager
+def installed(directory: Path, settings: str = SETTINGS) -> Iterator[Installation]:
+    """An installation in the directory, whose processes are killed at the end."""
+    made = install(directory, settings)
     _INSTALLATIONS.append(made)
     try:
         yield made

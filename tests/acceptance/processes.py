@@ -1,23 +1,29 @@
-"""Real processes on one installation: started, watched, killed, with their logs kept."""
+"""Processes on one installation: started, watched, killed, with their logs kept; and commands beside them.
+
+A command runs in the test's own process, as `amoro` runs it. Where its start, a signal or its exit is the subject it
+has a process of its own.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_cli.main import run
+from amoro_core.command import LazyLauncher
 from tests.cli.contract import check_document
 from tests.engine import writer
 
@@ -26,11 +32,13 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 #: Until a process is up, or a condition holds: it only ends a wait for what will never be, however busy the machine is.
 PATIENCE_S = 600.0
-#: Ports for each worker of pytest-xdist, and for how many of them they differ.
-PORTS_EACH, PORT_RANGES = 3000, 4
 #: Several coordinators are on this machine.
 WITHOUT_PAGES = {"AMORO_HTTP_PORT": "0"}
+#: An optimizer that was killed is soon known to be lost. A machine that stands still loses living ones, too.
 SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
+#: No optimizer is lost because the machine is busy.
+STEADY = "heartbeat-interval: 500ms\nheartbeat-timeout: 10min\n"
+_RESERVED: list[socket.socket] = []
 
 
 def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_S) -> T:
@@ -45,17 +53,16 @@ def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PA
 
 
 def free_port() -> int:
-    """A free port below those that the system gives to outgoing connections, so that nobody takes it meanwhile.
+    """A port for whoever listens there first; the system gives it to nobody else while this process lives.
 
-    Neither does another worker of pytest-xdist, which has ports of its own: gRPC shares a port that is taken.
+    A socket is bound to it that never listens: where both say SO_REUSEADDR, as servers do, another one may.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_RANGES
-    first = 20000 + worker * PORTS_EACH
-    for port in random.sample(range(first, first + PORTS_EACH), 100):
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    _RESERVED.append(reserved)
+    port: int = reserved.getsockname()[1]
+    return port
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +193,25 @@ class Installation:
         return process
 
     def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Outcome:
-        """Run one command to its end."""
+        """Run one command to its end, in this process."""
+        return amoro(arguments, self._environment_of(arguments, environment), self.directory)
+
+    def run_apart(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Outcome:
+        """Run one command to its end, in a process of its own."""
         done = subprocess.run(
             [sys.executable, "-m", "amoro_core", *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=self.directory,
-            env={**self.environment, **(WITHOUT_PAGES if "up" in arguments else {}), **(environment or {})},
+            env=self._environment_of(arguments, environment),
             timeout=PATIENCE_S,
             check=False,
             encoding="utf-8",
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def _environment_of(self, arguments: Sequence[str], more: Mapping[str, str] | None) -> dict[str, str]:
+        return {**self.environment, **(WITHOUT_PAGES if "up" in arguments else {}), **(more or {})}
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """What a command that succeeds prints as JSON."""
@@ -220,6 +234,35 @@ class Installation:
             if process.popen.poll() is None:
                 process.kill()
         self.catalog.close()
+
+
+def amoro(
+    arguments: Sequence[str], environment: Mapping[str, str], directory: Path, *, merged: bool = False
+) -> Outcome:
+    """Run one command to its end in this process, with that environment alone; `merged`: all it says is in stdout."""
+    out = _stream()
+    err = _stream(out.buffer) if merged else _stream()
+    with _environment(environment), chdir(directory), redirect_stdout(out), redirect_stderr(err):
+        status = run(LazyLauncher(), list(arguments))
+    said = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return Outcome(status, said[0], "" if merged else said[1])
+
+
+def _stream(below: io.BytesIO | None = None) -> io.TextIOWrapper:
+    return io.TextIOWrapper(below or io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """That environment during the block, and the one before afterwards, as what `up` changes of the interpreter."""
+    before = dict(os.environ)
+    with ExitStack() as ending:
+        ending.callback(sys.setswitchinterval, sys.getswitchinterval())
+        ending.callback(os.environ.update, before)
+        ending.callback(os.environ.clear)
+        os.environ.clear()
+        os.environ.update(wanted)
+        yield
 
 
 def address_of(coordinator: Process) -> str:

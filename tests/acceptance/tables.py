@@ -19,6 +19,8 @@ from tests.engine.values import Row
 
 _NUMBERS = itertools.count(1)
 PARTS = ("a", "b", "c")
+#: Two small files are work.
+EAGER = {"self-optimizing.minor.trigger.file-count": "2"}
 
 
 @dataclass(frozen=True, slots=True)

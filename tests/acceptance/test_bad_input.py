@@ -1,100 +1,210 @@
-"""Bad input: the exit status, what is said, and that nothing has changed."""
+"""Bad input: the exit status, what is said, and that nothing has changed.
+
+Commands run in this process, as `amoro` runs them, against a real coordinator.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.acceptance.processes import Installation, Process, address_of
+from tests.acceptance.processes import Installation, Outcome, Process, address_of, amoro
 from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, small_table
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.parquet_rows import local_path
+from tests.tiers import sample
 
 _NUMBERS = itertools.count(1)
 NO_RETRIES = {"self-optimizing.execute.num-retries": "0"}
-
-
-@pytest.fixture(scope="module")
-def coordinator(shared: Installation) -> Process:
-    started = shared.up()
-    shared.optimizer(address_of(started))
-    # With a second catalog a name's first part is a catalog's.
-    other = shared.directory / "other"
-    writer.make_catalog(other).close()
-    shared.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{other / 'catalog.db'}")
-    return started
-
 
 # --- What is asked for ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A command that can't be carried out; `says` stands in what it says."""
+    """`amoro` with these arguments; `{table}`, `{directory}`, `{address}` and `{home}` are filled in."""
 
-    arguments: tuple[str, ...]
+    arguments: str
     status: int
     says: tuple[str, ...]
-    token: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
 
+#: By what is wrong.
 WRONG = {
-    "unknown catalog": Wrong(
-        ("optimize", "cta.db.t"), 3, ("catalog 'cta' is not known [AMORO-3001]", "Hint: Did you mean cat?")
+    "table that is not known": Wrong(
+        "optimize {table}x --wait", 3, ("{table}x does not exist [AMORO-3002]", "Hint: Did you mean {table}?")
     ),
-    "unknown table": Wrong(("optimize", "cat.db.nope", "--wait"), 3, ("cat.db.nope", "[AMORO-3002]", "Hint: ")),
-    "malformed table name": Wrong(("optimize", "cat..t"), 2, ("cat..t", "TABLE")),
-    "unknown type": Wrong(("optimize", "cat.db.t", "--type", "huge"), 2, ("'huge'", "'minor', 'major', 'full'")),
-    "wrong token": Wrong(
-        ("table", "list"), 4, ("the admin token is wrong [AMORO-4002]", "Hint: ", "admin.token"), "amo_wrong"
+    "catalog of a table": Wrong(
+        "table show ohter.db.t", 3, ("'ohter' is not known [AMORO-3001]", "Did you mean other?")
     ),
-    "unknown process": Wrong(("process", "show", "0123456789"), 3, ("0123456789", "[AMORO-3003]")),
+    "catalog that exists": Wrong(
+        "catalog add other type=sql uri=sqlite:///{directory}/other/catalog.db",
+        5,
+        ("'other' exists already", "AMORO-5002"),
+    ),
+    "catalog of an unknown kind": Wrong("catalog add x type=lake uri=http://127.0.0.1:9", 2, ("lake", "[AMORO-2004]")),
+    "catalog that nobody serves": Wrong(
+        "catalog add x type=rest uri=http://127.0.0.1:9", 1, ("127.0.0.1", "[AMORO-1010]")
+    ),
+    "catalog of foreign code": Wrong(
+        "catalog add x py-catalog-impl=os.path", 2, ("py-catalog-impl is not allowed", "[AMORO-2004]")
+    ),
+    "catalog from an unset variable": Wrong(
+        "catalog add x type=rest uri=env:NOT_SET_AT_ALL", 1, ("NOT_SET_AT_ALL", "[AMORO-1010]", "Hint: ")
+    ),
+    "default of a catalog that is misspelt": Wrong(
+        "catalog update other table.self-optimizing.enabld=true",
+        2,
+        ("table.self-optimizing.enabld is not known", "Did you mean table.self-optimizing.enabled?"),
+    ),
+    "catalog of pyiceberg's": Wrong("catalog update cat warehouse=/w", 2, ("'cat'", "pyiceberg's own", "[AMORO-2001]")),
+    "process to be cancelled": Wrong("process cancel 0123456789", 3, ("0123456789", "[AMORO-3003]")),
+    "force without full": Wrong("optimize {table} --force", 2, ("force needs the type full", "--type full")),
+    "optimizer to be drained": Wrong("optimizer drain 0123456789", 3, ("0123456789", "[AMORO-3006]")),
+    "property of a group that is misspelt": Wrong(
+        "group create g --property min-instnces=2", 2, ("'min-instnces' is not known", "Did you mean min-instances?")
+    ),
+    "group that exists": Wrong("group create default", 5, ("'default'", "[AMORO-5002]")),
+    "policy": Wrong("group create g --policy lottery", 2, ("'lottery'", "quota, balanced")),
+    "token to be revoked": Wrong("token revoke nope", 3, ("'nope'", "[AMORO-3007]")),
+    "table with a long name": Wrong(f"table show cat.db.{'t' * 30000}", 3, ("(cut: 30,", "[AMORO-3002]")),
+    "nobody at the address": Wrong("table list --address 127.0.0.1:9", 1, ("127.0.0.1:9", "[AMORO-1008]", "amoro up")),
+    "token": Wrong("table list", 4, ("the admin token is wrong [AMORO-4002]",), (("AMORO_TOKEN", "amo_no"),)),
+    "backup over a file": Wrong("state backup {directory}/catalog.db", 5, ("{directory}/catalog.db", "[AMORO-5002]")),
+    "backup into nowhere": Wrong("state backup {directory}/no/copy.db", 1, ("{directory}/no/copy.db", "[AMORO-1007]")),
+    "settings that are not there": Wrong(
+        "up --home {directory}/x --config {directory}/none.yaml",
+        2,
+        ("{directory}/none.yaml does not exist", "AMORO-2002"),
+    ),
+    "setting in the environment": Wrong(
+        "up --home {directory}/x", 2, ("AMORO_PORT", "'http'", "[AMORO-2002]"), (("AMORO_PORT", "http"),)
+    ),
+    "ports that are one": Wrong(
+        "up --home {directory}/x --port 7001",
+        2,
+        ("metrics-port 7001 (environment AMORO_METRICS_PORT) is the same as port 7001 (flag --port)", "[AMORO-2002]"),
+        (("AMORO_METRICS_PORT", "7001"),),
+    ),
+    "address that is no UTF-8": Wrong(
+        "table list", 2, ("'\\udcff:1261' is not an address", "[AMORO-2001]"), (("AMORO_ADDRESS", "\udcff:1261"),)
+    ),
+    "second coordinator": Wrong("up", 5, ("another coordinator works on", "{address}", "[AMORO-5003]")),
+    "unknown key in the settings": Wrong(
+        "up --home {directory}/x --config {directory}/settings.yaml",
+        2,
+        ("{directory}/settings.yaml has the unknown key 'heartbeat-intervall'", "Did you mean heartbeat-interval?"),
+    ),
+    "wrong enrolment token": Wrong(
+        "optimizer run --address {address} --token-file {home}/admin.token",
+        4,
+        ("the enrolment token is wrong", "[AMORO-4001]", "Hint: Give the enrolment token"),
+    ),
+    "unknown group of an optimizer": Wrong(
+        "optimizer run --address {address} --group nope -hb 500",
+        3,
+        ("optimizer group 'nope' does not exist", "[AMORO-3005]", "Known groups: default."),
+    ),
+    "heartbeats that come too late": Wrong(
+        "optimizer run --address {address}",
+        2,
+        (
+            "heartbeat interval 10 s is not below the coordinator's timeout of 6 s",
+            "[AMORO-2002]",
+            "--heartbeat-interval",
+        ),
+    ),
     "upgrade to format 1": Wrong(
-        ("table", "upgrade", "cat.db.t", "--format-version", "1", "--yes"),
+        "table upgrade {table} --format-version 1 --yes",
         2,
         ("tables can't be upgraded to format version 1", "Hint: Say --format-version 3."),
-    ),
-    "upgrade to format 4": Wrong(
-        ("table", "upgrade", "cat.db.t", "--format-version", "4", "--dry-run"),
-        2,
-        ("tables can't be upgraded to format version 4", "Hint: Say --format-version 3."),
-    ),
-    "catalog that does not work": Wrong(
-        ("catalog", "add", "bad", "type=sql", "uri=sqlite:////nowhere/at/all.db"), 1, ("bad", "[AMORO-1010]")
     ),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_request_is_refused_with_its_value_and_the_way_out(
-    shared: Installation, coordinator: Process, wrong: Wrong
+@pytest.fixture(scope="module")
+def coordinator(shared: Installation) -> Process:
+    started = shared.up()
+    other = shared.directory / "other"
+    writer.make_catalog(other).close()
+    shared.ask("catalog", "add", "other", "type=sql", f"uri=sqlite:///{other / 'catalog.db'}")
+    (shared.directory / "settings.yaml").write_text("heartbeat-intervall: 5s\n")
+    return started
+
+
+@pytest.fixture(scope="module")
+def table(shared: Installation, coordinator: Process) -> Table:
+    made = small_table(shared.catalog)
+    shared.ask("table", "show", name_of(made))
+    return made
+
+
+@pytest.fixture
+def facts(shared: Installation, table: Table) -> Callable[[], Any]:
+    """Everything that a command could change: what is kept, the table, and which files there are."""
+    kept = ("catalog_metadata", "resource_group", "access_token", "table_process", "task_runtime", "optimizer")
+
+    def look() -> Any:
+        with closing(sqlite3.connect(f"file:{shared.home / 'amoro.db'}?mode=ro", uri=True)) as db:
+            rows = {name: db.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in kept}
+            rows["table"] = db.execute("SELECT table_id, enabled_override, status FROM table_runtime").fetchall()
+        files = sorted(str(path) for path in shared.directory.rglob("*") if path.name not in _LIVE)
+        return rows, table.refresh().metadata_location, files
+
+    return look
+
+
+#: Files of SQLite, which come and go while it is read.
+_LIVE = ("amoro.db-wal", "amoro.db-shm", "catalog.db-journal", "x", "amoro.lock")
+
+
+@pytest.mark.parametrize("wrong", sample(list(WRONG), every=4))
+def test_a_wrong_command_names_the_value_and_changes_nothing(
+    shared: Installation, coordinator: Process, table: Table, facts: Callable[[], Any], wrong: str
 ) -> None:
-    environment = {"AMORO_TOKEN": wrong.token} if wrong.token else {}
-    outcome = shared.run(*wrong.arguments, environment=environment)
-    assert (outcome.status, outcome.stdout) == (wrong.status, "")
-    for text in wrong.says:
-        assert text in outcome.stderr
+    command = WRONG[wrong]
+    known = {
+        "table": name_of(table),
+        "directory": str(shared.directory),
+        "home": str(shared.home),
+        "address": address_of(coordinator),
+    }
+    before = facts()
+    ended = shared.run(
+        *(part.format(**known) for part in command.arguments.split()), environment=dict(command.environment)
+    )
+    assert (ended.status, ended.stdout) == (command.status, "")
+    for text in command.says:
+        assert text.format(**known) in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert facts() == before
 
 
-def test_a_table_of_format_3_is_not_upgraded_again(shared: Installation, coordinator: Process) -> None:
-    table = table_with_vectors(shared.catalog)
-    before = table.metadata_location
-    outcome = shared.run("table", "upgrade", name_of(table), "--format-version", "3", "--yes")
-    assert (outcome.status, outcome.stdout) == (2, "")
-    assert f"{name_of(table)} has format version 3 already" in outcome.stderr
-    assert table.refresh().metadata_location == before
+def test_a_port_that_is_taken_is_told_without_a_line_of_grpcs_own_log(
+    shared: Installation, coordinator: Process
+) -> None:
+    port = address_of(coordinator).rpartition(":")[2]
+    ended = shared.run_apart("up", "--home", str(shared.directory / "c"), "--port", port)
+    assert (ended.status, ended.stdout) == (2, "")
+    assert re.search(r"^[IWEF]\d{4} ", ended.stderr, re.MULTILINE) is None
+    for text in (f"127.0.0.1:{port} can't be listened on", "[AMORO-2003]", "Hint: Stop what listens there"):
+        assert text in " ".join(ended.said)
 
 
 # --- What is wrong with the table -------------------------------------------------------------------------------------
@@ -243,118 +353,28 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("kind", sample(list(BROKEN), every=4))
 def test_a_table_that_cannot_be_optimized_stays_as_it_is_and_is_optimized_once_it_is_mended(
-    shared: Installation, coordinator: Process, broken: Broken
+    site: Installation, kind: str
 ) -> None:
-    table = broken.make(shared.catalog)
-    with contextmanager(broken.trouble)(shared, table) as value:
+    broken = BROKEN[kind]
+    table = broken.make(site.catalog)
+    with contextmanager(broken.trouble)(site, table) as value:
         head = table.refresh().metadata.current_snapshot_id
-        outcome = shared.run("optimize", name_of(table), "--type", "full", "--wait")
+        outcome = site.run("optimize", name_of(table), "--type", "full", "--wait")
         assert (outcome.status, outcome.stdout) == (broken.status, "")
         for text in broken.says:
             assert text.format(value=value) in " ".join(outcome.said)
         assert table.refresh().metadata.current_snapshot_id == head
-        shown = shared.ask("table", "show", name_of(table))
+        shown = site.ask("table", "show", name_of(table))
         assert (shown["status"], shown["process_id"]) == (broken.leaves, None)
 
     before = look(table)
-    done = shared.run("optimize", name_of(table), "--type", "full", "--wait")
+    done = site.run("optimize", name_of(table), "--type", "full", "--wait")
     assert done.status == 0, done.stderr
     assert_optimized_once(table, before)
     assert_nothing_is_left(table)
-    assert shared.ask("table", "show", name_of(table))["status"] == "idle"
-
-
-# --- What is wrong with the process that is started -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """A process that can't start; `{home}`, `{port}`, `{address}` and `{directory}` are the installation's."""
-
-    arguments: tuple[str, ...]
-    status: int
-    says: tuple[str, ...]
-    settings: str = ""
-
-
-UNFIT = {
-    "unknown key in the settings": Unfit(
-        ("up", "--home", "{directory}/a", "--port", "0", "--config", "{directory}/settings.yaml"),
-        2,
-        (
-            "{directory}/settings.yaml has the unknown key 'heartbeat-intervall'",
-            "Hint: Did you mean heartbeat-interval?",
-        ),
-        "heartbeat-intervall: 5s\n",
-    ),
-    "malformed value in the settings": Unfit(
-        ("up", "--home", "{directory}/b", "--port", "0", "--config", "{directory}/settings.yaml"),
-        2,
-        ("{directory}/settings.yaml: heartbeat-timeout has the malformed value 'soon'", "[AMORO-2002]"),
-        "heartbeat-timeout: soon\n",
-    ),
-    "number of workers that says neither none nor how many": Unfit(
-        ("up", "--home", "{directory}/b", "--port", "0", "--config", "{directory}/settings.yaml"),
-        2,
-        (
-            "{directory}/settings.yaml: planning-workers has the malformed value 0: ",
-            "expected auto, none, or a number from 1 to 64 [AMORO-2002]",
-            "Hint: Give it such a value, or leave it out for its default.",
-        ),
-        "planning-workers: 0\n",
-    ),
-    "state directory that cannot be made": Unfit(
-        ("up", "--home", "{directory}/catalog.db/home", "--port", "0"),
-        2,
-        ("the state directory {directory}/catalog.db/home can't be used: Not a directory", "Hint: Make it writable"),
-    ),
-    "port that is taken": Unfit(
-        ("up", "--home", "{directory}/c", "--port", "{port}"),
-        2,
-        ("127.0.0.1:{port} can't be listened on", "[AMORO-2003]", "Hint: Stop what listens there"),
-    ),
-    "wrong enrolment token": Unfit(
-        ("optimizer", "run", "--address", "{address}", "--token-file", "{home}/admin.token"),
-        4,
-        ("the enrolment token is wrong", "[AMORO-4001]", "Hint: Give the enrolment token"),
-    ),
-    "unknown group of an optimizer": Unfit(
-        ("optimizer", "run", "--address", "{address}", "--group", "nope", "-hb", "500"),
-        3,
-        ("optimizer group 'nope' does not exist", "[AMORO-3005]", "Known groups: default."),
-    ),
-    "heartbeats that come too late": Unfit(
-        ("optimizer", "run", "--address", "{address}"),
-        2,
-        (
-            "heartbeat interval 10 s is not below the coordinator's timeout of 6 s",
-            "[AMORO-2002]",
-            "--heartbeat-interval",
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT.keys())
-def test_a_process_that_cannot_start_says_what_is_wrong_and_the_way_out(
-    shared: Installation, coordinator: Process, unfit: Unfit
-) -> None:
-    address = address_of(coordinator)
-    known = {
-        "home": str(shared.home),
-        "directory": str(shared.directory),
-        "address": address,
-        "port": address.rpartition(":")[2],
-    }
-    (shared.directory / "settings.yaml").write_text(unfit.settings)
-    outcome = shared.run(*(part.format(**known) for part in unfit.arguments))
-    assert (outcome.status, outcome.stdout) == (unfit.status, "")
-    assert re.search(r"^[IWEF]\d{4} ", outcome.stderr, re.MULTILINE) is None  # a line of gRPC's own log
-    for text in unfit.says:
-        assert text.format(**known) in " ".join(outcome.said)
-    assert len(shared.ask("optimizer", "list")["optimizers"]) == 1
+    assert site.ask("table", "show", name_of(table))["status"] == "idle"
 
 
 def _with_property(table: Table, key: str, value: str) -> Iterator[str]:
@@ -363,3 +383,126 @@ def _with_property(table: Table, key: str, value: str) -> Iterator[str]:
     yield value
     with table.transaction() as change:
         change.remove_properties(key)
+
+
+# --- What is wrong with the state directory ---------------------------------------------------------------------------
+
+
+def _is_file(home: Path) -> str:
+    home.write_text("")
+    return f"the state directory {home} can't be used: it is not a directory [AMORO-2002]"
+
+
+def _below_file(home: Path) -> str:
+    home.parent.rmdir()
+    home.parent.write_text("")
+    return f"the state directory {home} can't be used: Not a directory [AMORO-2002]"
+
+
+def _token_is_directory(home: Path) -> str:
+    (home / "admin.token").mkdir(parents=True)
+    return f"token file {home / 'admin.token'} can't be read: Is a directory [AMORO-4001]"
+
+
+def _token_is_empty(home: Path) -> str:
+    home.mkdir()
+    (home / "enrolment.token").write_text("\n")
+    return f"token file {home / 'enrolment.token'} can't be used: it is empty [AMORO-2002]"
+
+
+def _token_is_another_file(home: Path) -> str:
+    home.mkdir()
+    (home / "admin.token").write_bytes(os.urandom(3000))
+    return f"token file {home / 'admin.token'} can't be used: it holds something other than one token [AMORO-2002]"
+
+
+def _record_is_directory(home: Path) -> str:
+    (home / "coordinator.json").mkdir(parents=True)
+    return f"the state directory {home} can't be used: coordinator.json: Is a directory [AMORO-2002]"
+
+
+def _settings_are_directory(home: Path) -> str:
+    (home / "amoro.yaml").mkdir(parents=True)
+    return f"settings file {home / 'amoro.yaml'} can't be read: Is a directory [AMORO-2002]"
+
+
+def _settings_are_no_utf_8(home: Path) -> str:
+    home.mkdir()
+    (home / "amoro.yaml").write_bytes(b"\xff\xfe")
+    return f"settings file {home / 'amoro.yaml'} can't be read: it is not UTF-8 [AMORO-2002]"
+
+
+def _settings_are_no_yaml(home: Path) -> str:
+    home.mkdir()
+    (home / "amoro.yaml").write_text("port: 1\ngroups: [a\n")
+    return (
+        f"settings file {home / 'amoro.yaml'} can't be read: line 3, column 1: "
+        "expected ',' or ']', but got '<stream end>' [AMORO-2002]"
+    )
+
+
+UNUSABLE = (
+    _is_file,
+    _below_file,
+    _token_is_directory,
+    _token_is_empty,
+    _token_is_another_file,
+    _record_is_directory,
+    _settings_are_directory,
+    _settings_are_no_utf_8,
+    _settings_are_no_yaml,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place" / "home"
+
+
+def said_by(home: Path, *arguments: str) -> Outcome:
+    """What the command says of the state directory, of somebody who has no other configuration."""
+    environment = {"HOME": str(home.parents[1]), "PATH": os.environ["PATH"]}
+    return amoro((*arguments, "--home", str(home)), environment, Path("/"))
+
+
+@pytest.mark.parametrize("breaks", UNUSABLE, ids=lambda breaks: breaks.__name__.strip("_"))
+def test_a_state_directory_that_cannot_be_used_is_told_as_that(home: Path, breaks: Callable[[Path], str]) -> None:
+    said = breaks(home)
+    before = sorted(home.rglob("*"))
+    ended = said_by(home, "optimize", "cat.db.t")
+    told = [line for line in ended.stderr.splitlines() if not line.startswith("No coordinator runs")]
+    assert told[0] == f"Error: {said}"
+    assert (ended.status, told[1][:6], len(told)) == (4 if "AMORO-4" in said else 2, "Hint: ", 2)
+    made = {"amoro.lock", "admin.token", "enrolment.token", "amoro.db", "amoro.db-shm", "amoro.db-wal"}
+    assert [path for path in sorted(home.rglob("*")) if path.name not in made and path not in before] == []
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\udcff"])
+def test_a_state_directory_that_no_file_system_or_text_holds_is_wrong_usage(home: Path, name: str) -> None:
+    ended = said_by(home.with_name(name), "table", "list")
+    assert (ended.status, "[AMORO-200" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("optimize", "cat.db.t"), ("up", "--port", "0")])
+def test_a_state_directory_without_rights_is_told_as_that(home: Path, command: tuple[str, ...]) -> None:
+    said_by(home, "doctor")  # loads what could not be loaded without rights
+    home.parent.chmod(0o000)
+    root = os.geteuid() == 0
+    if root:  # who may do everything
+        os.seteuid(65534)
+    try:
+        ended = said_by(home, *command)
+    finally:
+        if root:
+            os.seteuid(0)
+        home.parent.chmod(0o700)
+    assert (ended.status, "can't be read: Permission denied [AMORO-2002]\nHint: " in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("breaks", [_is_file, _below_file, _settings_are_directory])
+def test_doctor_names_a_state_directory_that_cannot_be_used(home: Path, breaks: Callable[[Path], str]) -> None:
+    breaks(home)
+    ended = said_by(home, "doctor", "-o", "name")
+    assert ended.status == 1
+    assert set(ended.stdout.split("\n")) & {"state directory", "settings"}

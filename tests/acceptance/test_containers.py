@@ -48,65 +48,65 @@ def stop_all(installation: Installation) -> None:
             continue
 
 
-def test_instances_of_a_group_are_kept_adopted_and_drained(installation: Installation) -> None:
+def test_instances_of_a_group_are_kept_adopted_and_drained(impatient: Installation) -> None:
     port = free_port()
-    coordinator = installation.up(port=port)
-    token = (installation.home / "enrolment.token").read_text().strip()
-    table = partitioned_table(installation.catalog, {"self-optimizing.group": GROUP})
+    coordinator = impatient.up(port=port)
+    token = (impatient.home / "enrolment.token").read_text().strip()
+    table = partitioned_table(impatient.catalog, {"self-optimizing.group": GROUP})
     before = look(table)
-    made = installation.run(
+    made = impatient.run(
         "group", "create", GROUP, "--container", "local", "--property", "threads=1", "--memory", "256MB"
     )
     assert made.status == 0, made.stderr
     try:
-        scaled = installation.ask("group", "scale", GROUP, "2")
+        scaled = impatient.ask("group", "scale", GROUP, "2")
         assert (scaled["container"], scaled["wanted_instances"]) == ("local", 2)
-        first = registered(installation, 2)
+        first = registered(impatient, 2)
         for pid in first.values():
             command = psutil.Process(pid).cmdline()
             assert (command[1:5], f"--group={GROUP}" in command) == (["-m", "amoro_core", "optimizer", "run"], True)
             assert not any(token in word for word in command)
-        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+        outcome = impatient.run("optimize", name_of(table), "--type", "full", "--wait")
         assert outcome.status == 0, outcome.stderr
         assert_optimized_once(table, before, files=3)
 
         killed, kept = sorted(first)
-        stands = installation.ask("optimizer", "status", killed)
+        stands = impatient.ask("optimizer", "status", killed)
         assert (stands["group"], stands["state"], stands["liveness"]) == (GROUP, "running", "alive")
         assert stands["handle"] == str(first[killed])
-        said = installation.ask("optimizer", "logs", stands["optimizer_id"], "--lines", "1000")
+        said = impatient.ask("optimizer", "logs", stands["optimizer_id"], "--lines", "1000")
         assert said["resource_id"] == killed
         assert any("optimizer.registered" in line for line in said["lines"])
         os.kill(first[killed], signal.SIGKILL)
-        second = registered(installation, 2, besides=frozenset({killed}))
+        second = registered(impatient, 2, besides=frozenset({killed}))
         assert second[kept] == first[kept]
 
         coordinator.kill()
-        coordinator = installation.up(port=port)
-        assert registered(installation, 2) == second
+        coordinator = impatient.up(port=port)
+        assert registered(impatient, 2) == second
 
-        stopped = installation.ask("optimizer", "kill", kept)
+        stopped = impatient.ask("optimizer", "kill", kept)
         assert (stopped["resource_id"], stopped["state"]) == (kept, "stopping")
-        second = registered(installation, 2, besides=frozenset({kept}))
+        second = registered(impatient, 2, besides=frozenset({kept}))
         wait_until(lambda: not is_running(first[kept]), "the killed process is gone")
         # It is forgotten, but not what it said.
-        ended = installation.ask("optimizer", "logs", kept)["lines"]
+        ended = impatient.ask("optimizer", "logs", kept)["lines"]
         assert any("optimizer.registered" in line for line in ended)
 
-        installation.ask("group", "scale", GROUP, "1")
-        last = registered(installation, 1)
+        impatient.ask("group", "scale", GROUP, "1")
+        last = registered(impatient, 1)
         assert last.items() <= second.items()
         (gone,) = second.keys() - last.keys()
         wait_until(lambda: not is_running(second[gone]), "the drained process ends")
-        log = (installation.home / "logs" / f"optimizer-{gone}.log").read_text()
+        log = (impatient.home / "logs" / f"optimizer-{gone}.log").read_text()
         assert "optimizer.draining" in log
         assert "optimizer.deregistered" in log
 
-        installation.ask("group", "scale", GROUP, "0")
-        wait_until(lambda: instances(installation) == [], "no instance is left")
+        impatient.ask("group", "scale", GROUP, "0")
+        wait_until(lambda: instances(impatient) == [], "no instance is left")
         assert not any(is_running(pid) for pid in {**first, **second}.values())
-        assert installation.ask("optimizer", "list")["optimizers"] == []
+        assert impatient.ask("optimizer", "list")["optimizers"] == []
         assert token not in coordinator.output
-        assert all(token not in path.read_text() for path in (installation.home / "logs").iterdir())
+        assert all(token not in path.read_text() for path in (impatient.home / "logs").iterdir())
     finally:
-        stop_all(installation)
+        stop_all(impatient)

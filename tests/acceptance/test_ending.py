@@ -1,10 +1,19 @@
-"""How processes end, and who serves a state directory meanwhile."""
+"""How coordinators and optimizers start and end: by a signal, as the unit file says, whatever hangs."""
 
 from __future__ import annotations
 
-import resource
+import socket
+from collections.abc import Iterator
+from configparser import ConfigParser
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
 
-from tests.acceptance.processes import Installation, address_of, wait_until
+import pytest
+
+from amoro_core.launcher import ENDING
+from amoro_core.model.quantities import parse_duration
+from tests.acceptance.processes import ROOT, STEADY, Installation, address_of, free_port, wait_until
 from tests.acceptance.tables import (
     assert_nothing_is_left,
     assert_optimized_once,
@@ -48,15 +57,12 @@ def test_up_serves_the_commands_of_its_state_directory_and_refuses_a_second_one(
     first = installation.up("--threads", "1")
     address = address_of(first)
 
-    used = _processor_seconds()
     second = installation.run("up", "--port", "0")
-    used = _processor_seconds() - used
     assert (second.status, second.stdout) == (5, "")
     assert second.said[0] == (
         f"Error: another coordinator works on the state directory {installation.home} "
         f"(pid {first.popen.pid}, address {address}) [AMORO-5003]"
     )
-    assert used < 2.0, "the refusal comes before everything is loaded"
 
     served = installation.run("optimize", name_of(table), "--type", "minor", "--wait")
     assert served.status == 0, served.stderr
@@ -81,7 +87,156 @@ def test_without_a_coordinator_a_table_is_optimized_in_the_commands_own_process(
     assert not (installation.home / "coordinator.json").exists()
 
 
-def _processor_seconds() -> float:
-    """What the ended children of this process have used."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(installation: Installation) -> None:
+    port = free_port()
+    served = {"AMORO_HTTP_PORT": str(port)}
+    first = installation.start("up", "--port", "0", "--without-optimizer", environment=served)
+    assert first.wait_for("REST: ") == f"REST: http://127.0.0.1:{port}/api/v1"
+    token = (installation.home / "admin.token").read_text().strip()
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as kept:
+        kept.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {token}"})
+        answer = kept.getresponse()
+        assert (answer.status, f'"http_address":"http://127.0.0.1:{port}"' in answer.read().decode()) == (200, True)
+
+        second = installation.run(
+            "up", "--port", "0", "--home", str(installation.directory / "other"), environment=served
+        )
+        assert second.status == 2
+        assert second.said[0].startswith(f"Error: 127.0.0.1:{port} can't be listened on: process {first.popen.pid} (")
+        assert second.said[1].startswith("Hint: Stop what listens there, or choose another http-port")
+
+        assert first.terminate() == 0
+
+
+def test_a_coordinator_whose_port_is_beyond_loopback_is_refused_without_tls(installation: Installation) -> None:
+    refused = installation.run("up", "--port", "0", environment={"AMORO_HTTP_HOST": "0.0.0.0", "AMORO_HTTP_PORT": "1"})
+    assert refused.status == 2
+    assert refused.said[0].startswith("Error: http-host 0.0.0.0 is beyond loopback")
+
+
+UNIT = ROOT / "docs" / "examples" / "amoro.service"
+
+
+@pytest.fixture(scope="module")
+def service() -> dict[str, str]:
+    """What stands under [Service]; a key that stands twice has its last value."""
+    parser = ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    return dict(parser["Service"])
+
+
+@pytest.fixture
+def command(service: dict[str, str]) -> list[str]:
+    """What it starts, without the program's path."""
+    program, *arguments = service["ExecStart"].split()
+    assert Path(program).name == "amoro"
+    return arguments
+
+
+def test_what_it_starts_runs_until_sigterm_and_ends_well_in_time(
+    installation: Installation, service: dict[str, str], command: list[str]
+) -> None:
+    started = installation.start(*command, environment={"AMORO_PORT": "0"})
+    started.wait_for("amoro listens on")
+    assert '"event": "coordinator.started"' in started.output  # in lines for machines: it has no terminal
+    assert started.terminate() == 0
+    # systemd would take a start for done once the program runs: it neither forks nor tells when it is ready.
+    assert service["Type"] == "exec"
+    assert parse_duration(f"{service['TimeoutStopSec']}s") > ENDING
+
+
+def test_what_may_pass_is_started_again_and_what_does_not_is_not(
+    installation: Installation, service: dict[str, str], command: list[str]
+) -> None:
+    final = service["RestartPreventExitStatus"].split()
+    assert service["Restart"] == "on-failure"
+    first = installation.up("--without-optimizer")
+    second = installation.run(*command, environment={"AMORO_PORT": "0"})
+    assert (second.status, "5" in final) == (5, False)
+    elsewhere = {"AMORO_HOME": str(installation.directory / "other")}
+    wrong = installation.run(*command, environment={**elsewhere, "AMORO_PORT": "http"})
+    assert (wrong.status, "2" in final) == (2, True)
+    port = address_of(first).rpartition(":")[2]
+    taken = installation.run(*command, environment={**elsewhere, "AMORO_PORT": port})
+    assert (taken.status, "2" in final) == (2, True)
+    first.kill()
+    assert (first.popen.returncode, "1" in final) == (-9, False)
+
+
+@pytest.fixture
+def silent(installation: Installation) -> Iterator[socket.socket]:
+    """A catalog `silent` beside the other, which could hang for an hour."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with (installation.directory / ".pyiceberg.yaml").open("a") as file:
+            file.write(f"  silent:\n    type: rest\n    uri: {uri}\n")
+        (installation.home / "amoro.yaml").write_text(f"{STEADY}catalog-timeout: 1h\n")
+        yield listener
+
+
+def test_a_coordinator_that_is_told_to_stop_ends_whatever_hangs(
+    installation: Installation, silent: socket.socket
+) -> None:
+    coordinator = installation.up("--threads", "1")
+    connection, _ = silent.accept()  # it looks for the catalog's tables
+    with connection:
+        assert coordinator.terminate() == 0
+    assert '"event": "coordinator.cut"' in coordinator.output
+    assert not (installation.home / "coordinator.json").exists()
+    assert installation.run("process", "list").status == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_command_ends_by_its_timeout_whatever_hangs(
+    installation: Installation, silent: socket.socket, options: tuple[str, ...]
+) -> None:
+    ended = installation.run_apart("optimize", "silent.db.t", "--timeout", "2s", *options)
+    assert (ended.status, ended.stdout) == (124, ""), ended.stderr
+    assert "[AMORO-8001]" in ended.stderr
+
+
+def test_a_request_that_takes_too_long_is_told_with_the_catalog_and_the_time(
+    installation: Installation, silent: socket.socket
+) -> None:
+    environment = {"AMORO_CATALOG_TIMEOUT": "1s"}
+    ended = installation.run("plan", "silent.db.t", environment=environment)
+    assert (ended.status, ended.stdout) == (1, "")
+    assert "catalog silent" in ended.said[0]
+    assert "no complete answer within 1 s (catalog-timeout)" in ended.said[0]
+    found = installation.run("doctor", "-o", "json", environment=environment)
+    answers = {item["name"]: item["ok"] for item in found.document["findings"]}
+    assert (found.status, answers["catalog silent"], answers["catalog cat"]) == (1, False, True)
+
+
+NOBODY = "group 'default' has no optimizer: start one with amoro optimizer run --group default"
+DRAINING = "every optimizer of group 'default' is draining: start one with amoro optimizer run --group default"
+
+
+def optimizers(installation: Installation) -> tuple[bool, str]:
+    """What doctor found about optimizers."""
+    found = installation.run("doctor", "-o", "json")
+    (finding,) = [item for item in found.document["findings"] if item["name"] == "optimizers"]
+    assert found.status == (0 if all(item["ok"] for item in found.document["findings"]) else 1)
+    return finding["ok"], finding["detail"]
+
+
+def test_everybody_says_that_there_is_no_optimizer_until_there_is_one(installation: Installation) -> None:
+    table = small_table(installation.catalog)
+    coordinator = installation.up()
+    coordinator.wait_for(f"Tables wait: {NOBODY}")
+    assert optimizers(installation) == (False, NOBODY)
+    planned = installation.run("optimize", name_of(table), "--type", "full")
+    assert (planned.status, f"Waiting: {NOBODY}\n" in planned.stderr) == (0, True)
+    process_id = planned.stdout.split()[0]
+    assert f"optimizers      none: {NOBODY}\n" in installation.run("table", "show", name_of(table)).stdout
+    assert f"waiting   {NOBODY}\n" in installation.run("process", "show", process_id).stdout
+    assert installation.ask("group", "show", "default")["no_optimizer"] == NOBODY
+
+    optimizer = installation.optimizer(address_of(coordinator))
+    wait_until(lambda: is_optimized(table), "the process commits")
+    assert optimizers(installation) == (True, "1 in group default")
+    assert installation.ask("table", "show", name_of(table))["no_optimizer"] == ""
+    assert installation.ask("process", "show", process_id)["no_optimizer"] == ""
+    assert optimizer.terminate() == 0
+    assert optimizers(installation) == (False, NOBODY)

@@ -114,9 +114,8 @@ def test_what_a_coordinator_does_goes_on(installation: Installation) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("process", "list", "--watch"), ("table", "list", "--watch", "-o", "json")])
-def test_watching_ends_with_success(installation: Installation, arguments: tuple[str, ...]) -> None:
-    installation.up()
-    process = installation.start(*arguments)
+def test_watching_ends_with_success(site: Installation, arguments: tuple[str, ...]) -> None:
+    process = site.start(*arguments)
     wait_until(lambda: process.output, "it shows the list")
     interrupt(process)
     assert process.wait() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.acceptance.processes import SETTINGS, Installation, address_of
+from tests.acceptance.processes import STEADY, Installation, address_of
 from tests.acceptance.tables import assert_optimized_once, look, name_of, small_table
 from tests.rpc.certificates import Authority
 
@@ -15,7 +15,7 @@ def test_everything_works_by_tls_and_nothing_beyond_loopback_without(installatio
     ours, users = Authority(installation.directory / "ours"), Authority(installation.directory / "users")
     server, user = ours.issue("localhost"), users.issue("client.example")
     files = (f"tls-certificate: {server.certificate}", f"tls-key: {server.key}", f"tls-client-ca: {users.file}")
-    (installation.home / "amoro.yaml").write_text("\n".join((SETTINGS, *files)))
+    (installation.home / "amoro.yaml").write_text("\n".join((STEADY, *files)))
     coordinator = installation.up("--host", "0.0.0.0")
     port = address_of(coordinator).rpartition(":")[2]
     address = f"localhost:{port}"

@@ -66,7 +66,7 @@ def test_a_process_of_its_own_ends_as_the_command_does_here(
     installed: Installation, table: Table, call: Call, number: int
 ) -> None:
     arguments, before = arguments_of(installed, table, number), facts(installed)
-    here, there = call(arguments), installed.run(*arguments)
+    here, there = call(arguments), installed.run_apart(*arguments)
     assert (there.status, there.stdout, there.stderr) == (here.status, here.out, here.err)
     assert facts(installed) == before, arguments
 

@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core import failpoints
-from tests.acceptance.conftest import installation, pytest_runtest_makereport, shared
+from tests.acceptance.conftest import impatient as installation
+from tests.acceptance.conftest import pytest_runtest_makereport, shared
 from tests.engine.writer import make_catalog
 from tests.services.world import World
 from tests.spark.session import PIPES, Application, application, close_application, lacking_for_backend, require
