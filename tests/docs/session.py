@@ -8,11 +8,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.acceptance.processes import Installation, install, wait_until
+from tests.acceptance.processes import PATIENCE_S, Installation, Outcome, amoro, install, wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -112,21 +112,30 @@ def _is_idle(installation: Installation, table: str) -> bool:
 def _run(name: str, command: str, installation: Installation) -> Output:
     directory = installation.directory
     words = [_here(word.strip("'"), directory) for word in re.findall(r"'[^']*'|\S+", command)]
-    examples = DOCS / "examples"
-    program = [str(examples / words[1])] if words[0] == "python" else ["-m", "amoro_core", *words[1:]]
+    environment = {**installation.environment, "COLUMNS": "110", "PYTHONIOENCODING": "utf-8"}
+    ended = (_python if words[0] == "python" else _amoro)(words[1:], environment, directory)
+    shown = ended.stdout.replace(str(installation.home), f"{HOME}/.amoro").replace(str(directory), HOME)
+    shown = re.sub(r"(?m)^(http-port +)0    ( +)environment AMORO_HTTP_PORT$", r"\g<1>1630 \g<2>default", shown)
+    return Output(name, f"$ {command}\n{shown}", ended.status)
+
+
+def _amoro(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Outcome:
+    return amoro(arguments, environment, directory, merged=True)
+
+
+def _python(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Outcome:
+    """An example of the documentation, as a reader runs it."""
     ended = subprocess.run(
-        [sys.executable, *program],
+        [sys.executable, str(DOCS / "examples" / arguments[0])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=directory,
-        env={**installation.environment, "COLUMNS": "110", "PYTHONIOENCODING": "utf-8"},
-        timeout=120,
+        env=environment,
+        timeout=PATIENCE_S,
         encoding="utf-8",
     )
-    shown = ended.stdout.replace(str(installation.home), f"{HOME}/.amoro").replace(str(directory), HOME)
-    shown = re.sub(r"(?m)^(http-port +)0    ( +)environment AMORO_HTTP_PORT$", r"\g<1>1630 \g<2>default", shown)
-    return Output(name, f"$ {command}\n{shown}", ended.returncode)
+    return Outcome(ended.returncode, ended.stdout, "")
 
 
 def _here(text: str, directory: Path) -> str:

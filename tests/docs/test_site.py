@@ -1,14 +1,25 @@
-"""The site: its reference is made from the code, it builds without a warning, and it needs nothing from elsewhere."""
+"""The site and its pages: made from the code, built without a warning, in need of nothing from elsewhere."""
 
+from __future__ import annotations
+
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pyiceberg
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.properties import properties_of
 from tests.docs.diagrams import MACHINES, Machine, draw, words
 from tests.docs.reference import REFERENCE, pages
+from tests.docs.session import DOCS
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,3 +74,68 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         assert (
             re.findall(r"url\(\s*['\"]?https?:[^)]*|@import[^;]*https?:[^;]*", sheet.read_text(encoding="utf-8")) == []
         )
+
+
+#: Defaults as the page of planning writes them.
+WRITTEN = {"unset": "", "8 MB": str(8 << 20), "1,024": "1024", "24 h": str(24 * 3600 * 1000)}
+
+
+def test_the_properties_of_copying_have_the_defaults_that_the_page_says() -> None:
+    page = (DOCS / "explanation" / "planning.md").read_text(encoding="utf-8")
+    section = page.partition("## Copied or encoded\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z.-]+)` \| ([^|]+) \|", section, re.MULTILINE)
+    assert rows
+    defaults = {one.key: one.default for one in properties_of(OptimizingConfig)}
+    assert {f"self-optimizing.{key}": WRITTEN[default] for key, default in rows} == {
+        key: default
+        for key, default in defaults.items()
+        if key.endswith(("coarse-interval", "max-row-groups")) or "row-group-merge" in key
+    }
+
+
+RECIPES = sorted((DOCS / "examples" / "catalogs").glob("*.yaml"))
+
+
+def catalogs(recipe: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[CatalogConfig]:
+    """Those of a recipe, as they are read from where it says that it is to be put."""
+    (home / ".pyiceberg.yaml").write_text(recipe.read_text(encoding="utf-8"))
+    monkeypatch.setenv("PYICEBERG_HOME", str(home))
+    return pyiceberg_catalogs()
+
+
+def known_texts() -> set[str]:
+    """Every text that stands in the code of pyiceberg's catalogs and file systems."""
+    root = Path(pyiceberg.__file__).parent
+    files = [*(root / "catalog").rglob("*.py"), *(root / "io").rglob("*.py"), root / "utils" / "properties.py"]
+    return {
+        node.value
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_every_key_is_pyicebergs_and_every_catalog_may_commit(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = catalogs(recipe, tmp_path, monkeypatch)
+    assert found
+    assert {key for catalog in found for key, _ in catalog.properties} - known_texts() == set()
+    assert [IcebergFormat().commits_refused(catalog) for catalog in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("s3", "s3"), ("gcs", "gs"), ("azure", "abfss")])
+def test_arrow_takes_what_a_store_is_reached_by(
+    name: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for catalog in catalogs(DOCS / "examples" / "catalogs" / f"{name}.yaml", tmp_path, monkeypatch):
+        properties = dict(catalog.properties)
+        if "s3.role-arn" not in properties:  # the role is asked for at once
+            PyArrowFileIO(properties).fs_by_scheme(scheme, "lake")
+
+
+def test_every_recipe_is_shown() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    assert [recipe.name for recipe in RECIPES if f'"examples/catalogs/{recipe.name}"' not in pages] == []
