@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from moto.backends import get_backend
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+import pytest
 
 BUCKET = "warehouse"
 REGION = "eu-west-1"
@@ -43,7 +41,7 @@ class Store:
     pause_s: float = 0.0
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
     slow_reads: int = 0
-    _moto: Any = field(default_factory=lambda: DomainDispatcherApplication(create_backend_app))
+    _moto: Any = field(default_factory=lambda: _moto())
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _never: threading.Event = field(default_factory=threading.Event)
 
@@ -71,20 +69,44 @@ class Store:
         self.is_busy_for, self.pause_s = lambda method, key: 0, 0.0
 
 
-class _Silent(WSGIRequestHandler):
-    protocol_version = "HTTP/1.1"
+def _moto() -> Any:
+    from moto.server import DomainDispatcherApplication, create_backend_app
 
-    def log(self, *args: object, **more: object) -> None:
-        """Nothing: requests are no news."""
+    return DomainDispatcherApplication(create_backend_app)
+
+
+@contextmanager
+def bucket(shop: Store) -> Iterator[tuple[str, Any]]:
+    """The store's address and boto's client of it, with an empty bucket, while the block lasts."""
+    import boto3
+
+    with served(shop) as address, pytest.MonkeyPatch.context() as environment:
+        for key, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": address}.items():
+            environment.setenv(key, value)
+        client = boto3.client("s3", region_name=REGION, endpoint_url=address)
+        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        try:
+            yield address, client
+        finally:
+            client.close()
 
 
 @contextmanager
 def served(application: Any) -> Iterator[str]:
     """The address of the application while the block lasts; moto knows nothing of the one before."""
+    from moto.backends import get_backend
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Silent(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log(self, *args: object, **more: object) -> None:
+            """Nothing: requests are no news."""
+
     for account in get_backend("s3").values():
         for backend in account.values():
             backend.reset()
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Silent)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Silent)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

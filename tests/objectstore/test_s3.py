@@ -5,35 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 from pyarrow.fs import FileSelector, FileSystem
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from tests.acceptance.processes import Installation, address_of, install, wait_until
+from tests.acceptance.processes import STEADY, Installation, address_of, install, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, partitioned_table
 from tests.engine import oracle
-from tests.objectstore.store import BUCKET, ENVIRONMENT, REGION, Store, properties, said, served, warehouse
+from tests.objectstore.store import BUCKET, Store, bucket, properties, said, warehouse
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[tuple[Store, str]]:
     """The store and its address; the environment describes it to pyarrow and boto."""
     shop = Store()
-    with served(shop) as address, pytest.MonkeyPatch.context() as environment:
-        for key, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": address}.items():
-            environment.setenv(key, value)
-        client = boto3.client("s3", region_name=REGION, endpoint_url=address)
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        client.close()
+    with bucket(shop) as (address, _):
         yield shop, address
 
 
 @pytest.fixture(scope="module")
 def running(store: tuple[Store, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     directory: Path = tmp_path_factory.mktemp("s3")
-    made = install(directory, properties={**properties(store[1]), "warehouse": warehouse()})
+    made = install(directory, STEADY, properties={**properties(store[1]), "warehouse": warehouse()})
     made.catalog.close()
     made.catalog = SqlCatalog(
         "cat", uri=f"sqlite:///{directory / 'catalog.db'}?timeout=60", warehouse=warehouse(), **properties(store[1])

@@ -1,55 +1,76 @@
-"""Files of an object store, listed in pages and deleted many in one request; a busy store is asked again."""
+"""Files of an object store: listed in pages, deleted many in one request, asked for again when it is busy; orphans."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-import boto3
 import obstore
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
-from amoro_core.errors import CatalogUnavailable
+from amoro_core.errors import CatalogUnavailable, DataFileMissing, TableRefused
 from amoro_core.files import objects
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.objects import ObjectStorage
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.paths import key_in_place
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.stored import ABSENT, DELETED, Ended, KeyRange
-from tests.objectstore.store import BUCKET, ENVIRONMENT, REGION, Store, properties, served, warehouse
+from amoro_core.model.tables import TableIdentifier
+from tests.engine.commits import Change, commit
+from tests.engine.writer import append, make_table
+from tests.iceberg.orphan_tables import file_of
+from tests.iceberg.test_commit import SCHEMA, rows
+from tests.iceberg.test_orphans import condemned, planned
+from tests.objectstore.store import BUCKET, Store, bucket, properties, warehouse
+
+Opened = tuple[Store, FileAccess, Any]
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[tuple[Store, FileAccess, boto3.client]]:
+def place() -> Iterator[tuple[Store, str, Any]]:
+    """A store, its address, and boto's client of it."""
     shop = Store()
-    with served(shop) as address, pytest.MonkeyPatch.context() as environment:
-        for key, value in ENVIRONMENT.items():
-            environment.setenv(key, value)
-        client = boto3.client("s3", region_name=REGION, endpoint_url=address)
-        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        places = [warehouse()]
-        yield (
-            shop,
-            open_access(properties(address), warehouse(), read_locations=places, write_locations=places),
-            client,
-        )
-        client.close()
+    with bucket(shop) as (address, client):
+        yield shop, address, client
+
+
+@pytest.fixture(scope="module")
+def opened(place: tuple[Store, str, Any]) -> Opened:
+    shop, address, client = place
+    places = [warehouse()]
+    return shop, open_access(properties(address), warehouse(), read_locations=places, write_locations=places), client
 
 
 @pytest.fixture
-def keys(opened: tuple[Store, FileAccess, boto3.client]) -> Iterator[list[str]]:
+def keys(opened: Opened) -> Iterator[list[str]]:
     """What is in the table, names of every kind among it, and an empty object for a folder."""
     shop, _, client = opened
     names = ["wh/t/data/a b%20c", "wh/t/data/ä#?x=1/2", "wh/t/data/folder/", *(f"wh/t/data/{n:04}" for n in range(12))]
     for key in (*names, "wh/tt/beside"):
         client.put_object(Bucket=BUCKET, Key=key, Body=b"" if key.endswith("/") else b"abc")
     yield names
+    empty(shop, client)
+
+
+def empty(shop: Store, client: Any) -> None:
+    """Serve honestly, and let nothing be left in the bucket."""
     shop.calm()
     for key in listed(client):
         client.delete_object(Bucket=BUCKET, Key=key)
 
 
-def listed(client: boto3.client) -> list[str]:
+def listed(client: Any) -> list[str]:
     return [one["Key"] for one in client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
 
 
@@ -57,9 +78,7 @@ def uri(key: str) -> str:
     return f"s3://{BUCKET}/{key}"
 
 
-def test_objects_are_listed_looked_at_and_deleted(
-    opened: tuple[Store, FileAccess, boto3.client], keys: list[str]
-) -> None:
+def test_objects_are_listed_looked_at_and_deleted(opened: Opened, keys: list[str]) -> None:
     shop, access, client = opened
     found = {one.path: one for page in access.pages(uri("wh/t")) for one in page}
     assert set(found) == {uri(key).rstrip("/") for key in keys}
@@ -74,7 +93,7 @@ def test_objects_are_listed_looked_at_and_deleted(
     assert [request[0] for request in shop.refused if request[0] in ("POST", "DELETE")] == ["POST"]  # in one request
 
 
-def test_a_busy_store_is_asked_again(opened: tuple[Store, FileAccess, boto3.client], keys: list[str]) -> None:
+def test_a_busy_store_is_asked_again(opened: Opened, keys: list[str]) -> None:
     shop, access, client = opened
     shop.is_busy_for = lambda method, key: 2
     shop.refused.clear()
@@ -84,9 +103,7 @@ def test_a_busy_store_is_asked_again(opened: tuple[Store, FileAccess, boto3.clie
     assert keys[0] not in listed(client)
 
 
-def test_of_a_request_that_fails_each_file_is_told(
-    opened: tuple[Store, FileAccess, boto3.client], keys: list[str]
-) -> None:
+def test_of_a_request_that_fails_each_file_is_told(opened: Opened, keys: list[str]) -> None:
     """A key that can't be named fails alone; what is gone already is absent."""
     _, access, client = opened
     wanted = [uri(keys[0]), uri("wh/t/data//x"), uri("wh/t/data/gone")]
@@ -97,25 +114,22 @@ def test_of_a_request_that_fails_each_file_is_told(
     assert keys[0] not in listed(client)
 
 
-def test_a_listing_with_a_key_that_cannot_be_named_is_no_listing(
-    opened: tuple[Store, FileAccess, boto3.client], keys: list[str]
-) -> None:
+def test_a_listing_with_a_key_that_cannot_be_named_is_no_listing(opened: Opened, keys: list[str]) -> None:
     _, access, client = opened
     client.put_object(Bucket=BUCKET, Key="wh/t/data//x", Body=b"")
     with pytest.raises(CatalogUnavailable, match="empty path segment"):
         list(access.pages(uri("wh/t")))
 
 
-def test_a_bucket_that_is_not_there_is_unavailable(opened: tuple[Store, FileAccess, boto3.client]) -> None:
-    _, access, _ = opened
-    storage = ObjectStorage("s3://elsewhere/", dict(access._io.properties))
+def test_a_bucket_that_is_not_there_is_unavailable(place: tuple[Store, str, Any]) -> None:
+    storage = ObjectStorage("s3://elsewhere/", dict(properties(place[1])))
     with pytest.raises(CatalogUnavailable, match="can't be listed"):
         list(storage.pages("s3://elsewhere/t"))
     assert storage.delete_many(["s3://elsewhere/t/f"])["s3://elsewhere/t/f"].ended is not Ended.DELETED
 
 
 def test_ranges_of_keys_hold_each_object_once_and_ask_for_no_earlier_one(
-    opened: tuple[Store, FileAccess, boto3.client], keys: list[str], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As listing tasks divide a table: a cut is any path, also one with characters that URLs encode."""
     _, access, _ = opened
@@ -141,7 +155,7 @@ def test_ranges_of_keys_hold_each_object_once_and_ask_for_no_earlier_one(
 
 
 def test_a_range_of_many_pages_ends_where_its_last_key_is(
-    opened: tuple[Store, FileAccess, boto3.client], keys: list[str], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, access, _ = opened
     monkeypatch.setattr(objects, "PAGE", 3)
@@ -155,3 +169,126 @@ def test_a_range_of_many_pages_ends_where_its_last_key_is(
 
 def listed_pages(access: FileAccess, within: KeyRange) -> list[int]:
     return [len(page) for page in access.pages(uri("wh/t"), within)]
+
+
+#: The store's clock is the machine's: what was written just now is old enough in three days.
+LATER = datetime.now(UTC) + timedelta(days=3)
+
+
+class Shop:
+    """A table in a bucket."""
+
+    def __init__(self, store: Store, address: str, client: Any, home: Path) -> None:
+        self.store = store
+        self.client = client
+        said = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": warehouse(), **properties(address)}
+        self.catalog = SqlCatalog("cat", **said)
+        self.said = {"type": "sql", **said}
+        self.table: Table = make_table(self.catalog, "db.t", SCHEMA)
+        append(self.table, rows(1, 2))
+
+    def put(self, below: str, content: bytes = b"xyz") -> str:
+        key = f"{self.table.location().removeprefix(f's3://{BUCKET}/')}/{below}"
+        self.client.put_object(Bucket=BUCKET, Key=key, Body=content)
+        return f"s3://{BUCKET}/{key}"
+
+    def opened(self, **more: str) -> IcebergTable:
+        config = CatalogConfig("cat", tuple(sorted({**self.said, **more}.items())))
+        return IcebergFormat().load(config, TableIdentifier("cat", ("db",), "t"))
+
+    def keys(self) -> set[str]:
+        return {f"s3://{BUCKET}/{key}" for key in listed(self.client)}
+
+
+@pytest.fixture
+def shop(place: tuple[Store, str, Any], tmp_path: Path) -> Iterator[Shop]:
+    store, address, client = place
+    made = Shop(store, address, client, tmp_path)
+    yield made
+    made.catalog.close()
+    close_catalogs()
+    empty(store, client)
+
+
+def test_orphans_in_a_bucket_go_and_nothing_else(shop: Shop) -> None:
+    orphans = {shop.put("data/a b%20c.parquet"), shop.put("data/p=1/empty", b""), shop.put("metadata/x-m0.avro")}
+    folder = shop.put("data/p=2/", b"")
+    before, table = shop.keys(), shop.opened()
+    _, plan = planned(table, Surroundings(), now=LATER)
+    assert condemned(plan) == orphans
+    guard = table.guard()
+    assert guard.reachable(orphans) == {}
+    assert set(guard.reachable(before)) == before - orphans - {folder}
+    assert table.delete_many(orphans) == dict.fromkeys(orphans, DELETED)
+    assert before - shop.keys() == orphans
+
+
+def test_a_store_that_answers_503_and_breaks_off_condemns_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.put("data/orphan.parquet")
+    table = shop.opened()
+    shop.store.is_busy_for = lambda method, key: 3 if key == f"/{BUCKET}" else 0
+    assert len(condemned(planned(table, Surroundings(), now=LATER)[1])) == 1  # asked again
+    monkeypatch.setattr("amoro_core.files.objects._RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=1)})
+    shop.store.refused.clear()
+    shop.store.is_busy_for = lambda method, key: 1000 if key == f"/{BUCKET}" else 0
+    with pytest.raises(CatalogUnavailable, match="can't be listed"):
+        planned(shop.opened(), Surroundings(), now=LATER)
+
+
+def test_a_path_that_the_table_names_in_another_bucket_stops_the_search(shop: Shop) -> None:
+    """As in apache/amoro#877 and apache/iceberg#1471: by name alone the table's own file was an orphan."""
+    moved = shop.put("data/moved.parquet").replace(BUCKET, "old-bucket")
+    commit(shop.table, lambda head: Change((file_of(head, moved),)))
+    with pytest.raises(TableRefused, match="as a file of s3://old-bucket: it may be the same file") as refused:
+        planned(shop.opened(), Surroundings(), now=LATER)
+    assert refused.value.reason == "authority"
+    table = shop.opened(**{"equal-authorities": f"old-bucket={BUCKET}"})
+    assert planned(table, Surroundings(), now=LATER)[1] is None
+    with pytest.raises(TableRefused, match="equal to one"):
+        planned(shop.opened(**{"equal-schemes": "s3a"}), Surroundings(), now=LATER)
+
+
+@contextmanager
+def emptiness() -> Iterator[tuple[str, list[str]]]:
+    """A store on loopback that has no file: its authority, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.send_header("x-ms-error-code", "BlobNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD  # noqa: N815 - the name is HTTP's
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("authority", ["lake@account.dfs.core.windows.net", "lake"])
+@pytest.mark.parametrize("scheme", ["abfss", "abfs", "wasb", "wasbs"])
+def test_a_file_is_looked_for_in_its_container(scheme: str, authority: str) -> None:
+    location = f"{scheme}://{authority}/warehouse/t"
+    with emptiness() as (store, asked):
+        properties = {
+            "adls.account-name": "account",
+            "adls.account-key": "c2VjcmV0",
+            "adls.blob-storage-authority": store,
+            "adls.dfs-storage-authority": store,
+            "adls.blob-storage-scheme": "http",
+            "adls.dfs-storage-scheme": "http",
+        }
+        access = open_access(properties, location, read_locations=[location], write_locations=[])
+        with pytest.raises(DataFileMissing):
+            access.read_bytes(f"{location}/data/a #b.parquet")
+    assert {path.partition("?")[0] for path in asked} == {"/account/lake/warehouse/t/data/a%20%23b.parquet"}
