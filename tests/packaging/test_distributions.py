@@ -1,4 +1,6 @@
-"""The wheel and the sdist, and the wheel on a machine that has nothing else of ours."""
+"""The wheel, the sdist and the single file, and what runs on a machine that has nothing else of ours."""
+
+from __future__ import annotations
 
 import re
 import subprocess
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import PACKAGES, ROOT, Machine, copy_sources, ours_apart
+from tests.packaging.conftest import PACKAGES, PLAIN_PYTHON, ROOT, Machine, copy_sources, ours_apart
 
 VERSION = version("amoro")
 
@@ -21,7 +23,8 @@ pytestmark = pytest.mark.timeout(900)  # it downloads and packs what it needs
 
 @pytest.fixture(scope="module")
 def dist(made: Callable[[str], Path]) -> Path:
-    return made("dist")
+    """What `make binary` leaves: it makes the wheel and the sdist first."""
+    return made("binary")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +119,16 @@ def test_the_wheel_says_its_version_in_a_clean_environment(clean_amoro: Path, ma
 
 
 def test_the_wheel_shows_the_main_job_in_a_clean_environment(clean_amoro: Path, machine: Machine) -> None:
-    shown = machine.run(clean_amoro, "demo", "--seconds", "20")
+    shown = machine.run(clean_amoro, "demo", "--seconds", "8")
     assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr + shown.stdout
     assert "generated ones" in shown.stdout
+    assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", shown.stdout, re.MULTILINE)
+
+
+def test_the_single_file_runs_the_demo_where_only_python_is(dist: Path, machine: Machine) -> None:
+    binary = dist / "amoro.pyz"
+    said = machine.run(PLAIN_PYTHON, binary, "--version")
+    assert (said.returncode, said.stdout, said.stderr) == (0, f"amoro {version('amoro')}\n", "")
+    shown = machine.run(PLAIN_PYTHON, binary, "demo", "--seconds", "8")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr + shown.stdout
     assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", shown.stdout, re.MULTILINE)

@@ -34,6 +34,7 @@ from tests.prometheus import promtool
 from tests.prometheus.promtool import ALERTS, ROOT
 from tests.prometheus.scraping import Prometheus
 from tests.services.world import START, World
+from tests.tiers import sample
 from tests.unit.test_machines import RUNNING
 
 FULL = OptimizingType.FULL
@@ -299,7 +300,7 @@ def rules() -> dict[str, dict[str, str]]:
     return {rule["alert"]: rule for rule in group["rules"]}
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+@pytest.mark.parametrize("state", sample(list(STATES), every=8), ids=lambda state: state.__name__)
 def test_each_state_raises_its_alerts_and_no_others(
     state: Callable[[Prometheus], None], prometheus: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
