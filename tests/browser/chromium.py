@@ -1,14 +1,18 @@
-"""Debian's own Chromium, driven by Playwright; nothing is downloaded for it."""
+"""Debian's own Chromium, driven by Playwright; nothing is downloaded for it. Both are imported when they are needed."""
+
+from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 #: What axe finds and a page must not have.
@@ -31,6 +35,8 @@ def chromium() -> str:
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser during the block."""
+    from playwright.sync_api import expect, sync_playwright
+
     path = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS), timeout=PATIENCE_MS)
@@ -40,6 +46,13 @@ def started() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def expect(seen: Any) -> Any:
+    """Playwright's assertions about a page or a part of it, which wait."""
+    from playwright.sync_api import expect as expected
+
+    return expected(seen)
 
 
 @dataclass
@@ -62,7 +75,7 @@ class Seat:
         scheme: str = "light",
         script: bool = True,
         height: int = 900,
-    ) -> "Seat":
+    ) -> Seat:
         """A new context with a page, which sends the token with each request; "": none."""
         context = browser.new_context(
             base_url=origin,
@@ -105,6 +118,8 @@ class Seat:
 
     def examine(self) -> None:
         """Note what axe finds on the page that is shown."""
+        from axe_playwright_python.sync_playwright import Axe
+
         found = Axe().run(self.page, options={"resultTypes": ["violations"]})
         for one in found.response["violations"]:
             if one["impact"] in SERIOUS:

@@ -1,16 +1,21 @@
 """Coordinators in scripted states, and a browser before them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser
 
 from tests.browser import chromium
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
 from tests.store.ready import open_store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 Stated = Callable[[str], Served]
 

@@ -8,7 +8,7 @@ from tests.dashboard.states import CONDEMNED
 WIDTHS = (360, 768, 1280, 1920)
 SCHEMES = ("light", "dark")
 VIEWS = tuple(product(WIDTHS, SCHEMES))
-STATES = ("empty", "typical", "10,000 tables", "failing", "refused", "commit unknown")
+STATES = ("typical", "empty", "10,000 tables", "failing", "refused", "commit unknown")
 #: A table of every state but the empty one.
 TABLE = "/tables/lake.sales.orders"
 #: Processes by the state in which they are.
@@ -37,11 +37,8 @@ EVERYWHERE = (
     "/system",
     "/login",
 )
-OF_A_TABLE = (
-    *("", "/files", "/snapshots", "/processes", "/properties", "/plan"),
-    *("/enable", "/disable", "/block", "/optimize"),
-)
-
+OF_A_TABLE = ("", "/files", "/snapshots", "/processes", "/properties", "/plan")
+FORMS_OF_A_TABLE = ("/enable", "/disable", "/block", "/optimize")
 
 #: Forms that are the same whatever the state, and what there is in the state "typical" alone.
 FORMS = (
@@ -58,15 +55,19 @@ ELSEWHERE = {
 }
 
 
+#: The pages that are no forms, in the state "typical", with which looks begin.
+ONCE = len(EVERYWHERE) + 1 + len(OF_A_TABLE)
+
+
 def paths_in(state: str) -> Sequence[str]:
-    """The pages that there are in the state."""
+    """The pages that there are in the state; forms follow the others."""
     made = list(EVERYWHERE)
-    if state != "empty":
-        made += [TABLE + below for below in OF_A_TABLE]
-    if state == "typical":
-        made += FORMS
     if state in PROCESSES:
         made.append(f"/processes/{PROCESSES[state]}")
+    if state != "empty":
+        made += [TABLE + below for below in (*OF_A_TABLE, *FORMS_OF_A_TABLE)]
+    if state == "typical":
+        made += FORMS
     return made
 
 

@@ -1,11 +1,13 @@
 """The pictures of the how-to about pages, taken in Chromium: `python -m tests.browser.screenshots`."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser
 
 from amoro_core.store.database import Store
 from tests.browser import chromium
@@ -13,6 +15,9 @@ from tests.browser.chromium import Seat
 from tests.browser.pages import PROCESSES
 from tests.dashboard.served import serving
 from tests.dashboard.states import seed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SIZE = (1200, 720)

@@ -1,45 +1,108 @@
-"""What people do, in Chromium: a table optimized from its page, and three journeys by keyboard alone."""
+"""What people do, in Chromium: journeys by mouse and keyboard, forms that answer, pages that follow what happens."""
 
 from __future__ import annotations
 
+import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.processes import Installation, free_port, install
-from tests.acceptance.tables import name_of, small_table
-from tests.browser.chromium import Seat
+from amoro_core.errors import StoreFailed
+from amoro_core.store.database import Store
+from tests.acceptance.processes import STEADY, Installation, Process, free_port, install, wait_until
+from tests.acceptance.tables import messy_table, name_of, small_table
+from tests.browser.chromium import Seat, expect
 from tests.browser.conftest import Stated
 from tests.browser.pages import PROCESSES
+from tests.engine import writer
+from tests.engine.builders import row
 
-
-@pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
-    made = install(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
-
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 NEVER = {"interval": "-1", "file-count": "1000"}
 
 
+class Site:
+    """A coordinator that serves pages on a port that stays the same, killed and started anew."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.port = free_port()
+        self.origin = f"http://127.0.0.1:{self.port}"
+        self.process = self._start()
+
+    def _start(self) -> Process:
+        made = self.installation.start(
+            "up", "--port", "0", "--threads", "1", environment={"AMORO_HTTP_PORT": str(self.port)}
+        )
+        made.wait_for("amoro listens on")
+        return made
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.process = self._start()
+
+    @property
+    def token(self) -> str:
+        return (self.installation.home / "admin.token").read_text().strip()
+
+    def create_group(self, name: str) -> None:
+        address = f"http://127.0.0.1:{self.port}/api/v1/groups"
+        request = urllib.request.Request(address, json.dumps({"name": name}).encode())
+        request.add_header("Authorization", f"Bearer {self.token}")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - loopback
+            assert answer.status < 300
+
+    def page(self, browser: Browser, path: str) -> Page:
+        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {self.token}"})
+        page = context.new_page()
+        page.goto(f"{self.origin}{path}")
+        page.evaluate("window.wasNeverReloaded = true")
+        return page
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory: Path = tmp_path_factory.mktemp("site")
+    installation = install(directory, STEADY)
+    try:
+        yield Site(installation)
+    finally:
+        installation.close()
+
+
+def press(seat: Seat, name: str) -> None:
+    """Press the button, and wait for the page that comes."""
+    with seat.page.expect_navigation(wait_until="load"):
+        seat.page.get_by_role("button", name=name, exact=True).click()
+
+
+def examined(seat: Seat) -> str:
+    """The text of the page that is shown, on which nothing is wrong."""
+    width, inner = seat.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inner
+    seat.examine()
+    assert seat.wrong == []
+    return re.sub(r"\s+", " ", seat.page.locator("main").inner_text())
+
+
 def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_audit(
-    installation: Installation, browser: Browser
+    site: Site, browser: Browser
 ) -> None:
-    table = small_table(installation.catalog)
+    table = small_table(site.installation.catalog)
     with table.transaction() as transaction:  # nothing becomes due by itself between enabling and asking
         transaction.set_properties({f"self-optimizing.minor.trigger.{key}": value for key, value in NEVER.items()})
     name = name_of(table)
-    port = free_port()
-    up = installation.start("up", "--port", "0", "--threads", "1", environment={"AMORO_HTTP_PORT": str(port)})
-    printed = re.search(r"http://\S+/login/link\?code=\S+", up.wait_for("/login/link?code="))
+    site.restart()  # it looks for tables
+    printed = re.search(r"http://\S+/login/link\?code=\S+", site.process.wait_for("/login/link?code="))
     assert printed is not None
-    seat = Seat.of(browser, f"http://127.0.0.1:{port}", "")
+    seat = Seat.of(browser, site.origin, "")
     page = seat.page
     page.goto(printed[0])
     page.get_by_role("button", name="Log in").click()
@@ -78,6 +141,37 @@ def test_from_the_printed_link_a_table_is_enabled_optimized_and_found_in_the_aud
     page.wait_for_url("**/events")
     assert "committed" in page.locator("tbody").inner_text()
     assert seat.wrong == []
+    seat.close()
+
+
+def test_a_table_is_planned_optimized_verified_and_looked_at_by_forms(site: Site, browser: Browser) -> None:
+    """A plan is kept until it has changed; what is only looked at says so."""
+    table = messy_table(site.installation.catalog)
+    name = name_of(table)
+    assert site.installation.run("table", "changed", name).status == 0  # from now on it is known
+    at = f"/tables/{name}"
+    seat = Seat.of(browser, site.origin, site.token, width=360, scheme="dark")
+    seat.look(f"{at}/plan")
+    seat.page.get_by_label("Type", exact=True).select_option("full")
+    press(seat, "Plan")
+    assert "Full optimizing, 1 task" in examined(seat)
+    writer.append(table.refresh(), [row(99)])
+    press(seat, "Optimize this")
+    assert re.search(r"full of \d data files, it was full of \d\.", examined(seat))
+    press(seat, "Optimize this")
+    assert "has begun: full" in examined(seat)
+    (begun,) = site.installation.ask("process", "list", "--table", name)["processes"]
+    wait_until(lambda: site.installation.ended(begun["process_id"]), "the process ends")
+    seat.look(f"{at}/verify")
+    press(seat, "Verify")
+    assert "exist with their sizes" in examined(seat)
+    seat.look(f"/maintenance?table={name}")
+    press(seat, "Show its actions")
+    press(seat, "Dry run of expire-snapshots")
+    assert "Nothing was changed." in examined(seat)
+    seat.look(f"/processes/{begun['process_id']}/undo")
+    press(seat, "Show what it would do")
+    assert "It would do this now" in examined(seat)
     seat.close()
 
 
@@ -121,13 +215,9 @@ def test_by_keyboard_a_process_is_cancelled(page: Page) -> None:
     expect(page.get_by_role("status")).to_contain_text("The process is closed.")
 
 
-def test_by_keyboard_a_dry_run_is_asked_for(installation: Installation, browser: Browser) -> None:
-    name = name_of(small_table(installation.catalog))
-    port = free_port()
-    up = installation.start("up", "--port", "0", "--without-optimizer", environment={"AMORO_HTTP_PORT": str(port)})
-    up.wait_for("amoro listens on")
-    token = (installation.home / "admin.token").read_text().strip()
-    seat = Seat.of(browser, f"http://127.0.0.1:{port}", token)
+def test_by_keyboard_a_dry_run_is_asked_for(site: Site, browser: Browser) -> None:
+    name = name_of(small_table(site.installation.catalog))
+    seat = Seat.of(browser, site.origin, site.token)
     page = seat.page
     page.goto("/maintenance")
     reach(page, "searchbox", "Table")
@@ -139,3 +229,67 @@ def test_by_keyboard_a_dry_run_is_asked_for(installation: Installation, browser:
     page.wait_for_url("**/maintenance/preview")
     assert "Nothing was changed." in page.get_by_role("status").inner_text()
     seat.close()
+
+
+def test_a_change_is_seen_without_a_reload(site: Site, browser: Browser) -> None:
+    page = site.page(browser, "/groups")
+    site.create_group("nightly")
+    expect(page.locator("tbody")).to_contain_text("nightly")
+    assert page.evaluate("window.wasNeverReloaded")
+    page.context.close()
+
+
+def test_a_hidden_tab_gives_its_connection_back_and_catches_up(site: Site, browser: Browser) -> None:
+    page = site.page(browser, "/groups")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert page.evaluate("stream === null")
+    site.create_group("hidden")
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("tbody")).to_contain_text("hidden")
+    page.context.close()
+
+
+def test_after_a_kill_the_page_tells_of_it_and_goes_on_without_a_reload(site: Site, browser: Browser) -> None:
+    page = site.page(browser, "/groups")
+    site.process.kill()
+    expect(page.locator("#lost")).to_contain_text("No connection to the coordinator")
+    site.restart()
+    site.create_group("after-the-kill")
+    expect(page.locator("tbody")).to_contain_text("after-the-kill")
+    expect(page.locator("#lost")).to_have_count(0)
+    assert page.evaluate("window.wasNeverReloaded")
+    page.context.close()
+
+
+def test_while_the_state_database_fails_the_page_says_so_and_recovers_without_a_hint(
+    browser: Browser, stated: Stated
+) -> None:
+    served = stated("empty")
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {served.admin}"})
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{served.port}/groups")
+    page.evaluate("window.wasNeverReloaded = true")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "read", failing)
+        page.evaluate("plan()")
+        expect(page.locator("#lost")).to_be_visible()
+        assert "the disk is gone" in page.request.get(f"http://127.0.0.1:{served.port}/groups").text()
+    expect(page.locator("#lost")).to_have_count(0)
+    assert page.evaluate("window.wasNeverReloaded")
+    context.close()
+
+
+def failing(*_: object) -> None:
+    raise StoreFailed("the disk is gone")
+
+
+def test_what_was_chosen_in_a_filter_stays_when_the_page_is_shown_anew(site: Site, browser: Browser) -> None:
+    page = site.page(browser, "/optimizers")
+    page.locator("#f-group").select_option("default")
+    with page.expect_response(lambda answer: "amoro-fragment" in answer.request.headers):
+        site.create_group("filtered")
+        page.evaluate("plan()")
+    assert page.locator("#f-group").input_value() == "default"
+    page.context.close()
