@@ -116,6 +116,11 @@ WRONG = {
         4,
         ("the enrolment token is wrong", "[AMORO-4001]", "Hint: Give the enrolment token"),
     ),
+    "enrolment token file": Wrong(
+        "optimizer run --address {address} --token-file {directory}/no",
+        2,
+        ("{directory}/no can't be used: it does not exist", "[AMORO-2001]"),
+    ),
     "unknown group of an optimizer": Wrong(
         "optimizer run --address {address} --group nope -hb 500",
         3,
