@@ -30,7 +30,6 @@ from tests.tiers import count
 from tests.unit.planning.builders import (
     MIB,
     NOW,
-    UNPARTITIONED,
     commit,
     data,
     equality_delete,
@@ -70,15 +69,6 @@ def shapes(made: OptimizingPlan | None) -> list[tuple[list[str], list[str], int]
     return [(*names(task), task.output_count) for task in made.tasks]
 
 
-def test_two_fragments_become_one_task_pinned_to_the_snapshot() -> None:
-    scan = scan_of([data("a", MIB, sequence_number=1), data("b", MIB, sequence_number=2)])
-    made = planned(scan)
-    assert made is not None
-    assert (made.type, made.snapshot_id, made.sequence_number) == (MINOR, 102, 2)
-    assert shapes(made) == [(["a", "b"], [], 1)]
-    assert (made.tasks[0].key, made.tasks[0].cost) == (UNPARTITIONED, 2 * MIB + 2 * CONFIG.open_file_cost)
-
-
 def test_segments_with_their_own_deletes_give_no_plan_until_full_is_due() -> None:
     files = [data("a", 100 * MIB), data("b", 100 * MIB)]
     scan = scan_of(files, [own_delete(file) for file in files])
@@ -102,13 +92,6 @@ def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows(
     assert shapes(planned(scan)) == [(["b", "c", "d"], [], 1), ([], ["a"], 0)]
     due = replace(CONFIG, full_trigger_interval=NOW - NOW)
     assert sorted(name for rewritten, _, _ in shapes(planned(scan, due)) for name in rewritten) == ["a", "b", "c", "d"]
-
-
-def test_undersized_files_are_packed_with_fragments_in_major() -> None:
-    scan = scan_of([*many(2, 60 * MIB, prefix="u"), data("x", 50 * MIB), data("y", MIB)])
-    made = planned(scan)
-    assert made is not None
-    assert (made.type, shapes(made)) == (MAJOR, [(["u000", "u001", "y"], [], 1)])
 
 
 def test_three_files_of_two_thirds_become_two_in_full() -> None:
@@ -173,17 +156,6 @@ def test_files_under_equality_deletes_of_several_partitions_are_converted_by_one
     done = commit(after, rest)
     assert [delete for file in done.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY] == []
     assert planned(done) is None
-
-
-def test_files_under_equality_deletes_of_several_partitions_cost_what_conversions_cost() -> None:
-    files = [*many(3, 110 * MIB), *(replace(one, spec_id=1) for one in many(2, 110 * MIB, prefix="a"))]
-    files = [replace(one, partition=(b"a",)) if one.spec_id else one for one in files]
-    scan = scan_of(files, [equality_delete(f"e{number}") for number in range(2)])
-    made = planned(scan, budget=512 * MIB)
-    assert made is not None
-    assert sorted(name for task in made.tasks for name in names(task)[1]) == ["a000", "a001", "f000", "f001", "f002"]
-    assert [task.rewritten for task in made.tasks] == [()] * 5
-    assert sum(verdict.cost for verdict in made.evaluation.partitions) < 110 * MIB
 
 
 def test_conversions_that_are_split_over_processes_are_never_rewrites_and_come_to_an_end() -> None:
@@ -420,12 +392,6 @@ def test_own_delete_is_recognised_by_name_and_by_the_file_it_names() -> None:
     assert not is_own(own, other)
     assert not is_own(position_delete("foreign", SEGMENT), SEGMENT)
     assert not is_own(replace(own, referenced_data_file=None), SEGMENT)
-
-
-def test_own_delete_is_recognised_by_equal_bounds_in_another_spelling() -> None:
-    path = b"file:///t/data/segment.parquet"
-    bounds = ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: path}, upper_bounds={DELETE_PATH_FIELD_ID: path})
-    assert is_own(replace(own_delete(SEGMENT), referenced_data_file=None, metrics=bounds), SEGMENT)
 
 
 def test_own_delete_of_amoro_is_recognised_by_the_data_files_name() -> None:
