@@ -28,7 +28,7 @@ HERE, ORPHANS, DANGLING, EXPIRY, SELECTION, TAGS, TAGGING, JAVA, SWEEPING, MOVIN
     "services/test_dangling.py",
     "services/test_expiring.py",
     "unit/maintaining/test_snapshots.py",
-    "unit/maintaining/test_tags.py",
+    "unit/maintaining/test_times.py",
     "services/test_maintaining.py",
     "services/test_expiry_of_java.py",
     "services/test_sweeping.py",
@@ -75,7 +75,7 @@ AUTO_CREATE_TAG: Ported = {
     "testCreateHourlyOffsetTag": (TAGS, "test_a_period_has_begun_once_its_offset_has_passed"),
     "testNotCreateDelayDailyTag": (TAGS, "test_a_snapshot_may_come_as_late_as_the_delay_and_no_later"),
     "testNotCreateDelayHourlyTag": (TAGS, "test_a_snapshot_may_come_as_late_as_the_delay_and_no_later"),
-    "testTagFormat": (TAGS, "test_a_pattern_writes_dates_as_java_does"),
+    "testTagFormat": (TAGS, "test_a_text_in_the_patterns_form_is_read_as_it_is_written"),
     "testTriggerTimePeriod": (TAGS, "test_a_period_has_begun_once_its_offset_has_passed"),
     "testTagExpiration": (TAGGING, "test_a_tag_has_the_age_that_properties_say"),
 }
