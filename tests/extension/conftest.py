@@ -18,11 +18,8 @@ from amoro_core.transactions.planned import EVALUATION
 from amoro_core.wiring import Around, Parts, Services, installed
 from amoro_optimizer.kinds import Run, installed_kinds
 from tests.extension.journal import JournalTable
-from tests.kills.conftest import nursery
 from tests.services.world import SETTINGS
 from tests.store.ready import open_store
-
-__all__ = ["nursery"]
 
 ENTRY_POINTS = (Path(__file__).parent / "entry_points.txt").read_text(encoding="utf-8")
 TABLE = TableIdentifier("lake", ("db",), "log")

@@ -197,6 +197,13 @@ def _planning(others: frozenset[str], layout: Layout) -> Iterator[None]:
         chosen = tuple(file for file in facts.scan.files if file.data.path not in others)
         return every(replace(facts, scan=replace(facts.scan, files=chosen)), config, request)
 
+    with planned_by(plan):
+        yield
+
+
+@contextmanager
+def planned_by(plan: Callable[[ClusterFacts, ClusteringConfig, ClusterRequest], ClusterVerdict]) -> Iterator[None]:
+    """Let what is clustered be planned so."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(action_module, "plan_clustering", plan)
         yield

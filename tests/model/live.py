@@ -20,7 +20,7 @@ from amoro_core.settings import Settings
 from tests.engine.writer import make_catalog
 from tests.model.lake import Lake, process_of, row
 
-COMMIT_EVERY_S = 1.0
+EVERY_S = 1.0
 #: Triggers so low that there is always something to do, and a look at the table as often as it changes.
 PROPERTIES = {
     "self-optimizing.enabled": "true",
@@ -33,10 +33,11 @@ LANDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
 
 
 class Writer:
-    """Commits about each second, by turns an append and an upsert, until told to stop."""
+    """Commits once in so long, by turns an append and an upsert, until told to stop."""
 
-    def __init__(self, lake: Lake, chance: random.Random) -> None:
+    def __init__(self, lake: Lake, chance: random.Random, every_s: float) -> None:
         self._lake = lake
+        self.every_s = every_s
         self._stop = threading.Event()
         self._chance = chance
         self.commits = 0
@@ -59,7 +60,7 @@ class Writer:
                 began = time.monotonic()
                 self._commit()
                 self.commits += 1
-                self._stop.wait(max(0.0, COMMIT_EVERY_S - (time.monotonic() - began)))
+                self._stop.wait(max(0.0, self.every_s - (time.monotonic() - began)))
         except BaseException as error:
             self.failure = error
             self.failed.set()
@@ -75,8 +76,16 @@ class Writer:
             self._lake.upsert(rows)
 
 
-def run(seconds: float, seed: int, directory: Path, totals: Counter[str], *, partitioned: bool) -> None:
-    """Optimize a table for so long beside its writer, and count in `totals` what came of it.
+def run(
+    commits: float,
+    seed: int,
+    directory: Path,
+    totals: Counter[str],
+    *,
+    partitioned: bool,
+    every_s: float = EVERY_S,
+) -> None:
+    """Optimize a table beside its writer until that has made so many commits, and count in `totals` what came of it.
 
     Raises what made the writer fail; AssertionError when a row differs from the model's, fewer than two rewrites
     landed, one landed twice, or a process failed by anything but a conflict.
@@ -84,14 +93,14 @@ def run(seconds: float, seed: int, directory: Path, totals: Counter[str], *, par
     catalog = make_catalog(directory)
     lake = Lake.created(catalog, partitioned=partitioned, properties=PROPERTIES)
     lake.append([row(id_, "ab"[id_ % 2], "first") for id_ in range(KEYS)])
-    writer = Writer(lake, random.Random(seed))
+    writer = Writer(lake, random.Random(seed), every_s)
     settings = Settings(port=0, heartbeat_interval=timedelta(seconds=1))
     try:
         with running(directory / "home", settings, threads=1) as coordinator:
             coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
             began = time.monotonic()
             with writer.writing():
-                _watch(coordinator, writer, began + seconds, seconds / COMMIT_EVERY_S * 0.8)
+                _watch(coordinator, writer, commits)
             totals["live seconds"] += round(time.monotonic() - began)
             views = coordinator.optimizing.list_processes(limit=100_000)
         totals["live commits"] += writer.commits
@@ -112,18 +121,18 @@ def run(seconds: float, seed: int, directory: Path, totals: Counter[str], *, par
         catalog.close()
 
 
-def _watch(coordinator: Coordinator, writer: Writer, until: float, commits: float) -> None:
-    """Let the coordinator look at the table each second, as if its refresh were that frequent.
+def _watch(coordinator: Coordinator, writer: Writer, commits: float) -> None:
+    """Let the coordinator look at the table as often as the writer commits, as if its refresh were that frequent.
 
-    It goes on until the time is over and, on a slow machine, until the writer has made so many commits and two
-    rewrites have landed: only the test's time limit ends it before.
+    It goes on until the writer has made so many commits and two rewrites have landed: only the test's time limit ends
+    it before.
     """
     table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
     while writer.failure is None:
-        if time.monotonic() >= until and writer.commits >= commits and _landed(coordinator) >= 2:
+        if writer.commits >= commits and _landed(coordinator) >= 2:
             return
         coordinator.tables.refresh(table_id)
-        writer.failed.wait(COMMIT_EVERY_S)
+        writer.failed.wait(writer.every_s)
 
 
 def _landed(coordinator: Coordinator) -> int:

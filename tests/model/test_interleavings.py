@@ -1,25 +1,51 @@
 """Each operation of another writer at each point of a process: no row is lost or doubled.
 
-Half of the kinds of tables are here at each point; `make prove` runs the whole matrix, and pairs of operations too.
+`make test` has each operation on tables with and without partitions that are rewritten and converted, and each fate at
+each point and in each version of the format; `make test-all` has half of the matrix, with each operation at each point
+and on each kind of table; `make prove` all, and pairs of operations.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
 
 from amoro_core.model.processes import ProcessStatus
+from tests.model import clustered
 from tests.model.interleaving import MATRIX, SAMPLE, Case, Happening, Point, TableCase, carry_out
 from tests.model.operations import OPERATIONS, Kind
+from tests.model.pairwise import pairwise
 from tests.model.stages import Stages
 from tests.services.remembering import DECODED
+from tests.tiers import current_tier, sample
 
 
-@pytest.mark.parametrize("case", SAMPLE, ids=str)
+def by_operation(case: Case) -> tuple[Hashable, ...]:
+    (happening,), table = case.happenings, case.table
+    return happening.operation.name, table.partitioned, table.kind
+
+
+def by_fate(case: Case) -> tuple[Hashable, ...]:
+    (happening,), table = case.happenings, case.table
+    return happening.operation.fate, happening.point, table.version, table.partitioned, table.kind
+
+
+CASES = SAMPLE if current_tier() == "all" else pairwise(MATRIX, by_operation, by_fate)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_rows_are_kept_whatever_others_do_at_any_point(quick_path: Path, stages: Stages, case: Case) -> None:
     carry_out(case, quick_path, stages)
+
+
+@pytest.mark.parametrize("case", sample(clustered.quick(), every=4), ids=str)
+def test_rows_are_kept_whatever_others_do_while_a_table_is_clustered(
+    quick_path: Path, stages: Stages, case: clustered.ClusterCase
+) -> None:
+    clustered.carry_out(case, quick_path, stages)
 
 
 def test_partitioned_tables_are_looked_at_by_difference_and_fragments_are_copied(
@@ -31,17 +57,3 @@ def test_partitioned_tables_are_looked_at_by_difference_and_fragments_are_copied
     assert carry_out(case, quick_path, stages, counts) is ProcessStatus.SUCCESS
     assert counts["files copied"]
     assert counts[DECODED]
-
-
-def test_the_sample_has_each_operation_at_each_point_and_on_each_kind_of_table() -> None:
-    def pairs(cases: tuple[Case, ...]) -> set[tuple[str, str]]:
-        single = [(case.table, case.happenings[0]) for case in cases]
-        return {
-            pair
-            for table, one in single
-            for pair in ((one.operation.name, one.point), (one.operation.name, str(table)), (one.point, str(table)))
-        }
-
-    assert pairs(SAMPLE) == pairs(MATRIX)
-    assert set(SAMPLE) < set(MATRIX)
-    assert len(SAMPLE) * 2 <= len(MATRIX)

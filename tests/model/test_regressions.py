@@ -1,13 +1,11 @@
 """Failures that others had, each under the reference of the catalogue of failures that this project is built against.
 
 R: races with row-level deletes. B: deletes applied or removed wrongly. C: commits that had landed. D: planners and
-executors that drop or change rows. What other tests prove stands in `PROVED_BY`, what can't concern us in `NOT_OURS`.
+executors that drop or change rows. Those that are not here are proved by tests of commits, stale plans and rewriting.
 """
 
 from __future__ import annotations
 
-import ast
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,58 +26,7 @@ from tests.engine.writer import make_catalog
 from tests.model.crashes import SteppedWorld, before, failing, instead_of_sending
 from tests.model.invariants import require_ended, require_tidy
 from tests.model.lake import NAME, Lake, ids_are, row
-
-TESTS = Path(__file__).parents[1]
-PROVED_BY = {
-    "R1": ("iceberg/test_stale_plans.py", "test_a_position_delete_since_the_plan_is_never_lost"),
-    "R2": ("iceberg/test_stale_plans.py", "test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs"),
-    "R5": ("iceberg/test_stale_plans.py", "test_a_position_delete_since_the_plan_is_never_lost"),
-    "R6": ("model/test_live_writer.py", "test_rewrites_land_beside_a_writer_that_commits_each_second"),
-    "R8": ("faults/test_stale_catalog.py", "test_plan_of_an_old_state_never_commits"),
-    "R10": ("model/test_interleavings.py", "test_rows_are_kept_whatever_others_do_at_any_point"),
-    "R11": ("iceberg/test_stale_plans.py", "test_two_optimizers_never_uncover_a_row"),
-    "B2": ("unit/rewrite/test_equality_deletes.py", "test_exactly_the_rows_with_a_deleted_key_go"),
-    "B3": ("unit/rewrite/test_outputs.py", "test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt"),
-    "B4": ("unit/test_matching.py", "test_match_says_what_the_rules_say_pair_by_pair"),
-    "B5": ("iceberg/test_stale_plans.py", "test_deletes_of_all_kinds_are_folded_and_go"),
-    "B9": ("unit/rewrite/test_position_deletes.py", "test_positions_count_over_all_row_groups"),
-    "B10": ("unit/rewrite/test_position_deletes.py", "test_a_negative_position_makes_the_delete_file_unreadable"),
-    "C1": ("faults/test_ambiguous_commits.py", "test_commit_that_is_applied_after_its_error_lands_once"),
-    "C3": (
-        "faults/test_random_maintenance.py",
-        "test_maintenance_with_random_faults_lands_at_most_once_and_keeps_every_row",
-    ),
-    "C4": (
-        "faults/test_ambiguous_commits.py",
-        "test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflict",
-    ),
-    "C5": (
-        "faults/test_ambiguous_commits.py",
-        "test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown",
-    ),
-    "C7": ("iceberg/test_catalogs_of_pyiceberg.py", "test_kinds_of_catalogs_that_may_commit"),
-    "C8": ("iceberg/test_port_of_iceberg_tables.py", "test_a_catalog_without_compare_and_set_is_refused_by_name"),
-    "C9": ("services/test_committing.py", "test_a_coordinator_that_died_after_sending_finds_its_commit"),
-    "C10": ("services/test_committing.py", "test_what_conflicts_wholly_fails_and_leaves_no_file_behind"),
-    "C11": ("iceberg/test_commit.py", "test_any_other_error_leaves_the_commit_unknown"),
-    "C12": ("model/test_machine.py", "test_every_ref_keeps_its_rows_in_random_schedules"),
-    "D2": ("services/test_optimizing.py", "test_every_stage_survives_a_restart"),
-    "D4": ("model/test_interleavings.py", "test_rows_are_kept_whatever_others_do_at_any_point"),
-    "D5": ("services/test_tables.py", "test_one_table_under_two_names_is_refused_under_the_later_one"),
-    "D6": ("unit/rewrite/test_outputs.py", "test_a_file_with_a_broken_page_is_unreadable"),
-    "D7": ("unit/test_check.py", "test_a_result_that_does_not_add_up_is_refused"),
-    "D8": ("services/test_random_lineage.py", "test_rows_keep_their_lineage_through_random_stories"),
-    "D9": ("unit/rewrite/test_schema_evolution.py", "test_written_types_are_those_of_the_specification"),
-}
-#: The rows of each class in the catalogue.
-ROWS = {"R": 12, "B": 11, "C": 12, "D": 10}
-#: Rows without anything of ours that they could concern yet, with the reason.
-NOT_OURS = {
-    "R12": "other engines abort the loser of the same race, as we do (R1)",
-    "B8": "we promise equal scans, not counts from metadata",
-    "B11": "Delta's deletion vectors; a second engine reads back what we write in tests/spark",
-    "C6": "no catalog of ours lies on an object store",
-}
+from tests.tiers import sample
 
 
 @pytest.fixture
@@ -116,22 +63,6 @@ def executed(world: SteppedWorld, kind: OptimizingType = OptimizingType.FULL) ->
 
 def delete_files(lake: Lake) -> list[str]:
     return [file.path for file in oracle.live_files(lake.table) if file.content != oracle.DATA]
-
-
-@pytest.mark.parametrize("reference", PROVED_BY)
-def test_the_named_test_exists(reference: str) -> None:
-    path, name = PROVED_BY[reference]
-    tree = ast.parse((TESTS / path).read_text())
-    assert name in {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
-
-
-def test_every_row_of_the_catalogue_has_its_place() -> None:
-    tree = ast.parse(Path(__file__).read_text())
-    names = [one.name for one in tree.body if isinstance(one, ast.FunctionDef)]
-    here = {word.upper() for name in names for word in name.split("_")[1:3] if re.fullmatch(r"[rbcd]\d+", word)}
-    every = {f"{letter}{number}" for letter, last in ROWS.items() for number in range(1, last + 1)}
-    assert {*PROVED_BY, *NOT_OURS, *here} == every
-    assert NOT_OURS.keys().isdisjoint({*PROVED_BY, *here})
 
 
 def test_r3_a_table_reloaded_between_plan_and_commit_does_not_hide_a_delete(world: SteppedWorld, lake: Lake) -> None:
@@ -235,9 +166,9 @@ def test_b6_b7_deletes_are_listed_once_and_all_go_in_the_end(world: SteppedWorld
 ERRORS = (MemoryError(), KeyboardInterrupt(), SystemExit(1), StoreFailed("the disk failed"))
 
 
-@pytest.mark.parametrize("is_restarted", [False, True], ids=["lives on", "restarts"])
+@pytest.mark.parametrize("is_restarted", sample([True, False], every=2), ids=lambda given: "again" if given else "on")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", sample(ERRORS, every=3), ids=lambda error: type(error).__name__)
 def test_c2_d3_any_error_at_any_effect_of_a_commit_leaves_it_to_be_finished(
     world: SteppedWorld, lake: Lake, error: BaseException, after: bool, is_restarted: bool
 ) -> None:
@@ -305,7 +236,7 @@ def test_c5_format_1_a_commit_that_others_overtook_is_not_unknown_for_ever(quick
     catalog.close()
 
 
-@pytest.mark.parametrize("over", [1, 200, 2000], ids=lambda over: f"{over} bytes over")
+@pytest.mark.parametrize("over", sample([1, 200, 2000], every=3), ids=lambda over: f"{over} bytes over")
 def test_d1_a_file_just_above_the_target_is_rewritten_whole(world: SteppedWorld, lake: Lake, over: int) -> None:
     """apache/iceberg #2195: a part of the file's splits was rewritten, and the whole file removed."""
     lake.append([row(id_, value=f"{id_ * 2654435761:x}" * 8) for id_ in range(200)])

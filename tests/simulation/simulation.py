@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import random
-import secrets
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,7 +17,6 @@ from typing import TypeVar
 
 import pytest
 
-from amoro_core.actions import clustering
 from amoro_core.errors import AmoroError
 from amoro_core.events import ROOT
 from amoro_core.model.blockers import BlockedOperation
@@ -27,6 +25,8 @@ from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, T
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizing import Failure, ScheduledTask
+from tests.engine.chance import seed_ids
+from tests.model.clustered import planned_by
 from tests.model.conftest import quick_directory
 from tests.services.clustered import Grouping
 from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
@@ -63,7 +63,15 @@ class Outcome:
 class Simulation:
     """The world of one seed."""
 
-    def __init__(self, seed: int, home: Path, *, lake: Lake | None = None, now: datetime = START) -> None:
+    def __init__(
+        self,
+        seed: int,
+        home: Path,
+        *,
+        lake: Lake | None = None,
+        now: datetime = START,
+        make_lake: Callable[[random.Random], Lake] = Lake,
+    ) -> None:
         """`lake`: one that is there already, as `home` may have a state file."""
         self.chance = random.Random(seed) if lake is None else lake.chance
         self.now, self.latest, self.seconds = now, now, 1000.0
@@ -76,7 +84,7 @@ class Simulation:
         self.steps = 0
         self.effects = 0
         self.late: list[Callable[[], object]] = []
-        self.lake = Lake(self.chance) if lake is None else lake
+        self.lake = make_lake(self.chance) if lake is None else lake
         self.lake.clock = lambda: self.now
         self.workers: list[Worker] = []
         self._names = 0
@@ -667,10 +675,10 @@ class Simulation:
         assert max(Counter(self.lake.tagged).values(), default=1) == 1, "a tag was made twice"
 
 
-def run(seed: int, steps: int = STEPS) -> Outcome:
+def run(seed: int, steps: int = STEPS, make_lake: Callable[[random.Random], Lake] = Lake) -> Outcome:
     """One seed. Raises AssertionError with the way to see it again, and the last events."""
     with quick_directory() as made, _seeded(seed) as errors:
-        world = Simulation(seed, Path(made))
+        world = Simulation(seed, Path(made), make_lake=make_lake)
         world.errors = errors
         try:
             return world.run(steps)
@@ -695,10 +703,11 @@ def _seeded(seed: int) -> Iterator[list[str]]:
             if record.exc_info:
                 errors.append(f"{record.getMessage()} {traceback.format_exc()}")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clustering, "plan_clustering", Grouping(layout=CURVE, only_unclustered=True))
-        patch.setattr(secrets, "randbits", chance.getrandbits)
-        patch.setattr(secrets, "token_urlsafe", lambda size=32: f"{chance.getrandbits(size * 8):x}")
-        patch.setattr(logging.getLogger(ROOT), "handlers", [Collecting()])
-        patch.setattr(logging.getLogger(ROOT), "propagate", False)
-        yield errors
+    logger, collecting = logging.getLogger(ROOT), Collecting()
+    logger.addHandler(collecting)
+    try:
+        with pytest.MonkeyPatch.context() as patch, planned_by(Grouping(layout=CURVE, only_unclustered=True)):
+            seed_ids(patch, chance)
+            yield errors
+    finally:
+        logger.removeHandler(collecting)

@@ -20,6 +20,7 @@ from tests.simulation.lake import Lake
 from tests.simulation.lake_format import LakeFormat
 from tests.simulation.simulation import START
 from tests.store import builders
+from tests.tiers import sample
 
 NOTHING = RewriteOutput((), (), 0, 0, 0, 0, 0, 0, 0)
 TASKS = 400  # of each process: more than are ended, so that both wait all the time
@@ -76,7 +77,7 @@ class BusyGroup:
         return (self.now - START).total_seconds()
 
 
-@pytest.mark.parametrize("threads", [1, 4, 10])
+@pytest.mark.parametrize("threads", sample([4, 1, 10], every=3))
 @pytest.mark.parametrize("seconds", [{"t": 60.0, "u": 60.0}, {"t": 90.0, "u": 30.0}], ids=["equal", "unequal"])
 def test_quotas_are_shares_of_thread_time_over_200_tasks_and_all_of_it_while_the_other_is_idle(
     threads: int, seconds: dict[str, float]

@@ -1,0 +1,76 @@
+"""Random schedules, stories and live writers beside optimizing: after each step a table has the rows that it should.
+
+`make prove` goes on with other seeds, and longer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.engine.writer import make_catalog
+from tests.model import live, schedules, whole_stories
+from tests.model.whole_stories import Story
+from tests.services.remembering import DECODED
+from tests.services.world import World
+from tests.tiers import count, sample, seeds
+
+STEPS, STORY_STEPS, WHOLE_STEPS = 20, 8, 15
+COMMITS = count(12, 40)  # of the live writer
+
+
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_every_ref_keeps_its_rows_in_random_schedules(seed: int) -> None:
+    """Two coordinators and all writers."""
+    totals: Counter[str] = Counter()
+    try:
+        schedules.run(seed, count(12, 60), STEPS, totals, shrinks=True)
+    finally:
+        print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
+    assert totals["files copied"]
+    assert totals[DECODED]
+
+
+def test_the_same_seed_goes_the_same_way() -> None:
+    first, second, other = Counter[str](), Counter[str](), Counter[str]()
+    schedules.run(1, 2, 8, first)
+    schedules.run(1, 2, 8, second)
+    schedules.run(2, 2, 8, other)
+    assert first["schedules"] == 2
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize("partitioned", sample([True, False], every=2), ids=lambda given: "parts" if given else "plain")
+def test_rewrites_land_beside_a_writer_that_never_pauses(quick_path: Path, partitioned: bool) -> None:
+    """apache/fluss #4352, apache/amoro #1095: with deletes in each commit a strict rewrite never landed."""
+    totals: Counter[str] = Counter()
+    live.run(COMMITS, 1, quick_path, totals, partitioned=partitioned, every_s=0.1)
+    print(dict(totals))
+
+
+def test_no_row_is_lost_or_comes_back_whatever_is_undone(tmp_path: Path) -> None:
+    catalog = make_catalog(tmp_path)
+    (tmp_path / "home").mkdir()
+    world = World(tmp_path / "home", catalog)
+    undone = refused = 0
+    try:
+        for number, seed in enumerate(seeds(52, 6)):
+            story = Story(world, f"t{number}", seed)
+            story.run(STORY_STEPS)
+            undone, refused = undone + story.undone, refused + story.refused
+    finally:
+        world.close()
+        catalog.close()
+    assert min(undone, refused) >= 1, f"{undone} undone, {refused} refused"
+
+
+def test_neither_where_snapshots_and_data_expire_and_orphans_go(quick_path: Path) -> None:
+    totals: Counter[str] = Counter()
+    whole_stories.run(seeds(20, 4), WHOLE_STEPS, quick_path, totals)
+    done = ("expire-snapshots", "expire-data", "clean-orphan-files", "auto-create-tags")
+    taken_back = ("expire-snapshots", "expire-data", "optimizing")
+    each = [*(totals[f"{name} × done"] for name in done), *(totals[f"{name} × taken back"] for name in taken_back)]
+    assert min(each) >= count(0, 1), totals
