@@ -25,7 +25,6 @@ from tests.acceptance.processes import Installation, Outcome, Process, address_o
 from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, small_table
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
-from tests.engine.commits import Change, commit
 from tests.engine.parquet_rows import local_path
 from tests.tiers import sample
 
@@ -249,10 +248,6 @@ def missing_data_file(installation: Installation, table: Table) -> Iterator[str]
     path.with_suffix(".away").rename(path)
 
 
-def other_format(installation: Installation, table: Table) -> Iterator[str]:
-    yield from _with_property(table, "write.format.default", "avro")
-
-
 def full_disk(installation: Installation, table: Table) -> Iterator[str]:
     place = installation.directory / "warehouse" / "full"
     place.mkdir()
@@ -298,33 +293,12 @@ def damaged_vector(installation: Installation, table: Table) -> Iterator[str]:
     path.write_bytes(content)
 
 
-def two_vectors(installation: Installation, table: Table) -> Iterator[str]:
-    before, vector = head_of(table), vectors_of(table)[0]
-    data = next(one for one in oracle.live_files(table) if one.path == vector.referenced)
-    commit(table, lambda head: Change(tuple(writer3.vectors(head, {data: [5]}))))
-    yield data.path
-    writer.rollback(table, before)
-
-
-def head_of(table: Table) -> int:
-    head = table.refresh().metadata.current_snapshot_id
-    assert head is not None
-    return head
-
-
 BROKEN = {
     "damaged vector": Broken(
         damaged_vector,
         1,
         ("the deletion vector at {value} has another checksum than its content",),
         make=table_with_vectors,
-    ),
-    "two vectors for one file": Broken(
-        two_vectors,
-        6,
-        ("two deletion vectors name {value}: ", "Hint: Rewrite the data file"),
-        "refused",
-        table_with_vectors,
     ),
     "malformed property": Broken(
         malformed_property,
@@ -342,15 +316,6 @@ BROKEN = {
         missing_data_file,
         1,
         ("{value} does not exist (", "restore it", "[AMORO-1002]", "Hint: See: amoro process show"),
-    ),
-    "other format wanted": Broken(
-        other_format,
-        6,
-        (
-            "write.format.default is '{value}', and only Parquet is written",
-            "Hint: Set the table's property self-optimizing.write-format to parquet",
-        ),
-        "refused",
     ),
     "full disk": Broken(
         full_disk, 1, ("no space left for {value}/", "free some space", "[AMORO-1003]"), make=large_table

@@ -130,21 +130,6 @@ def test_a_slash_goes_to_the_search_and_times_are_told_in_both_zones(browser: Br
     seat.close()
 
 
-def test_what_is_wrong_on_a_page_is_noticed(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=360)
-    seat.page.route("**/bad", lambda route: route.fulfill(status=200, content_type="text/html", body=BAD))
-    seat.look("/bad")
-    seat.examine()
-    kinds = sorted({one.split(" ")[0].rstrip(":") for one in seat.wrong})
-    assert kinds == ["axe", "console", "failed", "foreign", "it", "script"]
-    seat.close()
-
-
-BAD = """<!doctype html><html lang="en"><title>Bad</title><main><h1>Bad</h1><img src="http://127.0.0.1:9/pixel.png">
-<div style="width: 2000px">wide</div><script>console.error("no"); throw new Error("no")</script></main></html>"""
-
-
 def size(picture: Path) -> tuple[int, int]:
     """Width and height of a PNG file."""
     width, height = struct.unpack(">II", picture.read_bytes()[16:24])

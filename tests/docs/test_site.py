@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pyiceberg
@@ -103,6 +104,7 @@ def catalogs(recipe: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     return pyiceberg_catalogs()
 
 
+@cache
 def known_texts() -> set[str]:
     """Every text that stands in the code of pyiceberg's catalogs and file systems."""
     root = Path(pyiceberg.__file__).parent
