@@ -1,4 +1,4 @@
-"""What tasks carry: which may copy row groups, the work of a clustered group; and receipts of what was done."""
+"""Which tasks may copy row groups, and receipts of what was done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows for a process from its tasks, which may be active together, and what a run means for the next one."""
+"""Decisions: what follows from a process's tasks, which processes run together, and when an action is paused."""
 
 from __future__ import annotations
 

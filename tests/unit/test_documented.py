@@ -1,4 +1,4 @@
-"""What users look up: the page of errors, the words of refusals, and hints of the command line said in Python."""
+"""What users look up: the page of errors, the words of refusals, and command-line hints as calls of the Python API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose rows are followed into their outputs: the head counts, not how it came about."""
+"""Commits that follow rows into the outputs of a rewrite and carry over what other writers deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What installed packages plug in, modules that are left out or run late, and actions by name."""
+"""Plug-ins of installed packages, deferred and absent modules, and actions by name."""
 
 from __future__ import annotations
 

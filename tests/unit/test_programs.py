@@ -1,4 +1,4 @@
-"""How programs end, are signalled, are found again, and what they log."""
+"""How programs end and handle signals, how local processes are found again, and what is logged."""
 
 from __future__ import annotations
 

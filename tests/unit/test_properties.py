@@ -1,4 +1,4 @@
-"""Properties of tables: declared once, parsed by one parser, with who said each value; and who enabled a table."""
+"""Table properties: how values are parsed, who said them, and whether a table is enabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which deletes nothing needs: beside no group, where data files go, where vectors apply; what tells them apart."""
+"""Which delete files a commit removes because no live file needs them, deletion vectors included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to people: ends of attempts, events of processes, tables and actions, and conditions that hold."""
+"""Events and conditions that people are told about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of threads: by key, by lane, by turns; with real threads that wait for each other and never for time."""
+"""Pools of threads by key, by lane and by turn; the threads wait for each other and never for time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When maintenance runs, by which options, which tag a table gets when, and dates in texts."""
+"""Windows, intervals and options of maintenance, automatic tags, and date patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live files in columns, told by difference and in many spellings, say what rows say."""
+"""Columns, incremental evaluation and all spellings of paths give the results of reading row by row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers, the words in which they say yes or no, and what spares a table its evaluation."""
+"""Triggers, the reasons that they give, and checks that spare a table its evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks a process gets: what each file is, how files are packed, what a filter leaves."""
+"""The tasks of a process: classes of files, packing, limits, and filters."""
 
 from __future__ import annotations
 

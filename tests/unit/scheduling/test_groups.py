@@ -1,4 +1,4 @@
-"""What is done about a group's instances, what a group without optimizers says, and how often tables are looked at."""
+"""Scaling of a group's instances, groups without optimizers, and refresh intervals of tables."""
 
 from __future__ import annotations
 
