@@ -191,19 +191,9 @@ def test_a_strategy_of_tomorrow_is_refused() -> None:
 # Receipts
 
 
-REWRITE = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 111, 110, 4000)
 COUNTED = Receipt.told(
     "counted 2 files", 7, (Figure("found", 2, "files"), Figure("lost", 1, "files")), (Equation("found", "lost"),)
 )
-
-
-def test_a_rewrite_is_told_in_figures_whose_names_are_the_keys_of_its_json() -> None:
-    figures = {figure.name: (figure.value, figure.unit) for figure in REWRITE.figures}
-    assert figures["data_files_before"] == (12, "files")
-    assert figures["bytes_after"] == (1000, "bytes")
-    assert figures["rows_before"] == figures["rows_after"] == (50, "rows")
-    assert REWRITE.equations == (Equation("rows_before", "rows_after"),)
-    assert REWRITE.unequal == ()
 
 
 def test_what_does_not_add_up_is_told() -> None:

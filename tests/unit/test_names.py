@@ -35,10 +35,6 @@ def test_two_parts_are_of_the_default_catalog() -> None:
     assert parse_table("`a.b`.t", "cat") == TableIdentifier("cat", ("a.b",), "t")
 
 
-def test_three_parts_name_their_own_catalog() -> None:
-    assert parse_table("other.ns.t", "cat") == TableIdentifier("other", ("ns",), "t")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -64,11 +60,6 @@ def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
     assert caught.value.exit_status == 2
 
 
-def test_one_part_is_too_few_even_with_a_default_catalog() -> None:
-    with pytest.raises(InvalidArgument):
-        parse_table("t", "cat")
-
-
 def test_parts_that_need_them_are_shown_in_backticks() -> None:
     assert str(TableIdentifier("cat", ("a.b", "c"), "my t")) == "cat.`a.b`.c.`my t`"
 
@@ -77,10 +68,6 @@ def test_a_backtick_within_a_name_is_written_twice() -> None:
     named = TableIdentifier("cat", ("a`b",), "`")
     assert str(named) == "cat.`a``b`.````"
     assert parse_table(str(named)) == named
-
-
-def test_catalogs_take_namespace_and_name() -> None:
-    assert parse_table("cat.a.b.t").in_catalog == ("a", "b", "t")
 
 
 @given(catalog=PARTS, namespace=st.lists(PARTS, min_size=1, max_size=3), name=PARTS)

@@ -170,13 +170,6 @@ def test_a_tag_that_is_there_is_left_alone() -> None:
     assert verdict == TagVerdict("tag tag-20260501 exists", at("2026-05-03"), "tag-20260501")
 
 
-def test_without_a_snapshot_since_the_trigger_there_is_nothing_to_tag() -> None:
-    verdict = evaluate_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-01T23:59")], ())
-    assert verdict == TagVerdict(
-        "no snapshot was committed since 2026-05-02 00:00 for tag tag-20260501", at("2026-05-03"), "tag-20260501"
-    )
-
-
 def test_a_snapshot_may_come_as_late_as_the_delay_and_no_later() -> None:
     config = TagConfig(True, max_delay=timedelta(minutes=60))
     just, late = (

@@ -286,17 +286,6 @@ def test_random_paths() -> None:
         check(paths)
 
 
-@pytest.mark.parametrize(
-    ("begin", "way"),
-    [("/t/", ""), ("file:/t/", "file:"), ("file:///t/", "file://"), ("s3://b/t/", "s3://"), ("gcs://b/", "gcs://")],
-)
-def test_paths_in_a_usual_spelling_are_known_to_be_by_their_directories(begin: str, way: str) -> None:
-    usual = [f"{begin}{at % 9}/{at}.parquet" for at in range(FEW + 1)]
-    assert check(usual).way == way
-    for other in ("x/y", "S3://b/y", f"{begin}a//", f"{begin}..", "file://h/y"):
-        assert check([*usual, other]).way is None
-
-
 # By difference
 
 
@@ -346,12 +335,6 @@ def test_verdicts_with_many_files_are_made_anew_each_time(monkeypatch: pytest.Mo
     assert [one.type for one in first.partitions] == [OptimizingType.MINOR] * 3
     same = [one is its for one, its in zip(first.partitions, again.partitions, strict=True)]
     assert same == [True, True, False]
-
-
-def test_files_without_stamps_are_not_remembered() -> None:
-    live, dangling = match([data("f", 1000)], [], frozenset())
-    evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
-    assert live.memory.found == {}
 
 
 # Digests

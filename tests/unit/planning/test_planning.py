@@ -69,14 +69,6 @@ def shapes(made: OptimizingPlan | None) -> list[tuple[list[str], list[str], int]
     return [(*names(task), task.output_count) for task in made.tasks]
 
 
-def test_segments_with_their_own_deletes_give_no_plan_until_full_is_due() -> None:
-    files = [data("a", 100 * MIB), data("b", 100 * MIB)]
-    scan = scan_of(files, [own_delete(file) for file in files])
-    assert planned(scan) is None
-    due = replace(CONFIG, full_trigger_interval=NOW - NOW)
-    assert shapes(planned(scan, due)) == [(["a"], [], 1), (["b"], [], 1)]
-
-
 def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows() -> None:
     a, b, c, d = data("a", 100 * MIB), data("b", 100 * MIB), data("c", 2 * MIB), data("d", 2 * MIB)
     scan = scan_of(
@@ -410,22 +402,9 @@ def test_live_bytes_leave_out_rows_of_deletes_that_name_this_file_alone() -> Non
 WEIGHTS = st.lists(st.integers(0, 150), max_size=60)
 
 
-def test_even_bins_hold_equal_weights_without_a_small_rest() -> None:
-    assert pack([10] * 20, 128) == [list(range(12)), list(range(12, 20))]
-    assert pack_evenly([10] * 20, 128) == [list(range(10)), list(range(10, 20))]
-
-
-def test_weight_above_the_capacity_has_its_own_bin() -> None:
-    assert pack_evenly([5, 30, 5], 20) == [[0, 2], [1]]
-
-
 def test_runs_are_not_evened_where_two_of_them_would_fit_together() -> None:
     weights = [9, 9, 1, 1, 9]
     assert pack_evenly(weights, 10) == [[0, 2], [1, 3], [4]]
-
-
-def test_spread_makes_runs_of_nearly_equal_weight() -> None:
-    assert spread([1, 1, 1, 1, 1, 1, 1], 3) == [[0, 1], [2, 3, 4], [5, 6]]
 
 
 @given(weights=WEIGHTS)

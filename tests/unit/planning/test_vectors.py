@@ -140,26 +140,12 @@ def test_a_shared_position_delete_file_counts_once_and_all_its_files_are_convert
     )
 
 
-def test_a_single_position_delete_file_is_folded_by_the_interval() -> None:
-    scan = scan_of(many(2, BIG), [position_delete("p", None)])
-    early, late = verdict(scan), verdict(scan, ago=timedelta(hours=2))
-    assert (early.type, early.due_at) == (None, NOW + timedelta(minutes=50, milliseconds=1))
-    assert (late.type, len(converted(late))) == (MINOR, 2)
-
-
 def test_a_request_for_minor_folds_and_full_rewrites() -> None:
     scan = scan_of(many(2, BIG), [position_delete("p", None)])
     assert len(converted(verdict(scan, requested=MINOR))) == 2
     assert [len(task.rewritten) for task in verdict(scan, requested=FULL).work] == [1, 1]
     nothing = verdict(scan_of(many(2, BIG)), requested=MINOR)
     assert nothing.reason == "nothing to do: fewer than two fragments, no equality deletes, no position delete files"
-
-
-def test_several_position_delete_files_of_one_file_are_folded_by_their_number_alone() -> None:
-    files = many(2, BIG)
-    deletes = [position_delete(f"p{at}", files[0]) for at in range(2)]
-    assert verdict(scan_of(files, deletes)).type is None
-    assert verdict(scan_of(files, deletes, version=2)).type is MINOR
 
 
 def test_an_upgrade_changes_the_verdict_on_the_same_files() -> None:

@@ -258,15 +258,6 @@ def test_table_has_its_own_longest_interval_and_step() -> None:
     assert refresh_interval(10**6 * S, config) == 3600 * S
 
 
-def test_longest_interval_below_the_base_keeps_the_base() -> None:
-    assert refresh_interval(10**6 * S, parse_config({f"{KEY}max-interval-ms": "1000"})) == 60 * S
-
-
-def test_longest_possible_values_are_no_problem() -> None:
-    config = parse_config({f"{KEY}max-interval-ms": str(2**63 - 1), f"{KEY}increase-step-ms": str(2**63 - 1)})
-    assert refresh_interval(60 * S, config) == timedelta(days=36525)
-
-
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(quiet=st.integers(0, 10**6), base=st.integers(1, 1000), step=st.integers(1, 3000), longest=st.integers(0, 9000))
 def test_interval_is_the_one_that_looking_again_and_again_comes_to(
