@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
@@ -36,7 +38,8 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.schema import arrow_schema
-from tests.unit.files.copies import Writer, by_arrow, by_datafusion, by_duckdb, by_polars
+
+Writer = Callable[[pa.Table, Path], None]
 
 KEY = NestedField(1, "id", LongType())
 FIELDS = (
@@ -169,6 +172,62 @@ def choose_writer(chance: random.Random, kind: str, schema: Schema, codecs: Sequ
     if kind == "arrow in parts":
         return partial(_in_parts, **options)
     return partial(by_arrow, row_group_size=chance.choice((7, 50, 1000)), **options)
+
+
+def by_arrow(table: pa.Table, path: Path, **options: Any) -> None:
+    options = {"row_group_size": 1000, "store_schema": False, "store_decimal_as_integer": True, **options}
+    pq.write_table(table, path, **options)
+
+
+def by_duckdb(rows: pa.Table, path: Path, **options: Any) -> None:
+    ids = ", ".join(f'"{field.name}": {_ids(field)}' for field in rows.schema)
+    words = "".join(f", {key} {value!r}" for key, value in options.items())
+    duckdb.sql(
+        f"copy (select * from rows) to '{path}' (format parquet, field_ids {{{ids}}}, row_group_size 2048{words})"
+    )
+
+
+def _ids(field: pa.Field) -> str:
+    """The field's id as DuckDB takes it, with those of what is within it."""
+    kind, own = field.type, int(field.metadata[b"PARQUET:field_id"])
+    inner: list[tuple[str, pa.Field]] = []
+    if pa.types.is_list(kind):
+        inner = [("element", kind.value_field)]
+    elif pa.types.is_map(kind):
+        inner = [("key", kind.key_field), ("value", kind.item_field)]
+    elif pa.types.is_struct(kind):
+        inner = [(one.name, one) for one in kind]
+    if not inner:
+        return str(own)
+    return f"{{__duckdb_field_id: {own}, {', '.join(f'{name}: {_ids(one)}' for name, one in inner)}}}"
+
+
+def by_polars(table: pa.Table, path: Path, **options: Any) -> None:
+    frame = polars.from_arrow(table)
+    assert isinstance(frame, polars.DataFrame)
+    kind = pa.schema([field.with_type(_large(field.type)) for field in table.schema])
+    frame.lazy().sink_parquet(path, arrow_schema=kind, row_group_size=1500, **options)
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    """The type as Polars has it."""
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_field.with_type(_large(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_large(one.type)) for one in kind])
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    return pa.large_string() if pa.types.is_string(kind) else kind
+
+
+def by_datafusion(table: pa.Table, path: Path, encodings: Mapping[str, str] | None = None, **options: Any) -> None:
+    """By arrow-rs. `encodings` are by the path of a leaf."""
+    # A forked child of a process that has imported it hangs: only who writes by it does.
+    from datafusion import ParquetColumnOptions, ParquetWriterOptions, SessionContext
+
+    kinds = {name: ParquetColumnOptions(encoding=one.lower()) for name, one in (encodings or {}).items()}
+    chosen = ParquetWriterOptions(skip_arrow_metadata=True, column_specific_options=kinds or None, **options)
+    SessionContext().from_arrow(table).write_parquet_with_options(path, chosen)
 
 
 def _encodings(chance: random.Random, schema: Schema) -> dict[str, str]:

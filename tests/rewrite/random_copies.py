@@ -15,17 +15,18 @@ import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
 
-from amoro_core.model.files import NO_METRICS, DataFile, FileFormat
+from amoro_core.files.schema import arrow_schema
+from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat
 from amoro_core.model.rewrite import CopyRule, RewriteOutput
 from tests.rewrite.copy_writers import choose, choose_writer, make_rows
 from tests.rewrite.metrics import assert_holding_metrics
-from tests.unit.files.copies import told_of
-from tests.unit.rewrite.builders import context, position_deletes, run, task
+from tests.unit.rewrite.builders import context, data_file, position_deletes, run, task
 
 
 def copy_files(root: Path, seed: int, totals: Counter[str]) -> None:
-    """Write two to four files, rewrite them in a task that copies, and read the outputs by four readers.
+    """Write two to four files, rewrite them in a task that copies, or does not, and read the outputs by four readers.
 
     Raises AssertionError unless the rows are those that are not deleted, in their order.
     """
@@ -51,7 +52,8 @@ def copy_files(root: Path, seed: int, totals: Counter[str]) -> None:
     applicable = {number: [number] for number, some in enumerate(gone) if some}
     outputs = chance.choice((1, 1, 2))
     work = task(context(root, schema), files, deletes, applicable=applicable, output_count=outputs)
-    output = run(replace(work, copy=CopyRule(0, chance.choice((3, 1024)))))
+    rule = CopyRule(0, chance.choice((3, 1024)))
+    output = run(replace(work, copy=None if seed % 5 == 4 else rule))
     expected = pa.concat_tables(_without(table, some) for table, some in zip(tables, gone, strict=True))
     _require(output, expected)
     _require_found(chance, output, expected)
@@ -62,6 +64,13 @@ def copy_files(root: Path, seed: int, totals: Counter[str]) -> None:
     if output.files_copied == len(files):
         for kind in kinds:
             totals[f"files of {kind.split()[0]} copied whole"] += 1
+
+
+def told_of(rows: pa.Table, root: Path, schema: Schema) -> ColumnMetrics:
+    """What a manifest says of a file with these rows: what it says of theirs when they were rewritten."""
+    elsewhere = root / "told"
+    file = data_file(elsewhere, list(arrow_schema(schema)), rows)
+    return run(task(context(elsewhere, schema), [file])).data_files[0].metrics
 
 
 def _without(table: pa.Table, gone: Sequence[int]) -> pa.Table:

@@ -1,11 +1,10 @@
 """Random tables with deletes of all kinds, clustered by random layouts: the slow reader's rows, in Iceberg's order.
 
-`AMORO_CLUSTERED` says how many tables, `AMORO_SEED` the first one's seed, which is the number in the test's name.
+The number in a test's name is the seed of its table.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,37 +20,24 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.cluster.transforms import transform_parts
-from tests.engine import oracle, writer
+from tests.engine import oracle
 from tests.engine.parquet_rows import read_parquet
 from tests.rewrite import tables
 from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
 from tests.rewrite.metrics import assert_true_metrics
+from tests.tiers import seeds
 from tests.unit.cluster.scalar import compared, transformed
 
-TABLES = int(os.environ.get("AMORO_CLUSTERED", "40"))
-FIRST = int(os.environ.get("AMORO_SEED", "0"))
 TRANSFORMS = ("identity", "identity", "bucket[3]", "truncate[2]", "year", "month", "day", "hour")
 GROUP = "0123456789ab"
 
 
-@pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Catalog, CatalogConfig]]:
-    root: Path = tmp_path_factory.mktemp("random")
-    catalog = writer.make_catalog(root)
-    uri = f"sqlite:///{root / 'catalog.db'}"
-    properties = {"type": "sql", "uri": uri, "warehouse": (root / "warehouse").as_uri()}
-    yield catalog, CatalogConfig("cat", tuple(sorted(properties.items())))
-    catalog.close()
-    close_catalogs()
-
-
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + TABLES))
+@pytest.mark.parametrize("seed", seeds(full=40, small=10))
 def test_a_random_table_is_clustered_with_its_rows_in_order(
     warehouse: tuple[Catalog, CatalogConfig], seed: int, tmp_path: Path
 ) -> None:

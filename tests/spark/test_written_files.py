@@ -35,13 +35,13 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.copy_bounds import compared_columns, require_told
+from amoro_core.files.copy_source import open_source
 from amoro_core.files.locations import new_location
 from amoro_core.model.files import ColumnMetrics
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.parquet_rows import local_path
-from tests.unit.files.copies import source
 
 from .catalogs import SharedCatalog
 from .java import load_java_table
@@ -226,7 +226,8 @@ def test_statistics_of_java_are_within_the_bounds_of_its_manifests(spark: SparkS
     spark.sql(f"INSERT INTO {table} {ROWS}")
     loaded = catalog.load("db.told")
     (task,) = loaded.scan().plan_files()
-    one, schema = source(Path(local_path(task.file.file_path))), loaded.schema()
+    content, schema = Path(local_path(task.file.file_path)).read_bytes(), loaded.schema()
+    one = open_source(lambda at, length: content[at : at + length], len(content), content)
     assert len(one.rows) > 5
     columns = compared_columns(one.schema, schema)
     assert [column.field_id for column in columns] == [*range(1, 10), 19, 20, *range(12, 19)]

@@ -1,5 +1,7 @@
 """Partition values out of their bytes: paths and constants."""
 
+from __future__ import annotations
+
 import uuid
 from datetime import date, datetime
 from decimal import Decimal
@@ -32,7 +34,6 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
-    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -40,16 +41,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.partitions import identity_constants, partition_path
-from amoro_core.files.schema import (
-    key_path,
-    parse_name_mapping,
-    parse_schema,
-    parse_sort_order,
-    parse_spec,
-    select_ids,
-    to_json,
-    with_dropped,
-)
+from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_sort_order, parse_spec, to_json
 
 U = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -156,48 +148,3 @@ def test_schemas_and_specs_go_through_json() -> None:
     assert parsed is not None
     assert parse_name_mapping(to_json(parsed)) == parsed
     assert parse_name_mapping(None) is None
-
-
-def test_dropped_columns_join_a_schema_under_names_of_their_own() -> None:
-    schema = Schema(NestedField(1, "c", LongType()))
-    dropped = [to_json(NestedField(7, "c", StringType())), to_json(NestedField(1, "old c", LongType()))]
-
-    joined = with_dropped(schema, dropped)
-
-    assert [(f.field_id, f.name) for f in joined.fields] == [(1, "c"), (7, "dropped-7")]
-
-
-def test_members_dropped_from_structs_join_them_again_or_come_within_a_struct_of_their_own() -> None:
-    inner = StructType(
-        NestedField(2, "x", LongType()), NestedField(3, "deep", StructType(NestedField(4, "y", LongType())))
-    )
-    schema = Schema(NestedField(1, "s", inner, required=True))
-    deep = StructType(NestedField(5, "y", StringType(), required=True))
-    dropped = [
-        NestedField(1, "s", StructType(NestedField(3, "deep", deep))),
-        NestedField(1, "s", StructType(NestedField(6, "x", LongType()))),
-        NestedField(8, "s", StructType(NestedField(7, "x", LongType()))),
-    ]
-
-    joined = with_dropped(schema, [to_json(one) for one in dropped])
-
-    assert [str(field) for field in joined.fields] == [
-        "1: s: required struct<2: x: optional long, 3: deep: optional struct<4: y: optional long, "
-        "5: dropped-5: optional string>, 6: dropped-6: optional long>",
-        "8: dropped-8: optional struct<7: dropped-7: optional long>",
-    ]
-    assert [key_path(joined.fields, field_id) for field_id in (5, 6, 7)] == [(0, 1, 1), (0, 2), (1, 0)]
-
-
-def test_keys_are_found_and_selected_in_structs_only() -> None:
-    schema = parse_schema(
-        """{"type": "struct", "fields": [
-          {"id": 1, "name": "s", "required": false, "type": {"type": "struct", "fields": [
-            {"id": 2, "name": "x", "required": false, "type": "int"},
-            {"id": 3, "name": "y", "required": false, "type": "int"}]}},
-          {"id": 4, "name": "l", "required": false, "type":
-            {"type": "list", "element-id": 5, "element": "int", "element-required": false}}]}"""
-    )
-
-    assert [key_path(schema.fields, field_id) for field_id in (3, 1, 5, 9)] == [(0, 1), None, None, None]
-    assert select_ids(schema, [3]).field_ids == {1, 3}

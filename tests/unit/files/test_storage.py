@@ -1,23 +1,311 @@
-"""Files listed in pages, looked at, and deleted many at once."""
+"""Files and places: what may be touched, how paths are spelled, and files listed, looked at, moved and deleted."""
+
+from __future__ import annotations
 
 import errno
 import io
 import os
+import socket
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 import pytest
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from amoro_core.errors import StorageFull, TableRefused
+from amoro_core.errors import DataFileMissing, StorageFull, TableRefused, WorkFailed
 from amoro_core.files.arrow_storage import ArrowStorage
-from amoro_core.files.io import FileAccess, open_access
+from amoro_core.files.io import FileAccess, normalise, open_access, same_place
 from amoro_core.files.local import LocalStorage
+from amoro_core.files.locations import new_location
 from amoro_core.files.storage import PAGE, Storage
 from amoro_core.files.vector_writing import write_vectors
+from amoro_core.model.paths import is_within, looser_spellings, split_place
 from amoro_core.model.stored import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:/w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:///w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:////w//t/./a.parquet/", "/w/t/a.parquet"),
+        ("file://localhost/w//t/./a.parquet", "/w/t/a.parquet"),
+        ("FILE:///w/t/", "/w/t"),
+        ("/w/k=a:b/c%20d#e?f", "/w/k=a:b/c%20d#e?f"),
+        ("s3a://b/k/a", "s3://b/k/a"),
+        ("s3n://b/k/a", "s3://b/k/a"),
+        ("s3://b/k//a", "s3://b/k//a"),
+        ("s3://b/", "s3://b"),
+        ("gcs://b/k", "gs://b/k"),
+        ("abfss://c@a.dfs.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
+        ("file://host/w", "file://host/w"),
+        ("/", "/"),
+    ],
+)
+def test_each_place_has_one_spelling(path: str, place: str) -> None:
+    assert normalise(path) == place
+    assert normalise(place) == place
+    assert same_place(path, place)
+
+
+def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
+    for length in range(8):
+        for path in map("".join, product("/.a", repeat=length)):
+            kept = [segment for segment in path.split("/") if segment not in ("", ".")]
+            assert normalise(path) == ("/" if path.startswith("/") else "") + "/".join(kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "spellings"),
+    [
+        ("s3a://b/k/a", ("/k/a",)),
+        ("file:/k/a", ("/k/a",)),
+        ("abfss://c@a/k//x/./y/../a", ("/k/x/a",)),
+        ("s3://b/k/a%20b", ("/k/a%20b", "/k/a b")),
+        ("s3://b/k/a%2520b", ("/k/a%2520b", "/k/a%20b")),  # decoded once
+        ("s3://b/k/a%2Fb%", ("/k/a%2Fb%", "/k/a/b%")),
+        ("s3://b/k/Zu\u0308rich", ("/k/Z\u00fcrich",)),
+        ("s3://b/k/Z%C3%BCrich", ("/k/Z%C3%BCrich", "/k/Z\u00fcrich")),
+        ("s3://b//k/a", ("/k/a",)),
+        ("s3://b", ("/",)),
+    ],
+)
+def test_looser_spellings_of_one_file_have_one_in_common(path: str, spellings: tuple[str, ...]) -> None:
+    assert looser_spellings(path) == spellings
+
+
+def test_a_place_has_scheme_authority_and_path() -> None:
+    assert split_place("s3a://b/k/") == ("s3", "b", "/k")
+    assert split_place("file:///k") == split_place("/k") == ("file", "", "/k")
+    assert split_place("file://host/k") == ("file", "host", "/k")
+
+
+def test_other_hosts_buckets_and_cases_are_other_places() -> None:
+    assert not same_place("s3://b/k", "s3://c/k")
+    assert not same_place("/w/T", "/w/t")
+    assert not same_place("file://host/w", "/w")
+
+
+@pytest.mark.parametrize(
+    ("path", "location", "within"),
+    [
+        ("/w/t/a", "/w/t", True),
+        ("file:/w/t/a", "file:///w/t/", True),
+        ("/w/t", "/w/t", True),
+        ("/w/table/a", "/w/t", False),
+        ("s3a://b/w/t/a", "s3://b/w/t", True),
+        ("s3://b/w/t2/a", "s3://b/w/t", False),
+        ("s3://b2/w", "s3://b", False),
+        ("/anything", "/", True),
+    ],
+)
+def test_prefixes_end_at_segments(path: str, location: str, within: bool) -> None:
+    assert is_within(path, location) is within
+
+
+@pytest.fixture
+def written_to(tmp_path: Path) -> FileAccess:
+    return open_access(
+        {},
+        str(tmp_path),
+        read_locations=[f"{tmp_path}/in", f"{tmp_path}/out"],
+        write_locations=[f"file:{tmp_path}/out"],
+    )
+
+
+def test_what_was_written_is_read_and_deleted_again(written_to: FileAccess, tmp_path: Path) -> None:
+    path = f"file://{tmp_path}/out/k=a%2Fb#c?d/x"
+    with written_to.create_output(path) as stream:
+        stream.write(b"content")
+
+    assert (tmp_path / "out/k=a%2Fb#c?d/x").read_bytes() == b"content"
+    assert (written_to.read_bytes(path), written_to.size(path), written_to.exists(path)) == (b"content", 7, True)
+    with written_to.open_input(path) as stream:
+        stream.seek(3)
+        assert stream.read() == b"tent"
+    written_to.delete(path)
+    assert not written_to.exists(path)
+    written_to.delete(path)
+
+
+def test_a_file_is_never_overwritten(written_to: FileAccess, tmp_path: Path) -> None:
+    path = f"{tmp_path}/out/x"
+    written_to.create_output(path).close()
+
+    with pytest.raises(WorkFailed, match="exists"):
+        written_to.create_output(path)
+
+
+def test_a_missing_file_is_named(written_to: FileAccess, tmp_path: Path) -> None:
+    path = f"{tmp_path}/in/none"
+    for ask in (written_to.read_bytes, written_to.open_input, written_to.size):
+        with pytest.raises(DataFileMissing, match=path):
+            ask(path)
+
+
+@pytest.mark.parametrize("path", ["{}/secret", "{}/in/../secret", "{}/inside", "s3://b/k", "relative/x"])
+def test_reading_outside_the_allowed_locations_is_refused(written_to: FileAccess, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_bytes(b"s")
+    for ask in (written_to.read_bytes, written_to.open_input, written_to.size, written_to.exists):
+        with pytest.raises(TableRefused, match="will not read") as refused:
+            ask(path.format(tmp_path))
+        assert refused.value.reason == "location"
+
+
+@pytest.mark.parametrize("path", ["{}/in/x", "{}/out/../in/x", "{}/outside"])
+def test_writing_and_deleting_outside_the_table_is_refused(written_to: FileAccess, tmp_path: Path, path: str) -> None:
+    place = tmp_path / "in/x"
+    place.parent.mkdir()
+    place.write_bytes(b"kept")
+    with pytest.raises(TableRefused, match="will not write"):
+        written_to.create_output(path.format(tmp_path))
+    with pytest.raises(TableRefused, match="will not delete"):
+        written_to.delete(path.format(tmp_path))
+    assert place.read_bytes() == b"kept"
+
+
+def test_properties_that_name_classes_are_never_imported(tmp_path: Path) -> None:
+    properties = {
+        "py-io-impl": "tests.unit.files.evil.Evil",
+        "write.py-location-provider.impl": "tests.unit.files.evil.Evil",
+        "s3.retry-strategy-impl": "tests.unit.files.evil.Evil",
+        "s3.region": "eu-west-1",
+    }
+
+    written_to = open_access(properties, "s3://b/t", read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
+
+    written_to.create_output(f"{tmp_path}/x").close()
+    assert written_to.exists(f"{tmp_path}/x")
+
+
+def test_an_unknown_storage_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TableRefused, match="'ftp'") as refused:
+        open_access({}, "ftp://host/t", read_locations=[], write_locations=[])
+    assert refused.value.reason == "location"
+
+
+HASHED = {"write.object-storage.enabled": "true"}
+BARE = {**HASHED, "write.object-storage.partitioned-paths": "false"}
+
+
+@pytest.mark.parametrize(
+    ("data_location", "directory", "properties", "expected"),
+    [
+        ("s3://b/ns/t/data/", "day=1", {}, "s3://b/ns/t/data/day=1/x.parquet"),
+        ("s3://b/ns/t/data", "", {}, "s3://b/ns/t/data/x.parquet"),
+        ("s3://b/ns/t/data", "", HASHED, "s3://b/ns/t/data/1110/1000/1010/11100100/x.parquet"),
+        ("s3://b/ns/t/data", "day=1", HASHED, "s3://b/ns/t/data/0000/1110/0110/01101000/day=1/x.parquet"),
+        ("s3://b/ns/t/data", "day=1", BARE, "s3://b/ns/t/data/1110/1000/1010/11100100/x.parquet"),
+        ("s3://o/all", "", HASHED, "s3://o/all/1110/1000/1010/11100100/ns/t/x.parquet"),
+        ("s3://o/all", "day=1", HASHED, "s3://o/all/0000/1110/0110/01101000/ns/t/day=1/x.parquet"),
+        ("s3://o/all", "day=1", {}, "s3://o/all/day=1/x.parquet"),
+    ],
+)
+def test_files_of_object_stores_lie_below_a_hash_of_their_own_path(
+    data_location: str, directory: str, properties: dict[str, str], expected: str
+) -> None:
+    # With Java's own provider the tests with Spark compare.
+    assert new_location("s3://b/ns/t", data_location, directory, "x.parquet", properties) == expected
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A granted directory with a table in it, and a foreign one beside it."""
+    (tmp_path / "lake/t/data").mkdir(parents=True)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign/secret").write_bytes(b"secret")
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def reached(lake: Path) -> FileAccess:
+    return open_access({}, f"{lake}/t", read_locations=[str(lake)], write_locations=[f"{lake}/t"])
+
+
+def refused(call: Callable[[], object]) -> str:
+    with pytest.raises(TableRefused) as error:
+        call()
+    return error.value.reason
+
+
+def test_a_directory_that_is_a_link_to_a_foreign_one_is_neither_read_nor_written(
+    lake: Path, reached: FileAccess, tmp_path: Path
+) -> None:
+    (lake / "t/data").rmdir()
+    (lake / "t/data").symlink_to(tmp_path / "foreign")
+    path = f"{lake}/t/data/secret"
+    for ask in (reached.read_bytes, reached.open_input, reached.size, reached.exists, reached.require_readable):
+        assert refused(lambda ask=ask: ask(path)) == "location"
+    assert refused(lambda: reached.delete(path)) == "location"
+    assert refused(lambda: reached.create_output(f"{lake}/t/data/new")) == "location"
+    assert sorted(os.listdir(tmp_path / "foreign")) == ["secret"]
+
+
+def test_a_table_whose_own_directory_is_a_link_is_not_believed(lake: Path, tmp_path: Path) -> None:
+    (lake / "linked").symlink_to(tmp_path / "foreign")
+    reached = open_access({}, f"{lake}/linked", read_locations=[str(lake)], write_locations=[f"{lake}/linked"])
+    with pytest.raises(TableRefused, match=f"links lead to {tmp_path}/foreign/secret"):
+        reached.read_bytes(f"{lake}/linked/secret")
+    assert refused(lambda: reached.create_output(f"{lake}/linked/new")) == "location"
+
+
+def test_a_file_that_is_a_link_out_is_refused_and_one_within_is_read(
+    lake: Path, reached: FileAccess, tmp_path: Path
+) -> None:
+    (lake / "t/out").symlink_to(tmp_path / "foreign/secret")
+    assert refused(lambda: reached.read_bytes(f"{lake}/t/out")) == "location"
+    (lake / "t/new").symlink_to(tmp_path / "foreign/new")
+    assert refused(lambda: reached.create_output(f"{lake}/t/new")) == "location"
+    (lake / "kept").write_bytes(b"own")
+    (lake / "t/in").symlink_to(lake / "kept")
+    assert reached.read_bytes(f"{lake}/t/in") == b"own"
+
+
+def test_a_granted_prefix_may_be_a_link_itself(lake: Path, tmp_path: Path) -> None:
+    (lake / "t/data/x").write_bytes(b"x")
+    (tmp_path / "alias").symlink_to(lake)
+    alias = f"{tmp_path}/alias"
+    reached = open_access({}, f"{alias}/t", read_locations=[alias], write_locations=[f"{alias}/t"])
+    assert reached.read_bytes(f"{alias}/t/data/x") == b"x"
+    reached.create_output(f"{alias}/t/data/y").close()
+    assert (lake / "t/data/y").exists()
+
+
+@pytest.fixture(params=["a FIFO", "a directory", "a socket", "a device"])
+def odd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """Something that is no regular file, and what it is."""
+    kind = request.param
+    place = tmp_path / "odd"
+    if kind == "a FIFO":
+        os.mkfifo(place)
+    elif kind == "a directory":
+        place.mkdir()
+    elif kind == "a socket":
+        monkeypatch.chdir(tmp_path)  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("odd")
+    else:
+        place = Path("/dev/zero")
+    return place, kind
+
+
+def test_what_is_no_regular_file_is_refused_at_once(odd: tuple[Path, str]) -> None:
+    place, kind = odd
+    reached = open_access({}, str(place.parent), read_locations=[str(place.parent)], write_locations=[])
+    for ask in (reached.read_bytes, reached.open_input):
+        with pytest.raises(TableRefused, match=f"{place} is not a regular file but {kind}") as error:
+            ask(str(place))
+        assert error.value.reason == "file"
+
+
+def test_what_is_written_must_be_readable_too(tmp_path: Path) -> None:
+    reached = open_access({}, str(tmp_path), read_locations=[f"{tmp_path}/in"], write_locations=[f"{tmp_path}/out"])
+    assert refused(lambda: reached.create_output(f"{tmp_path}/out/x")) == "location"
+
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

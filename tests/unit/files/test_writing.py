@@ -1,174 +1,395 @@
-"""Written Parquet files: layout and metrics; and what their footers say."""
+"""Written files: row groups, pages, encodings, filters, counts and bounds, as the properties of the table want them."""
+
+from __future__ import annotations
 
 import math
 import struct
-import uuid
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IntegerType,
     ListType,
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
-from amoro_core.errors import AmoroError, DataFileMissing, UnreadableFile
+from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.files.footers import read_facts
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.files.options import writer_options
+from amoro_core.files.parquet import open_parquet
+from amoro_core.files.parquet_format import FileMetaData, decoded
 from amoro_core.files.schema import arrow_schema
-from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.commits import FileFacts
+from amoro_core.model.files import ColumnMetrics, DataFile
+from tests.unit.rewrite.builders import NS, access_to, context, data_file, footer_of, run, task
 
-NS = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-
-
-@pytest.fixture
-def access(tmp_path: Path) -> FileAccess:
-    return open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
+Properties = Mapping[str, str]
 
 
-def write(
-    access: FileAccess,
-    root: Path,
-    schema: Schema,
-    batches: list[dict[str, list[Any]]],
-    properties: dict[str, str] | None = None,
-    memory_bytes: int | None = None,
-) -> WrittenFile:
-    path = f"{root}/out.parquet"
-    output = ParquetOutput(access, path, schema, writer_options(properties or {}), memory_bytes=memory_bytes)
-    for rows in batches:
-        output.write(pa.RecordBatch.from_pydict(rows, schema=arrow_schema(schema)))
-    return output.close()
+def rewritten(root: Path, schema: Schema, rows: Mapping[str, Sequence[Any]] | pa.Table, **properties: Any) -> DataFile:
+    """The file that these rows are written to; properties begin with `write.parquet.`, `_` is `-` in them."""
+    kind = arrow_schema(schema)
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pydict(dict(rows), schema=kind)
+    told = {f"write.parquet.{key.replace('_', '-')}": str(value) for key, value in properties.items()}
+    return written_by(root, schema, table, told)
 
 
-def row_groups(path: str) -> list[int]:
-    metadata = pq.ParquetFile(path).metadata
-    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+def written_by(root: Path, schema: Schema, table: pa.Table, properties: Properties) -> DataFile:
+    source = data_file(root, list(table.schema), table, version="2.6")
+    (made,) = run(task(context(root, schema, properties=dict(properties)), [source])).data_files
+    return made
+
+
+def row_groups(file: DataFile) -> list[pq.RowGroupMetaData]:
+    footer = pq.read_metadata(file.path)
+    return [footer.row_group(number) for number in range(footer.num_row_groups)]
+
+
+def chunks(file: DataFile) -> dict[str, pq.ColumnChunkMetaData]:
+    """The column chunks of the first row group by their paths."""
+    group = row_groups(file)[0]
+    found = [group.column(index) for index in range(group.num_columns)]
+    return {one.path_in_schema: one for one in found}
+
+
+def columns_with(file: DataFile, said: str) -> list[str]:
+    return [path for path, one in chunks(file).items() if getattr(one, said)]
+
+
+N = Schema(NestedField(1, "n", LongType()))
+
+
+def test_row_groups_are_bounded_by_rows_and_by_bytes_of_measured_rows(tmp_path: Path) -> None:
+    file = rewritten(tmp_path, NS, {"n": range(70), "s": ["x"] * 70}, row_group_limit=30)
+    assert [group.num_rows for group in row_groups(file)] == [30, 30, 10]
+    assert (file.record_count, len(file.split_offsets)) == (70, 3)
+    assert pq.read_table(file.path)["n"].to_pylist() == list(range(70))
+    file = rewritten(tmp_path, N, {"n": range(1000)}, row_group_size_bytes=1600)
+    *sizes, _ = [group.num_rows for group in row_groups(file)]
+    assert set(sizes) <= set(range(150, 201))
+    assert len(set(sizes)) == 1
+
+
+def test_pages_are_as_large_as_configured(tmp_path: Path) -> None:
+    def pages(**properties: int) -> int:
+        file = rewritten(tmp_path, N, {"n": range(10_000)}, dict_size_bytes=1, **properties)
+        (group,) = decoded(FileMetaData, footer_of(file.path)[1]).row_groups
+        return sum(one.count for one in group.columns[0].meta_data.encoding_stats if one.page_type in (0, 3))
+
+    whole = pages()
+    assert pages(page_size_bytes=20_000) >= whole + 2  # of 80,000
+    assert pages(page_row_limit=500) >= whole + 18  # of 10,000
+
+
+@pytest.mark.parametrize("page_bytes", [1, 4, 1024])
+def test_tiny_pages_lose_no_list(tmp_path: Path, page_bytes: int) -> None:
+    schema = Schema(NestedField(1, "tags", ListType(2, StringType())))
+    file = rewritten(tmp_path, schema, {"tags": [["a"]]}, page_size_bytes=page_bytes)
+    assert pq.read_table(file.path).to_pylist() == [{"tags": ["a"]}]
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [("zstd", 1, 19), ("gzip", 1, 9), ("brotli", 0, 9), ("snappy", 1, 5), ("lz4", 1, 5)]
+)
+def test_a_higher_level_makes_smaller_files_where_the_codec_has_levels(
+    tmp_path: Path, codec: str, low: int, high: int
+) -> None:
+    texts = [f"{n * 7919 % 9973:06} some text {n % 13} and more" for n in range(20_000)]
+    files = [
+        rewritten(tmp_path, NS, {"n": range(20_000), "s": texts}, compression_codec=codec, compression_level=level)
+        for level in (low, high)
+    ]
+    for file in files:
+        assert (chunks(file)["s"].compression, chunks(file)["s"].has_offset_index) == (codec.upper(), True)
+    smaller = files[1].size_bytes < files[0].size_bytes
+    assert smaller == (codec not in ("snappy", "lz4"))
+    assert chunks(rewritten(tmp_path, NS, {"n": [1], "s": ["x"]}, compression_codec="UNCOMPRESSED"))["s"].compression \
+        == "UNCOMPRESSED"  # fmt: skip
+
+
+# Dictionaries and levels, column by column
+
+ROWS = 70_000
+KINDS = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "kind", StringType()),
+    NestedField(3, "flag", BooleanType()),
+    NestedField(4, "tags", ListType(5, StringType())),
+    NestedField(6, "uid", UUIDType()),
+    NestedField(7, "in", StructType(NestedField(8, "n", LongType()))),
+)
+
+
+def kinds(count: int) -> pa.Table:
+    numbers = np.arange(count)
+    uids = pa.array([int(number).to_bytes(16, "big") for number in numbers], pa.binary(16))
+    columns = [
+        pa.array(numbers),
+        pa.array(["a", "b"]).take(numbers % 2),
+        pa.array(numbers % 2 == 0),
+        pa.array([["x"]] * count),
+        pa.ExtensionArray.from_storage(pa.uuid(), uids),
+        pa.StructArray.from_arrays([pa.array(numbers)], ["n"]),
+    ]
+    kind = arrow_schema(KINDS)
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, kind, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def test_columns_of_ever_new_values_get_no_dictionary(tmp_path: Path) -> None:
+    for limit in (100_000, 2 << 20):
+        file = rewritten(tmp_path, KINDS, kinds(ROWS), dict_size_bytes=limit)
+        assert columns_with(file, "has_dictionary_page") == ["kind", "tags.list.element", "in.n"]
+    assert "id" in columns_with(rewritten(tmp_path, KINDS, kinds(1000)), "has_dictionary_page")  # too few tell nothing
+
+
+@pytest.mark.parametrize("present", [1.0, 0.5])
+def test_a_column_gets_a_dictionary_if_its_values_come_back(tmp_path: Path, present: float) -> None:
+    chance = np.random.default_rng(5)
+    for numbers, expected in ((chance.integers(0, ROWS // 4, ROWS), ["n"]), (chance.permutation(ROWS), [])):
+        table = pa.table([pa.array(numbers, mask=chance.random(ROWS) >= present)], schema=arrow_schema(N))
+        assert columns_with(rewritten(tmp_path, N, table), "has_dictionary_page") == expected
+
+
+def test_values_that_come_back_in_another_file_only_count_as_repeated(tmp_path: Path) -> None:
+    """As where each file has a row for each of the same things."""
+    kind = arrow_schema(N)
+    tables = [pa.table([pa.array(np.random.default_rng(seed).permutation(17_000))], schema=kind) for seed in range(5)]
+    files = [data_file(tmp_path, list(kind), table) for table in tables]
+    (made,) = run(task(context(tmp_path, N), files)).data_files
+    assert columns_with(made, "has_dictionary_page") == ["n"]
+
+
+#: As few as levels are compared for.
+LEVEL_ROWS = 16 << 12
+
+
+@cache
+def texts(count: int) -> pa.Table:
+    """Random digits, in which no level finds repeats, and words, of which level 3 makes less than level 1."""
+    chance = np.random.default_rng(2)
+    digits = [chance.bytes(16).hex() for _ in range(count)]
+    words = [" ".join(f"word{number}" for number in chance.integers(0, 300, 6)) for _ in range(count)]
+    return pa.table({"digits": digits, "words": words})
+
+
+@pytest.mark.parametrize(
+    ("properties", "rows", "level"),
+    [
+        ({}, LEVEL_ROWS, 1),
+        ({"compression-level": ""}, LEVEL_ROWS, 1),
+        ({"compression-level": "3"}, LEVEL_ROWS, 3),
+        ({}, LEVEL_ROWS // 2, 3),
+    ],
+    ids=["by default", "none said", "one said", "few rows"],
+)
+def test_a_column_gets_the_lower_level_where_it_is_no_larger_by_it(
+    tmp_path: Path, properties: dict[str, str], rows: int, level: int
+) -> None:
+    table = texts(LEVEL_ROWS).slice(0, rows)
+    schema = Schema(NestedField(1, "digits", StringType()), NestedField(2, "words", StringType()))
+    told = {f"write.parquet.{key}": value for key, value in properties.items()}
+    file = written_by(tmp_path, schema, table.cast(arrow_schema(schema)), told)
+    sizes = [one.total_compressed_size for one in chunks(file).values()]
+    assert sizes == [column_bytes(table, "digits", level), column_bytes(table, "words", 3)]
+    assert column_bytes(table, "digits", 1) < column_bytes(table, "digits", 3)
+
+
+def column_bytes(table: pa.Table, name: str, level: int) -> int:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.select([name]),
+        sink,
+        compression="zstd",
+        compression_level=level,
+        use_dictionary=False,
+        max_rows_per_page=20_000,
+        write_page_index=True,
+        write_page_checksum=True,
+    )
+    return int(pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0).column(0).total_compressed_size)
+
+
+def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -> None:
+    prefix = "write.parquet.bloom-filter-"
+    wanted = {f"{prefix}enabled.column.{name}": "TRUE" for name in ("id", "tags.element", "in.n", "flag", "gone", "in")}
+    file = written_by(tmp_path, KINDS, kinds(100), {**wanted, f"{prefix}enabled.column.kind": "false"})
+    assert columns_with(file, "bloom_filter_offset") == ["id", "tags.list.element", "in.n"]
+    lengths = []
+    for more in ({}, {f"{prefix}fpp.column.n": "0.5"}, {f"{prefix}max-bytes": "4096"}):
+        table = pa.table([pa.array(range(20_000))], schema=arrow_schema(N))
+        file = written_by(tmp_path, N, table, {f"{prefix}enabled.column.n": "true", **more})
+        lengths.append(chunks(file)["n"].bloom_filter_length)
+    assert lengths[0] > lengths[1] > 4096 + 64 >= lengths[2] > 0  # with its header
+
+
+# Counts and bounds
 
 
 def long(number: int) -> bytes:
-    return number.to_bytes(8, "little", signed=True)
+    return struct.pack("<q", number)
 
 
-def test_batches_are_collected_to_row_groups(access: FileAccess, tmp_path: Path) -> None:
-    batches = [{"n": [n] * 7, "s": ["x"] * 7} for n in range(10)]
-
-    written = write(access, tmp_path, NS, batches, {"write.parquet.row-group-limit": "30"})
-
-    assert row_groups(written.path) == [30, 30, 10]
-    assert (written.record_count, len(written.split_offsets)) == (70, 3)
-    assert pq.read_table(written.path)["n"].to_pylist() == [n for n in range(10) for _ in range(7)]
+def metrics_of(root: Path, schema: Schema, columns: list[pa.Array], mode: str = "truncate(16)") -> ColumnMetrics:
+    """The metrics of a file of these columns, in row groups of two rows."""
+    properties = {"write.metadata.metrics.default": mode, "write.parquet.row-group-limit": "2"}
+    return written_by(root, schema, pa.Table.from_arrays(columns, schema=arrow_schema(schema)), properties).metrics
 
 
-@pytest.mark.parametrize(("properties", "memory"), [({"write.parquet.row-group-size-bytes": "1600"}, None), ({}, 1600)])
-def test_row_groups_are_bounded_by_bytes_of_measured_rows(
-    access: FileAccess, tmp_path: Path, properties: dict[str, str], memory: int | None
+def bounds(
+    root: Path, kind: PrimitiveType, values: list[Any], mode: str = "truncate(16)"
+) -> tuple[bytes | None, bytes | None]:
+    schema = Schema(NestedField(1, "c", kind))
+    metrics = metrics_of(root, schema, [column(arrow_schema(schema).field(0).type, values)], mode)
+    assert metrics.value_counts == {1: len(values)}
+    assert metrics.null_value_counts == {1: values.count(None)}
+    return metrics.lower_bounds.get(1), metrics.upper_bounds.get(1)
+
+
+def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Dates and times as the numbers that Iceberg stores, strings as bytes, decimals as their unscaled numbers."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+    if pa.types.is_decimal(kind):
+        stored = [None if one is None else one.to_bytes(16, "little", signed=True) for one in values]
+        return pa.array(stored, pa.binary(16)).view(kind)
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    return pa.array(values, pa.binary()).view(kind) if pa.types.is_string(kind) else pa.array(values, kind)
+
+
+MOST = 10**38 - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "lower", "upper"),
+    [
+        (BooleanType(), [True, None, False, True], b"\0", b"\1"),
+        (IntegerType(), [2**31 - 1, 0, None, -(2**31)], struct.pack("<i", -(2**31)), struct.pack("<i", 2**31 - 1)),
+        (LongType(), [-(2**63), None, None, 2**63 - 1], long(-(2**63)), long(2**63 - 1)),
+        (FloatType(), [1.5, -2.5, float("inf"), None], struct.pack("<f", -2.5), struct.pack("<f", float("inf"))),
+        (DoubleType(), [0.0, 0.0, 0.0, 1e300], struct.pack("<d", -0.0), struct.pack("<d", 1e300)),
+        # Beyond Python's calendar, which has the years 1 to 9999.
+        (DateType(), [-(2**31), 2**31 - 1, 0], struct.pack("<i", -(2**31)), struct.pack("<i", 2**31 - 1)),
+        (TimestampType(), [-(2**63) + 1, None, 2**63 - 1], long(-(2**63) + 1), long(2**63 - 1)),
+        (TimestamptzType(), [2**62, -(2**62), 0], long(-(2**62)), long(2**62)),
+        (TimeType(), [0, 86_399_999_999, None], long(0), long(86_399_999_999)),
+        (UUIDType(), [b"\xff" * 16, b"\0" * 15 + b"\1", None], b"\0" * 15 + b"\1", b"\xff" * 16),
+        (FixedType(20), [b"\xff" * 20, b"b" * 20, None], b"b" * 20, b"\xff" * 20),
+        (DecimalType(9, 2), [-1, 10**9 - 1, 0], b"\xff", (10**9 - 1).to_bytes(4, "big")),
+        (DecimalType(18, 0), [127, 128, -128], b"\x80", b"\0\x80"),
+        (DecimalType(38, 4), [MOST, -MOST, 5], (-MOST).to_bytes(16, signed=True), MOST.to_bytes(16)),
+        (DecimalType(38, 4), [-3, -2, -1], b"\xfd", b"\xff"),
+        (LongType(), [None, None, 5, 7], long(5), long(7)),
+        (LongType(), [None, None, None], None, None),
+        # A row group that does not say its bounds takes those of the column.
+        (DoubleType(), [1.0, 2.0, float("nan")], None, None),
+        (BinaryType(), [b"a", b"b", b"z" * 5000], None, None),
+    ],
+    ids=lambda value: str(value)[:14],
+)  # fmt: skip
+def test_bounds_are_the_values_in_the_form_of_manifests(
+    tmp_path: Path, kind: PrimitiveType, values: list[Any], lower: bytes | None, upper: bytes | None
 ) -> None:
-    schema = Schema(NestedField(1, "n", LongType()))
-
-    written = write(access, tmp_path, schema, [{"n": list(range(1000))}], properties, memory)
-
-    assert row_groups(written.path) == [200] * 5
+    assert bounds(tmp_path, kind, values) == (lower, upper)
 
 
-def test_codec_pages_and_checksums_are_as_configured(access: FileAccess, tmp_path: Path) -> None:
-    properties = {"write.parquet.compression-codec": "snappy", "write.parquet.page-row-limit": "10"}
-
-    written = write(access, tmp_path, NS, [{"n": list(range(100)), "s": ["x"] * 100}], properties)
-
-    chunk = pq.ParquetFile(written.path).metadata.row_group(0).column(0)
-    assert (chunk.compression, chunk.has_offset_index) == ("SNAPPY", True)
+LAST = "\U0010ffff"
 
 
-@pytest.mark.parametrize(("codec", "low", "high"), [("zstd", 1, 19), ("gzip", 1, 9), ("brotli", 0, 9)])
-def test_a_higher_level_makes_smaller_files(
-    access: FileAccess, tmp_path: Path, codec: str, low: int, high: int
+@pytest.mark.parametrize(
+    ("mode", "values", "lower", "upper"),
+    [
+        ("truncate(16)", ["é" * 20, "ü" * 16], "é" * 16, "ü" * 16),
+        ("truncate(16)", ["é" * 20], "é" * 16, "é" * 15 + "ê"),
+        ("truncate(2)", ["日本語", "日"], "日", "日札"),
+        ("truncate(1)", ["😀b"], "😀", "😁"),
+        ("truncate(2)", ["a\ud7ffz"], "a\ud7ff", "a\ue000"),  # what follows are surrogates, which are no characters
+        ("truncate(2)", ["a\uffffz"], "a\uffff", "a\U00010000"),
+        ("truncate(2)", ["a" + LAST + "z"], "a" + LAST, "b"),
+        ("truncate(2)", [LAST * 2 + "z", "a"], "a", None),
+        ("truncate(2)", [LAST * 2, ""], "", LAST * 2),
+        ("full", ["é" * 20, "b" * 20], "b" * 20, "é" * 20),
+        ("counts", ["a"], None, None),
+        # No UTF-8
+        ("truncate(16)", [b"a", b"\xff\xfe"], None, None),
+        ("truncate(16)", [b"\xe9t\xe9" * 9, b"\xe9"], None, None),
+        ("truncate(16)", [b"a" * 15 + b"\xc3"], None, None),
+    ],
+)
+def test_strings_are_cut_between_characters_and_raised(
+    tmp_path: Path, mode: str, values: list[str | bytes], lower: str | None, upper: str | None
 ) -> None:
-    texts = [f"{n * 7919 % 9973:06} some text {n % 13} and more" for n in range(20_000)]
-    rows = {"n": list(range(20_000)), "s": texts}
-
-    def size(level: int) -> int:
-        properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": str(level)}
-        written = write(access, tmp_path, NS, [rows], properties)
-        chunk = pq.ParquetFile(written.path).metadata.row_group(0).column(1)
-        assert chunk.compression == codec.upper()
-        Path(written.path).unlink()
-        return written.size_bytes
-
-    assert size(high) < size(low)
+    stored = [value.encode() if isinstance(value, str) else value for value in values]
+    found = bounds(tmp_path, StringType(), stored, mode)
+    assert found == tuple(None if one is None else one.encode() for one in (lower, upper))
 
 
-def test_smaller_pages_are_more_pages(access: FileAccess, tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "n", LongType()))
-    batch = pa.RecordBatch.from_pydict({"n": list(range(10_000))}, schema=arrow_schema(schema))
-
-    def pieces(properties: dict[str, str]) -> int:
-        """How often something was written: each page is."""
-        told: list[int] = []
-        options = writer_options({"write.parquet.dict-size-bytes": "1", **properties})
-        path = f"{tmp_path}/{uuid.uuid4()}.parquet"
-        output = ParquetOutput(access, path, schema, options, checkpoint=lambda: told.append(1))
-        output.write(batch)
-        output.close()
-        return len(told)
-
-    whole = pieces({})
-    assert pieces({"write.parquet.page-size-bytes": "20000"}) >= whole + 3  # of 80,000
-    assert pieces({"write.parquet.page-row-limit": "500"}) >= whole + 18  # of 10,000
+@pytest.mark.parametrize(
+    ("mode", "values", "lower", "upper"),
+    [
+        ("truncate(2)", [b"abc", b"abd"], b"ab", b"ac"),
+        ("truncate(2)", [b"a\xff\0"], b"a\xff", b"b"),
+        ("truncate(2)", [b"\xff\xff\0", b""], b"", None),
+        ("truncate(2)", [b"\xff\xff", b"\0\0\0"], b"\0\0", b"\xff\xff"),
+        ("full", [b"\xff" * 40, b"\0" * 40], b"\0" * 40, b"\xff" * 40),
+    ],
+)
+def test_binary_values_are_cut_and_raised(
+    tmp_path: Path, mode: str, values: list[bytes], lower: bytes, upper: bytes | None
+) -> None:
+    assert bounds(tmp_path, BinaryType(), values, mode) == (lower, upper)
 
 
-def test_counts_and_bounds_cover_all_row_groups(access: FileAccess, tmp_path: Path) -> None:
-    batches = [{"n": [3, None], "s": ["b" * 20, "a"]}, {"n": [-5, 9], "s": [None, "z" * 20]}]
-
-    metrics = write(access, tmp_path, NS, batches, {"write.parquet.row-group-limit": "2"}).metrics
-
-    assert (metrics.value_counts, metrics.null_value_counts) == ({1: 4, 2: 4}, {1: 1, 2: 1})
-    assert metrics.lower_bounds == {1: long(-5), 2: b"a"}
-    assert metrics.upper_bounds == {1: long(9), 2: b"z" * 15 + b"{"}
-    assert set(metrics.column_sizes) == {1, 2}
-
-
-def test_bounds_are_left_out_where_a_row_group_does_not_say_them(access: FileAccess, tmp_path: Path) -> None:
-    batches = [{"n": [1, 2], "s": ["a", "b"]}, {"n": [3, 4], "s": ["c", "z" * 5000]}]
-
-    metrics = write(access, tmp_path, NS, batches, {"write.parquet.row-group-limit": "2"}).metrics
-
-    assert (metrics.lower_bounds, metrics.upper_bounds) == ({1: long(1)}, {1: long(4)})
-    assert metrics.value_counts == {1: 4, 2: 4}
+def test_members_of_structs_have_bounds_as_columns_have_whatever_their_names(tmp_path: Path) -> None:
+    inner = StructType(NestedField(3, "a.b", LongType()), NestedField(4, "list", StringType()))
+    schema = Schema(
+        NestedField(1, "a", inner), NestedField(5, "list.a", LongType()), NestedField(6, "日 x", LongType())
+    )
+    rows = [{"a_x2Eb": 1, "list": "p"}, None, {"a_x2Eb": 3, "list": None}]
+    columns = [pa.array(rows, arrow_schema(schema).field(0).type), pa.array([7, 8, 9]), pa.array([None, None, 4])]
+    metrics = metrics_of(tmp_path, schema, columns)
+    assert metrics.lower_bounds == {3: long(1), 4: b"p", 5: long(7), 6: long(4)}
+    assert metrics.upper_bounds == {3: long(3), 4: b"p", 5: long(9), 6: long(4)}
+    assert metrics.null_value_counts == {3: 1, 4: 2, 5: 0, 6: 2}
 
 
-def test_a_row_group_of_nulls_leaves_the_others_bounds(access: FileAccess, tmp_path: Path) -> None:
-    batches = [{"n": [None, None], "s": ["a", "b"]}, {"n": [3, 4], "s": [None, None]}]
-
-    metrics = write(access, tmp_path, NS, batches, {"write.parquet.row-group-limit": "2"}).metrics
-
-    assert metrics.lower_bounds == {1: long(3), 2: b"a"}
-    assert metrics.upper_bounds == {1: long(4), 2: b"b"}
-
-
-def test_nan_is_counted_and_is_no_bound(access: FileAccess, tmp_path: Path) -> None:
+def test_nan_is_counted_and_is_no_bound(tmp_path: Path) -> None:
+    nan = math.nan
     inner = StructType(NestedField(4, "f", FloatType()))
     schema = Schema(NestedField(1, "d", DoubleType()), NestedField(2, "all", DoubleType()), NestedField(3, "s", inner))
-    nan = math.nan
-    batches = [
-        {"d": [1.0, nan, None], "all": [nan] * 3, "s": [{"f": nan}, None, {"f": 1.0}]},
-        {"d": [0.0, nan, -1.0], "all": [nan] * 3, "s": [{"f": nan}, None, None]},
-    ]
-
-    metrics = write(access, tmp_path, schema, batches).metrics
-
+    rows = {
+        "d": [1.0, nan, None, 0.0, nan, -1.0],
+        "all": [nan] * 6,
+        "s": [{"f": nan}, None, {"f": 1.0}, {"f": nan}, None, None],
+    }
+    metrics = rewritten(tmp_path, schema, rows).metrics
     assert metrics.nan_value_counts == {1: 2, 2: 6, 4: 2}
     assert metrics.lower_bounds == {1: struct.pack("<d", -1.0), 4: struct.pack("<f", 1.0)}
     assert metrics.upper_bounds == {1: struct.pack("<d", 1.0), 4: struct.pack("<f", 1.0)}
@@ -178,51 +399,40 @@ def test_nan_is_counted_and_is_no_bound(access: FileAccess, tmp_path: Path) -> N
     ("mode", "counts", "lower"),
     [("none", {}, {}), ("counts", {2: 1}, {}), ("truncate(2)", {2: 1}, {2: b"ab"}), ("full", {2: 1}, {2: b"abcdef"})],
 )
-def test_metrics_modes_are_honoured(
-    access: FileAccess, tmp_path: Path, mode: str, counts: dict[int, int], lower: dict[int, bytes]
-) -> None:
+def test_metrics_modes_are_honoured(tmp_path: Path, mode: str, counts: dict[int, int], lower: dict[int, bytes]) -> None:
     properties = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.s": mode}
-
-    metrics = write(access, tmp_path, NS, [{"n": [1], "s": ["abcdef"]}], properties).metrics
-
+    table = pa.table({"n": [1], "s": ["abcdef"]}, schema=arrow_schema(NS))
+    metrics = written_by(tmp_path, NS, table, properties).metrics
     assert (metrics.value_counts, metrics.lower_bounds) == (counts, lower)
     assert metrics.null_value_counts == dict.fromkeys(counts, 0)
 
 
-def test_columns_behind_the_first_hundred_have_no_inferred_metrics(access: FileAccess, tmp_path: Path) -> None:
-    schema = Schema(*(NestedField(n, f"c{n}", IntegerType()) for n in range(1, 104)))
-    rows = {f"c{n}": [n] for n in range(1, 104)}
-    properties = {"write.metadata.metrics.column.c103": "full"}
-
-    metrics = write(access, tmp_path, schema, [rows], properties).metrics
-
-    assert set(metrics.value_counts) == {*range(1, 101), 103}
-    assert set(metrics.lower_bounds) == {*range(1, 101), 103}
-
-
-NESTED = Schema(
-    NestedField(1, "s", StructType(NestedField(2, "x", IntegerType()))),
-    NestedField(3, "l", ListType(4, StringType(), False)),
-    NestedField(5, "m", MapType(6, StringType(), 7, DoubleType(), False)),
+@pytest.mark.parametrize(
+    ("more", "count"), [({}, 100), ({"write.metadata.metrics.max-inferred-column-defaults": "7"}, 7)]
 )
-NESTED_ROWS = {"s": [{"x": None}, None, {"x": 1}], "l": [["a", "b"], None, []], "m": [[("k", math.nan)], [], None]}
+def test_columns_behind_the_first_ones_have_no_inferred_metrics(
+    tmp_path: Path, more: dict[str, str], count: int
+) -> None:
+    schema = Schema(*(NestedField(n, f"c{n}", IntegerType()) for n in range(1, 104)))
+    table = pa.Table.from_pydict({f"c{n}": [n] for n in range(1, 104)}, schema=arrow_schema(schema))
+    metrics = written_by(tmp_path, schema, table, {"write.metadata.metrics.column.c103": "full", **more}).metrics
+    assert set(metrics.value_counts) == set(metrics.lower_bounds) == {*range(1, count + 1), 103}
 
 
-def test_only_sizes_are_known_of_columns_in_lists_and_maps(access: FileAccess, tmp_path: Path) -> None:
-    metrics = write(access, tmp_path, NESTED, [NESTED_ROWS]).metrics
-
-    assert (metrics.value_counts, metrics.null_value_counts) == ({2: 3}, {2: 2})
+def test_only_sizes_are_known_of_columns_in_lists_and_maps_and_facts_are_those_of_the_footer(tmp_path: Path) -> None:
+    schema = Schema(
+        NestedField(1, "s", StructType(NestedField(2, "x", IntegerType()))),
+        NestedField(3, "l", ListType(4, StringType(), False)),
+        NestedField(5, "m", MapType(6, StringType(), 7, DoubleType(), False)),
+    )
+    rows = {"s": [{"x": None}, None, {"x": 1}], "l": [["a", "b"], None, []], "m": [[("k", math.nan)], [], None]}
+    file = rewritten(tmp_path, schema, {name: values * 2 for name, values in rows.items()}, row_group_limit=3)
+    metrics = file.metrics
+    assert (metrics.value_counts, metrics.null_value_counts) == ({2: 6}, {2: 4})
     assert (metrics.lower_bounds, metrics.nan_value_counts) == ({2: b"\1\0\0\0"}, {})
     assert set(metrics.column_sizes) == {2, 4, 6, 7}
-
-
-def test_facts_are_those_of_the_footer(access: FileAccess, tmp_path: Path) -> None:
-    written = write(access, tmp_path, NESTED, [NESTED_ROWS, NESTED_ROWS], {"write.parquet.row-group-limit": "3"})
-
-    assert read_facts(access, written.path) == FileFacts(written.size_bytes, 6, {2: 6}, {2: 4})
-
-
-def test_facts_of_a_missing_or_broken_file_are_errors(access: FileAccess, tmp_path: Path) -> None:
+    access = access_to(tmp_path)
+    assert read_facts(access, file.path) == FileFacts(file.size_bytes, 6, {2: 6}, {2: 4})
     with pytest.raises(DataFileMissing):
         read_facts(access, f"{tmp_path}/none.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"no parquet at all")
@@ -230,26 +440,84 @@ def test_facts_of_a_missing_or_broken_file_are_errors(access: FileAccess, tmp_pa
         read_facts(access, f"{tmp_path}/broken.parquet")
 
 
-def test_a_discarded_file_is_gone(access: FileAccess, tmp_path: Path) -> None:
-    output = ParquetOutput(access, f"{tmp_path}/x.parquet", NS, writer_options({}))
-    output.write(pa.RecordBatch.from_pydict({"n": [1], "s": ["a"]}, schema=arrow_schema(NS)))
+# Refusals
 
-    output.discard()
-
-    assert list(tmp_path.iterdir()) == []
+RATE = "write.parquet.bloom-filter-fpp.column.a"
 
 
-def test_a_file_is_created_when_something_is_written(access: FileAccess, tmp_path: Path) -> None:
-    output = ParquetOutput(access, f"{tmp_path}/x.parquet", NS, writer_options({}))
-    assert list(tmp_path.iterdir()) == []
-    output.close()
-    assert pq.read_table(tmp_path / "x.parquet").num_rows == 0
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("write.parquet.compression-codec", "zip"),
+        ("write.parquet.compression-level", "99"),
+        ("write.parquet.compression-level", "high"),
+        ("write.parquet.row-group-limit", "0"),
+        ("write.parquet.row-group-size-bytes", "128MB"),
+        ("write.parquet.page-size-bytes", "-1"),
+        ("write.parquet.page-row-limit", "1.5"),
+        ("write.parquet.dict-size-bytes", ""),
+        ("write.parquet.bloom-filter-enabled.column.a", "yes"),
+        ("write.parquet.bloom-filter-max-bytes", "1MB"),
+        ("write.metadata.metrics.default", "some"),
+        ("write.metadata.metrics.column.a", "truncate(0)"),
+        (RATE, "0"),
+        (RATE, "1"),
+        (RATE, "one in ten"),
+    ],
+)
+def test_a_malformed_value_is_refused_with_its_key(tmp_path: Path, key: str, value: str) -> None:
+    properties = {key: value, **({RATE.replace("fpp", "enabled"): "true"} if key == RATE else {})}
+    table = pa.table({"n": [1]}, schema=arrow_schema(N))
+    with pytest.raises(TableRefused) as refused:
+        written_by(tmp_path, N, table, properties)
+    told = str(refused.value)
+    assert (refused.value.reason, key in told, repr(value) in told) == ("configuration", True, True)
 
 
-def test_a_file_that_was_there_before_is_left(access: FileAccess, tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    path.write_bytes(b"another's")
-    with pytest.raises(AmoroError):
-        ParquetOutput(access, str(path), NS, writer_options({})).close()
-    ParquetOutput(access, str(path), NS, writer_options({})).discard()
-    assert path.read_bytes() == b"another's"
+# Reading: batches of as many rows as fit in memory, whatever the rows are
+
+
+def batches(root: Path, rows: int, columns: dict[str, pa.Array], **options: Any) -> list[int]:
+    """How many rows are read at once."""
+    schema = Schema(
+        *(
+            NestedField(at, name, LongType() if pa.types.is_integer(one.type) else StringType())
+            for at, (name, one) in enumerate(columns.items(), 1)
+        )
+    )
+    table = pa.Table.from_arrays(list(columns.values()), schema=arrow_schema(schema))
+    ends = [0]
+    run(
+        task(context(root, schema), [data_file(root, [], table, **options)]),
+        on_progress=lambda done, total: ends.append(done),
+    )
+    assert ends[-1] == rows
+    return [end - start for start, end in pairwise(ends)]
+
+
+@pytest.mark.parametrize("length", [500, 3000, 6000])  # Parquet writers tell no bounds of values above 4,096 bytes
+def test_values_of_a_dictionary_count_as_often_as_they_come_back(tmp_path: Path, length: int) -> None:
+    rows = 10_000
+    values = pa.array([f"{number:0{length}}" for number in range(10)]).take(pa.array(np.arange(rows) % 10))
+    found = batches(tmp_path, rows, {f"c{number}": values for number in range(4)})
+    assert 500 < max(found) < 2 * (16 << 20) / (4 * length)
+
+
+def test_batches_have_few_large_rows_and_many_small_ones(tmp_path: Path) -> None:
+    large = pa.array(["x" * (4 << 20) + str(number) for number in range(9)])
+    assert max(batches(tmp_path, 9, {"s": large}, use_dictionary=False)) <= 4
+    small = {"n": pa.array(range(100_000)), "s": pa.array(["a", "b"]).take(pa.array(np.arange(100_000) % 2))}
+    assert batches(tmp_path, 100_000, small) == [1 << 16, 100_000 - (1 << 16)]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
+def test_every_row_group_is_in_one_piece_of_a_file(tmp_path: Path, pieces: int) -> None:
+    path, sizes = tmp_path / "pieces.parquet", [50, 1, 1, 400, 7, 50, 50]
+    with pq.ParquetWriter(path, pa.schema([("id", pa.int64())])) as written:
+        for size in sizes:
+            written.write_table(pa.table({"id": range(size)}), row_group_size=size)
+    with open_parquet(access_to(tmp_path), str(path)) as source:
+        found = [source.piece(number, pieces) for number in range(pieces)]
+    assert [group for groups, _ in found for group in groups] == list(range(len(sizes)))
+    assert [rows for _, rows in found] == [sum(sizes[group] for group in groups) for groups, _ in found]
+    assert pieces < 2 or max(rows for _, rows in found) < sum(sizes)

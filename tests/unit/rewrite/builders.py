@@ -1,18 +1,22 @@
 """Tables, files and tasks for the engine's tests, with defaults."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.files.io import FileAccess, open_access
+from amoro_core.files.parquet_format import FileMetaData, Struct, decoded, encoded
+from amoro_core.files.vector_writing import write_vectors
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     DELETE_POS_FIELD_ID,
@@ -23,7 +27,8 @@ from amoro_core.model.files import (
     Partition,
 )
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.positions import PositionSet
 from amoro_optimizer.rewrite.engine import rewrite
 
 ATTEMPT = Attempt(TaskId("01890000-0000-7000-8000-000000000001", 3), 2)
@@ -33,6 +38,13 @@ SEQUENCE = 7
 def col(name: str, kind: pa.DataType, field_id: int, *, nullable: bool = True) -> pa.Field:
     """An Arrow field with a field id."""
     return pa.field(name, kind, nullable, metadata={b"PARQUET:field_id": str(field_id).encode()})
+
+
+#: A number and a text.
+NS = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+NS_COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+#: Every row group is copied that can be.
+EVERYTHING = CopyRule(0, 1024)
 
 
 def access_to(root: Path) -> FileAccess:
@@ -84,23 +96,78 @@ def data_file(
     return DataFile(path, FileFormat.PARQUET, spec_id, partition, table.num_rows, size, 1)
 
 
+def numbered(root: Path, rows: int, first: int = 0, **options: Any) -> DataFile:
+    """A file of `NS` with so many numbers, each with itself as text."""
+    numbers = range(first, first + rows)
+    return data_file(root, NS_COLUMNS, {"n": numbers, "s": [str(number) for number in numbers]}, **options)
+
+
+def avro_file(root: Path, fields: Sequence[Mapping[str, Any]], rows: Sequence[Any], **options: Any) -> DataFile:
+    """An Avro file with these fields."""
+    path = root / "in" / f"{uuid.uuid4()}.avro"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = fastavro.parse_schema({"type": "record", "name": "table", "fields": fields})
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, rows, **options)
+    return DataFile(str(path), FileFormat.AVRO, 0, (), len(rows), path.stat().st_size, 1)
+
+
+#: `NS` in Avro.
+AVRO_NS = [
+    {"name": "n", "type": "long", "field-id": 1},
+    {"name": "s", "type": ["null", "string"], "field-id": 2},
+]
+
+
+def orc_file(root: Path, table: pa.Table) -> DataFile:
+    path = root / "in" / f"{uuid.uuid4()}.orc"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    orc.write_table(table, str(path), stripe_size=1024)
+    return DataFile(str(path), FileFormat.ORC, 0, (), table.num_rows, path.stat().st_size, 1)
+
+
+def orc_col(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
+    return pa.field(name, kind, metadata={b"iceberg.id": str(field_id).encode()})
+
+
+ORC_NS = pa.schema([orc_col("n", pa.int64(), 1), orc_col("s", pa.string(), 2)])
+
+
 def position_deletes(root: Path, entries: Sequence[tuple[str | None, int | None]], **options: Any) -> DeleteFile:
     """A position delete file with these entries, in this order."""
     columns = [col("file_path", pa.string(), DELETE_PATH_FIELD_ID), col("pos", pa.int64(), DELETE_POS_FIELD_ID)]
     rows = {"file_path": [path for path, _ in entries], "pos": [pos for _, pos in entries]}
-    return _delete(data_file(root, columns, rows, **options), DeleteKind.POSITION, ())
+    return as_delete(data_file(root, columns, rows, **options), DeleteKind.POSITION)
 
 
 def equality_deletes(
     root: Path, ids: Sequence[int], columns: Sequence[pa.Field], rows: Mapping[str, Sequence[Any]] | pa.Table
 ) -> DeleteFile:
-    return _delete(data_file(root, columns, rows), DeleteKind.EQUALITY, tuple(ids))
+    return as_delete(data_file(root, columns, rows), DeleteKind.EQUALITY, ids)
 
 
-def _delete(file: DataFile, kind: DeleteKind, ids: tuple[int, ...]) -> DeleteFile:
+def as_delete(file: DataFile, kind: DeleteKind, ids: Sequence[int] = ()) -> DeleteFile:
+    """The file as a delete file."""
     return DeleteFile(
-        file.path, kind, file.file_format, file.spec_id, file.partition, file.record_count, file.size_bytes, 2, ids
+        file.path,
+        kind,
+        file.file_format,
+        file.spec_id,
+        file.partition,
+        file.record_count,
+        file.size_bytes,
+        2,
+        tuple(ids),
     )
+
+
+def vectors_of(root: Path, *found: tuple[DataFile, list[int]]) -> tuple[DeleteFile, ...]:
+    """Vectors of several data files, in one Puffin file."""
+    path = f"{root}/data/{len(list(root.rglob('*.puffin')))}-in.puffin"
+    made = write_vectors(access_to(root), path, [(data, PositionSet.of(some)) for data, some in found], 2)
+    moved = Path(f"{root}/in/{Path(path).name}")
+    Path(path).rename(moved)
+    return tuple(replace(one, path=str(moved)) for one in made)
 
 
 def task(
@@ -112,6 +179,7 @@ def task(
     converted: Sequence[DataFile] = (),
     output_count: int = 1,
     target_size_bytes: int = 128 << 20,
+    copy: CopyRule | None = None,
 ) -> RewriteInput:
     """A task in which every delete applies to every file, or file number n to those of `applicable[n]`."""
     everything = tuple(range(len(deletes)))
@@ -128,6 +196,7 @@ def task(
         sequence_number=SEQUENCE,
         target_size_bytes=target_size_bytes,
         output_count=output_count,
+        copy=copy,
     )
 
 
@@ -146,9 +215,40 @@ def rows_of(output: RewriteOutput) -> list[dict[str, Any]]:
     return [row for file in output.data_files for row in pq.read_table(file.path).to_pylist()]
 
 
+def numbers_of(output: RewriteOutput) -> list[int]:
+    """The column `n` of all data files of a result, in order."""
+    return [n for file in output.data_files for n in pq.read_table(file.path, columns=["n"]).column("n").to_pylist()]
+
+
+def groups_of(output: RewriteOutput) -> list[int]:
+    """The number of rows of each row group."""
+    footers = [pq.read_metadata(file.path) for file in output.data_files]
+    return [one.row_group(number).num_rows for one in footers for number in range(one.num_row_groups)]
+
+
 def written_under(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in (root / "data").rglob("*") if path.is_file())
 
 
 def renamed(file: DataFile, path: str) -> DataFile:
     return replace(file, path=path)
+
+
+def footer_of(path: Path | str) -> tuple[bytes, bytes]:
+    """What is before the footer of a Parquet file, and its bytes."""
+    content = Path(path).read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return content[:begin], content[begin:-8]
+
+
+def with_footer(path: Path | str, before: bytes, footer: bytes) -> None:
+    """Write a Parquet file of these two."""
+    Path(path).write_bytes(before + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def change_footer(path: Path | str, change: Callable[[Struct], object]) -> None:
+    """Let the footer of a Parquet file say something else."""
+    before, text = footer_of(path)
+    footer = decoded(FileMetaData, text)
+    change(footer)
+    with_footer(path, before, encoded(footer))

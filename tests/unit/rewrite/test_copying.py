@@ -1,10 +1,12 @@
-"""Tasks that copy row groups: which they copy, which they decode, and what the outputs hold."""
+"""Tasks that copy row groups byte for byte: which they copy, which they decode, and what the outputs hold."""
 
-import logging
+from __future__ import annotations
+
+import math
+import struct
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,142 +15,109 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from amoro_core.errors import AttemptAbandoned, UnreadableFile
-from amoro_core.events import FIELDS
+from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
 from amoro_core.files import splicing
-from amoro_core.files.parquet_format import Struct
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.files.parquet_format import FileMetaData, decoded, is_known
+from amoro_core.files.splicing import split_offsets
 from amoro_core.model.copied_files import is_copied
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, ScannedFile
-from amoro_core.model.rewrite import CopyRule, RewriteInput, RewriteOutput
-from amoro_core.planning.files import assess
-from amoro_core.protocol import codec
-from amoro_optimizer.kinds import RewriteKind, Run
-from amoro_optimizer.rewrite import reading
-from tests.unit.files.copies import change_footer
-from tests.unit.rewrite.builders import (
-    ATTEMPT,
-    access_to,
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
+from amoro_core.model.rewrite import CopyRule, RewriteOutput
+
+from .builders import (
+    AVRO_NS,
+    EVERYTHING,
+    NS,
+    NS_COLUMNS,
+    ORC_NS,
+    avro_file,
     col,
     context,
     data_file,
     equality_deletes,
+    footer_of,
+    groups_of,
+    numbered,
+    numbers_of,
+    orc_file,
     position_deletes,
     run,
     task,
+    written_under,
 )
-from tests.unit.rewrite.builders import written_under as written
-from tests.unit.rewrite.test_other_formats import avro_file, orc_col, orc_file
-
-SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
-COLUMNS = [col("id", pa.int64(), 1), col("s", pa.string(), 2)]
-EVERYTHING = CopyRule(0, 1024)
 
 
-def file(root: Path, first: int, count: int = 100, **options: Any) -> DataFile:
-    """Ascending ids; row groups of ten rows."""
-    rows = {"id": list(range(first, first + count)), "s": [f"text {n}" for n in range(first, first + count)]}
-    return data_file(root, COLUMNS, rows, row_group_size=10, **{"write_page_checksum": True, **options})
+def file(root: Path, first: int = 0, count: int = 100, **options: Any) -> DataFile:
+    """Ascending numbers in row groups of ten rows."""
+    return numbered(root, count, first, row_group_size=10, **{"write_page_checksum": True, **options})
 
 
-def work(
+def copying(
     root: Path,
     files: list[DataFile],
     deletes: list[DeleteFile] | None = None,
     rule: CopyRule | None = EVERYTHING,
+    *,
+    schema: Schema = NS,
+    properties: dict[str, str] | None = None,
+    limit: int = 512 << 20,
     **more: Any,
-) -> RewriteInput:
-    return replace(task(context(root, SCHEMA), files, deletes or [], **more), copy=rule)
+) -> RewriteOutput:
+    table = context(root, schema, properties=properties)
+    return run(task(table, files, deletes or [], copy=rule, **more), memory_limit_bytes=limit)
 
 
-def ids(output: RewriteOutput) -> list[int]:
-    return [n for made in output.data_files for n in pq.read_table(made.path).column("id").to_pylist()]
-
-
-def groups(output: RewriteOutput) -> list[int]:
-    metadata = [pq.ParquetFile(made.path).metadata for made in output.data_files]
-    return [one.row_group(number).num_rows for one in metadata for number in range(one.num_row_groups)]
-
-
-def test_files_without_deletes_are_copied(tmp_path: Path) -> None:
-    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)]))
-    assert (ids(output), groups(output)) == (list(range(200)), [10] * 20)
+def test_files_without_deletes_are_copied_where_a_rule_allows_it(tmp_path: Path) -> None:
+    files = [file(tmp_path), file(tmp_path, 100)]
+    output = copying(tmp_path, files)
+    assert (numbers_of(output), groups_of(output)) == (list(range(200)), [10] * 20)
     assert (output.files_copied, output.encoded_because) == (2, "")
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (200, 0, 200)
     (made,) = output.data_files
     assert (made.sort_order_id, made.split_offsets, made.record_count) == (0, (4,), 200)
+    output = copying(tmp_path, files, rule=None)
+    assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(200)), [200], 0)
 
 
-def test_the_manifest_tells_where_splits_begin_that_are_worth_a_reading_of_the_footer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)])
-    (whole,) = run(given).data_files
-    row_groups = pq.ParquetFile(whole.path).metadata
-    begins = [row_groups.row_group(number).column(0) for number in range(20)]
-    every = [one.dictionary_page_offset or one.data_page_offset for one in begins]
-    monkeypatch.setattr(splicing, "_SPLIT_BYTES", every[3] - every[0])
-    (made,) = run(given).data_files
-    told = made.split_offsets
-    assert told[0] == every[0]
-    assert set(told) < set(every)
-    assert all(other - one >= every[3] - every[0] for one, other in pairwise(told))
-    # The one before each would have been too near.
-    assert all(every[every.index(other) - 1] - one < every[3] - every[0] for one, other in pairwise(told))
-    assert len(told) > 4
-
-
-def test_nothing_is_copied_without_a_rule(tmp_path: Path) -> None:
-    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=None))
-    assert (ids(output), groups(output), output.files_copied) == (list(range(200)), [200], 0)
-
-
-def test_row_groups_with_a_deleted_row_are_decoded_and_keep_their_place(tmp_path: Path) -> None:
-    one, other = file(tmp_path, 0), file(tmp_path, 100)
-    deletes = [position_deletes(tmp_path, [(one.path, 15), (one.path, 27), (other.path, 99)])]
-    output = run(work(tmp_path, [one, other], deletes))
-    assert ids(output) == [n for n in range(200) if n not in (15, 27, 199)]
-    # Decoded neighbours share a row group.
-    assert groups(output) == [10, 18, *[10] * 16, 9]
+def test_row_groups_are_decoded_for_a_deleted_row_and_left_out_when_all_are_deleted(tmp_path: Path) -> None:
+    """Decoded neighbours share a row group, and what is decoded keeps its place."""
+    one, other = file(tmp_path), file(tmp_path, 100)
+    gone = [15, 27, *range(40, 50)]
+    deletes = [
+        position_deletes(tmp_path, [(one.path, n) for n in gone]),
+        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [199, 1000]}),
+    ]
+    output = copying(tmp_path, [one, other], deletes)
+    assert numbers_of(output) == [n for n in range(200) if n not in (*gone, 199)]
+    assert groups_of(output) == [10, 18, 10, *[10] * 14, 9]
     assert (output.files_copied, output.encoded_because) == (0, "rows of its row groups are deleted")
-    assert output.rows_deleted == 3
-
-
-def test_row_groups_whose_rows_are_all_deleted_are_not_read(tmp_path: Path) -> None:
-    one = file(tmp_path, 0)
-    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10, 20)])]
-    output = run(work(tmp_path, [one], deletes))
-    assert (ids(output), groups(output)) == ([n for n in range(100) if not 10 <= n < 20], [10] * 9)
-    assert (output.files_copied, output.rows_deleted) == (1, 10)
-
-
-def test_equality_deletes_decide_by_row_group_too(tmp_path: Path) -> None:
-    deletes = [equality_deletes(tmp_path, [1], COLUMNS[:1], {"id": [42, 1000]})]
-    output = run(work(tmp_path, [file(tmp_path, 0)], deletes))
-    assert (ids(output), groups(output)) == ([n for n in range(100) if n != 42], [10, 10, 10, 10, 9, *[10] * 5])
+    assert output.rows_deleted == 13
+    whole = copying(tmp_path, [one], [position_deletes(tmp_path, [(one.path, n) for n in range(10, 20)])])
+    assert (groups_of(whole), whole.files_copied, whole.rows_deleted) == ([10] * 9, 1, 10)
 
 
 def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
-    large = data_file(tmp_path, COLUMNS, {"id": list(range(2000)), "s": ["x" * 900] * 2000}, use_dictionary=False)
-    small = file(tmp_path, 2000)
+    texts = {"n": list(range(2000)), "s": ["x" * 900] * 2000}
+    large, small = data_file(tmp_path, NS_COLUMNS, texts, use_dictionary=False), file(tmp_path, 2000)
     limit = large.size_bytes - 1
-    output = run(work(tmp_path, [large, small], rule=CopyRule(limit, 1024)))
-    assert (ids(output), groups(output), output.files_copied) == (list(range(2100)), [2000, 100], 1)
+    output = copying(tmp_path, [large, small], rule=CopyRule(limit, 1024))
+    assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(2100)), [2000, 100], 1)
     reason = f"its row groups are smaller than {limit / 2**20:.3g} MiB on average"
     assert (output.encoded_because, output.encoded_files) == (reason, {reason: 1})
-    # Not by its bytes alone: its footer tells that it has ten.
-    output = run(work(tmp_path, [small], rule=CopyRule(small.size_bytes, 1024)))
-    reason = f"its row groups are smaller than {small.size_bytes / 2**20:.3g} MiB on average"
-    assert (output.files_copied, output.encoded_because) == (0, reason)
+    # Its footer tells that it has ten. With half the rows that are written they are not small.
+    assert copying(tmp_path, [small], rule=CopyRule(small.size_bytes, 1024)).files_copied == 0
+    for rows, copied in ((20, 1), (21, 0)):
+        properties = {"write.parquet.row-group-limit": str(rows)}
+        assert copying(tmp_path, [file(tmp_path)], None, CopyRule(1 << 30, 1024), properties=properties) \
+            .files_copied == copied  # fmt: skip
 
 
 def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path) -> None:
-    one, other, whole = file(tmp_path, 0), file(tmp_path, 100), file(tmp_path, 200)
+    one, other, whole = file(tmp_path), file(tmp_path, 100), file(tmp_path, 200)
     deletes = [position_deletes(tmp_path, [(one.path, 15), (other.path, 99)])]
-    old = data_file(tmp_path, COLUMNS[:1], {"id": [300]})
-    output = run(work(tmp_path, [old, one, whole, other], deletes, applicable={1: [0], 3: [0]}))
+    old = data_file(tmp_path, NS_COLUMNS[:1], {"n": [300]})
+    output = copying(tmp_path, [old, one, whole, other], deletes, applicable={1: [0], 3: [0]})
     assert list(output.encoded_files.items()) == [
         ("rows of its row groups are deleted", 2),
         ("it has 1 columns, levels within them included, instead of 2", 1),
@@ -156,108 +125,215 @@ def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path
     assert (output.files_copied, output.encoded_because) == (1, "rows of its row groups are deleted")
 
 
-def test_the_optimizers_log_tells_how_many_files_were_copied_and_why_others_were_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole, other = file(tmp_path, 0), file(tmp_path, 100)
-    deletes = [position_deletes(tmp_path, [(other.path, 99)])]
-    works = [
-        work(tmp_path, [whole, other], deletes, applicable={1: [0]}),
-        work(tmp_path, [whole]),
-        work(tmp_path, [whole], rule=None),
-    ]
-    with caplog.at_level(logging.INFO, "amoro"):
-        for given in works:
-            payload = codec.encode_input(given).SerializeToString()
-            kind_of_work = RewriteKind()
-            one = Run(ATTEMPT, {}, 512 << 20, lambda done, total: None, lambda: False)
-            kind_of_work.execute(payload, access_to(tmp_path), one)
-    told = [getattr(record, FIELDS) for record in caplog.records if hasattr(record, FIELDS)]
-    common = {"event": "files.copied", "task": str(ATTEMPT)}
-    assert [fields for fields in told if fields["event"] == "files.copied"] == [
-        {**common, "copied": 1, "encoded": 1, "because": "rows of its row groups are deleted"},
-        {**common, "copied": 1, "encoded": 0},
-    ]
-
-
-def test_row_groups_with_half_the_rows_that_are_written_are_not_small(tmp_path: Path) -> None:
-    for limit, copied in ((20, 1), (21, 0)):
-        table = context(tmp_path, SCHEMA, properties={"write.parquet.row-group-limit": str(limit)})
-        given = replace(task(table, [file(tmp_path, 0)]), copy=CopyRule(1 << 30, 1024))
-        assert run(given).files_copied == copied
-
-
-def test_only_outputs_of_small_row_groups_are_marked(tmp_path: Path) -> None:
-    for rule, marked in ((EVERYTHING, True), (CopyRule(1, 1024), False), (None, False)):
-        (made,) = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=rule)).data_files
-        assert is_copied(made.path) is marked
-
-
-def older(root: Path, first: int, count: int = 100, **options: Any) -> DataFile:
+def older(root: Path, first: int) -> DataFile:
     """Like `file`, but refused: its column was renamed since."""
-    columns = [COLUMNS[0], col("t", pa.string(), 2)]
-    return data_file(root, columns, {"id": list(range(first, first + count)), "t": ["x"] * count}, **options)
+    columns = [NS_COLUMNS[0], col("t", pa.string(), 2)]
+    return data_file(root, columns, {"n": range(first, first + 100), "t": ["x"] * 100})
 
 
-def coarse(output: RewriteOutput) -> list[bool]:
-    """For each output, whether it is coarse if it has target size."""
-    sized = [replace(made, size_bytes=200 << 20) for made in output.data_files]
-    return [assess(ScannedFile(made, ()), OptimizingConfig()).is_coarse for made in sized]
+def test_outputs_of_small_row_groups_are_marked(tmp_path: Path) -> None:
+    """Those of which some is copied before a full row group was encoded."""
+
+    def marked(output: RewriteOutput) -> list[bool]:
+        return [is_copied(made.path) for made in output.data_files]
+
+    new, old = file(tmp_path), older(tmp_path, 100)
+    for rule, is_marked in ((EVERYTHING, True), (CopyRule(1, 1024), False), (None, False)):
+        assert marked(copying(tmp_path, [new], rule=rule)) == [is_marked]
+    assert marked(copying(tmp_path, [old])) == [False]
+    for files in ([new, old], [old, new]):
+        output = copying(tmp_path, files)
+        assert (sorted(groups_of(output)), marked(output)) == ([*[10] * 10, 100], [True])
+    output = copying(tmp_path, [old, new, old], output_count=3)
+    assert (marked(output), [made.record_count for made in output.data_files]) == ([False, True, False], [100] * 3)
+    output = copying(tmp_path, [old, new], properties={"write.parquet.row-group-limit": "60"})
+    assert (groups_of(output), marked(output)) == ([60, 40, *[10] * 10], [False])
 
 
-def test_an_output_of_which_nothing_is_copied_is_neither_marked_nor_coarse(tmp_path: Path) -> None:
-    output = run(work(tmp_path, [older(tmp_path, 0), older(tmp_path, 100)]))
-    assert (ids(output), groups(output), output.files_copied) == (list(range(200)), [200], 0)
-    assert (written(tmp_path), coarse(output)) == ([f"data/{Path(output.data_files[0].path).name}"], [False])
-    assert coarse(run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)]))) == [True]
+def test_row_groups_beyond_what_an_output_may_have_are_encoded(tmp_path: Path) -> None:
+    files = [file(tmp_path), file(tmp_path, 100)]
+    output = copying(tmp_path, files, rule=CopyRule(0, 12))
+    assert (numbers_of(output), groups_of(output)) == (list(range(200)), [*[10] * 12, 80])
+    assert (output.files_copied, output.encoded_because) == (1, "its output has 12 row groups already")
+    output = copying(tmp_path, files, limit=1 << 20)
+    assert numbers_of(output) == list(range(200))
+    assert output.encoded_because == "its output's footer would exceed the memory"
 
 
-@pytest.mark.parametrize("refused", [0, 1])
-def test_an_output_of_which_some_is_copied_is_marked_though_other_rows_come_first(tmp_path: Path, refused: int) -> None:
-    files = [file(tmp_path, 0), older(tmp_path, 100)]
-    output = run(work(tmp_path, files[::-1] if refused else files))
-    assert (sorted(ids(output)), sorted(groups(output))) == (list(range(200)), [*[10] * 10, 100])
-    assert coarse(output) == [True]
+def test_several_outputs_stay_even(tmp_path: Path) -> None:
+    """A row group that belongs to two outputs is left to the next where little is missing, and else decoded."""
+    files = [file(tmp_path, 100 * number) for number in range(5)]
+    output = copying(tmp_path, files, output_count=3)
+    assert (numbers_of(output), groups_of(output)) == (list(range(500)), [10] * 50)
+    assert [made.record_count for made in output.data_files] == [160, 170, 170]
+    output = copying(tmp_path, files[:1], output_count=7)
+    assert numbers_of(output) == list(range(100))
+    assert [made.record_count for made in output.data_files] == [15, 15, 14, 14, 14, 14, 14]
+    assert output.encoded_because == "its rows belong to two outputs"
 
 
-def test_each_of_several_outputs_is_marked_by_what_it_holds(tmp_path: Path) -> None:
-    files = [older(tmp_path, 0), file(tmp_path, 100), older(tmp_path, 200)]
-    output = run(work(tmp_path, files, output_count=3))
-    assert (ids(output), [made.record_count for made in output.data_files]) == (list(range(300)), [100] * 3)
-    assert coarse(output) == [False, True, False]
+def test_files_of_other_schemas_and_formats_are_decoded_between_copied_ones(tmp_path: Path) -> None:
+    rows = [{"n": n, "s": "x"} for n in range(100, 200)]
+    values = {"n": range(100, 200), "s": ["x"] * 100}
+    others = {
+        "its format is orc": orc_file(tmp_path, pa.Table.from_pylist(rows, schema=ORC_NS)),
+        "its format is avro": avro_file(tmp_path, AVRO_NS, rows),
+        "its columns are not as they would be written: t": older(tmp_path, 100),
+        "its columns are not as they would be written: n": data_file(
+            tmp_path, [col("n", pa.int32(), 1), NS_COLUMNS[1]], values
+        ),
+        "it has 3 columns": data_file(tmp_path, [*NS_COLUMNS, col("x", pa.int64(), 3)], {**values, "x": values["n"]}),
+    }
+    for reason, other in others.items():
+        output = copying(tmp_path, [file(tmp_path), other, file(tmp_path, 200)])
+        assert (numbers_of(output), groups_of(output)) == (list(range(300)), [*[10] * 10, 100, *[10] * 10])
+        assert output.files_copied == 2
+        assert output.encoded_because.startswith(reason)
 
 
-def test_an_output_that_has_a_full_row_group_before_one_is_copied_is_not_marked(tmp_path: Path) -> None:
-    table = context(tmp_path, SCHEMA, properties={"write.parquet.row-group-limit": "60"})
-    output = run(replace(task(table, [older(tmp_path, 0), file(tmp_path, 100)]), copy=EVERYTHING))
-    assert (ids(output), groups(output)) == (list(range(200)), [60, 40, *[10] * 10])
-    assert coarse(output) == [False]
+def test_row_groups_without_rows_are_left_out(tmp_path: Path) -> None:
+    rows = pa.table({"n": range(30), "s": ["x"] * 30}, schema=pa.schema(NS_COLUMNS))
+    one = data_file(tmp_path, NS_COLUMNS, rows)
+    with pq.ParquetWriter(one.path, rows.schema, store_schema=False) as writer:
+        for part in (rows.slice(0, 0), rows.slice(0, 20), rows.slice(0, 0), rows.slice(20)):
+            writer.write_table(part)
+    output = copying(tmp_path, [replace(one, size_bytes=Path(one.path).stat().st_size)])
+    assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(30)), [20, 10], 1)
 
 
-def test_a_large_file_refused_for_its_pages_marks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SMALL_FILE_BYTES", 1)
-    monkeypatch.setattr(reading, "_LEAST_BYTES", 1)
-    one = file(tmp_path, 0)
-    change_footer(Path(one.path), without_encodings)
-    output = run(work(tmp_path, [replace(one, size_bytes=Path(one.path).stat().st_size)]))
-    assert (ids(output), groups(output)) == (list(range(100)), [100])
-    assert output.encoded_because == "a page has an encoding that the footer does not name"
-    assert coarse(output) == [False]
+@pytest.mark.parametrize("groups", [1, 15, 128])
+def test_footers_of_any_length_are_read_by_others(tmp_path: Path, groups: int) -> None:
+    """Lists in them have a length of their own from 15 elements on."""
+    schema = Schema(*(NestedField(at, f"c{at}", LongType()) for at in range(1, 16)))
+    columns = [col(f"c{at}", pa.int64(), at) for at in range(1, 16)]
+    one = data_file(tmp_path, columns, {column.name: range(groups) for column in columns}, row_group_size=1)
+    output = copying(tmp_path, [one], schema=schema)
+    (made,) = output.data_files
+    assert (output.files_copied, groups_of(output)) == (1, [1] * groups)
+    assert duckdb.sql(f"select c1, c15 from '{made.path}'").fetchall() == [(n, n) for n in range(groups)]
+    text = footer_of(made.path)[1]
+    assert is_known(decoded(FileMetaData, text), text)
 
 
-def without_encodings(footer: Struct) -> None:
-    for group in footer.row_groups:
-        group.columns[0].meta_data.encodings = [4]
+def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amoro_core.files.behind_rows._PIECE_BYTES", 300)
+    output = copying(tmp_path, [file(tmp_path, write_page_index=True)])
+    (made,) = output.data_files
+    assert (output.files_copied, numbers_of(output)) == (1, list(range(100)))
+    assert duckdb.sql(f"select s from '{made.path}' where n = 57").fetchall() == [("57",)]
+
+
+def large(root: Path, **options: Any) -> DataFile:
+    """A file of more than a MiB, which is a stream where there is little memory."""
+    texts = [f"{n:012000}" for n in range(100)]
+    plain = {"use_dictionary": False, "compression": "none", "row_group_size": 10}
+    made = data_file(root, NS_COLUMNS, {"n": range(100), "s": texts}, **{**plain, **options})
+    assert made.size_bytes > 1 << 20
+    return made
+
+
+def test_a_large_file_is_copied_from_a_stream_as_from_memory(tmp_path: Path) -> None:
+    one = large(tmp_path, write_page_index=True, write_page_checksum=True)
+    outputs = [copying(tmp_path, [one], limit=limit) for limit in (512 << 20, 16 << 20)]
+    assert [output.files_copied for output in outputs] == [1, 1]
+    contents = [Path(made.path).read_bytes() for output in outputs for made in output.data_files]
+    assert contents[0] == contents[1]
+    deletes = [position_deletes(tmp_path, [(one.path, 15)])]
+    output = copying(tmp_path, [one], deletes, limit=16 << 20)
+    assert (numbers_of(output), groups_of(output)) == ([n for n in range(100) if n != 15], [10, 9, *[10] * 8])
+    # A column that is larger than the memory is decoded.
+    output = copying(tmp_path, [large(tmp_path, row_group_size=100)], limit=2 << 20)
+    assert (numbers_of(output), output.encoded_because) == (list(range(100)), "a column exceeds the memory")
+
+
+def test_the_manifest_tells_where_splits_begin_that_are_worth_a_reading_of_the_footer() -> None:
+    every = [4, 5, (32 << 20) + 3, (32 << 20) + 4, (40 << 20), (64 << 20) + 3, (64 << 20) + 4]
+    assert split_offsets(every) == (4, (32 << 20) + 4, (64 << 20) + 4)
+    assert split_offsets([]) == ()
+
+
+def with_bounds(one: DataFile, least: int, greatest: int) -> DataFile:
+    low, high = (struct.pack("<q", number) for number in (least, greatest))
+    return replace(one, metrics=ColumnMetrics(lower_bounds={1: low}, upper_bounds={1: high}))
+
+
+def bounds_of(output: RewriteOutput) -> tuple[int | None, ...]:
+    (made,) = output.data_files
+    told = made.metrics.lower_bounds.get(1), made.metrics.upper_bounds.get(1)
+    return tuple(None if bound is None else struct.unpack("<q", bound)[0] for bound in told)
+
+
+def test_bounds_are_those_of_the_manifests_and_of_the_rows_that_are_encoded(tmp_path: Path) -> None:
+    one, other = with_bounds(file(tmp_path), 0, 99), older(tmp_path, 100)
+    output = copying(tmp_path, [one])
+    assert bounds_of(output) == (0, 99)
+    assert output.data_files[0].metrics.value_counts == {1: 100, 2: 100}
+    assert output.data_files[0].metrics.null_value_counts == {1: 0, 2: 0}
+    assert bounds_of(copying(tmp_path, [one, other])) == (0, 199)
+    assert bounds_of(copying(tmp_path, [replace(one, metrics=ColumnMetrics()), other])) == (None, None)
+
+
+def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -> None:
+    one = file(tmp_path)
+    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10)])]
+    output = copying(tmp_path, [with_bounds(one, 0, 99)], deletes)
+    assert bounds_of(output) == (0, 99)  # its least number is 10
+    (made,) = output.data_files
+    again = copying(tmp_path, [made])
+    assert (numbers_of(again), again.files_copied) == (list(range(10, 100)), 1)
+    renamed = Path(made.path).rename(tmp_path / "in" / "other.parquet")
+    assert copying(tmp_path, [replace(made, path=str(renamed))]).files_copied == 0
+
+
+def test_row_groups_without_a_value_take_no_bounds_away(tmp_path: Path) -> None:
+    files = []
+    for numbers, low, high in (([1, 2], 1, 2), ([None, None], None, None), ([5], 5, 5)):
+        one = data_file(tmp_path, NS_COLUMNS, {"n": numbers, "s": ["x"] * len(numbers)})
+        files.append(one if low is None else with_bounds(one, low, high))
+    assert bounds_of(copying(tmp_path, files)) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("nans", "is_whole", "expected"), [({}, True, None), ({2: 0}, True, 0), ({2: 1}, True, 1), ({2: 1}, False, None)]
+)
+def test_floats_have_bounds_only_where_their_nans_are_counted(
+    tmp_path: Path, nans: dict[int, int], is_whole: bool, expected: int | None
+) -> None:
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "f", DoubleType()))
+    columns = [NS_COLUMNS[0], col("f", pa.float64(), 2)]
+    one = data_file(tmp_path, columns, {"n": [1, 2], "f": [1.0, math.nan]}, row_group_size=1)
+    bound = struct.pack("<d", 1.0)
+    told = ColumnMetrics(nan_value_counts=nans, lower_bounds={2: bound}, upper_bounds={2: bound})
+    deletes = [] if is_whole else [position_deletes(tmp_path, [(one.path, 0)])]
+    (made,) = copying(tmp_path, [replace(one, metrics=told)], deletes, schema=schema).data_files
+    assert made.metrics.nan_value_counts.get(2) == expected
+    assert (2 in made.metrics.lower_bounds, 2 in made.metrics.upper_bounds) == (expected is not None,) * 2
+
+
+def test_rows_that_do_not_end_where_they_were_written_fail_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = splicing._RowsApart.write
+
+    def write_more(sink: Any, content: Any) -> int:
+        if sink._rows is not None:
+            sink._rows.write(b"?")
+        return write(sink, content)
+
+    monkeypatch.setattr(splicing._RowsApart, "write", write_more)
+    with pytest.raises(CheckFailed, match="do not end where they were written"):
+        copying(tmp_path, [older(tmp_path, 0)])
+    assert written_under(tmp_path) == []
 
 
 WITHOUT_CODEC = """
 import sys
 from pathlib import Path
-sys.modules["thrift.protocol.fastbinary"] = None
-from tests.unit.rewrite.test_copying import file, groups, ids, run, work
+sys.modules.update({"thrift.protocol.fastbinary": None, "zlib_ng": None, "zlib_ng.zlib_ng": None})
+from tests.unit.rewrite.test_copying import copying, file, groups_of, numbers_of
 root = Path(sys.argv[1])
-output = run(work(root, [file(root, 0), file(root, 100)]))
-print(ids(output) == list(range(200)), groups(output), output.files_copied, output.encoded_because, sep="; ")
+output = copying(root, [file(root), file(root, 100)])
+print(numbers_of(output) == list(range(200)), groups_of(output), output.files_copied, output.encoded_because, sep="; ")
 """
 
 
@@ -267,143 +343,17 @@ def test_nothing_is_copied_where_thrift_lacks_its_codec(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (f"True; [200]; 0; {reason}\n", "")
 
 
-def test_what_is_beyond_the_most_row_groups_is_encoded(tmp_path: Path) -> None:
-    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=CopyRule(0, 12)))
-    assert (ids(output), groups(output)) == (list(range(200)), [*[10] * 12, 80])
-    assert (output.files_copied, output.encoded_because) == (1, "its output has 12 row groups already")
-
-
-def test_several_outputs_stay_even(tmp_path: Path) -> None:
-    files = [file(tmp_path, 100 * number) for number in range(5)]
-    output = run(work(tmp_path, files, output_count=3))
-    assert ids(output) == list(range(500))
-    # A row group that belongs to two outputs is left to the next where little is missing, and else decoded.
-    assert [made.record_count for made in output.data_files] == [160, 170, 170]
-    assert groups(output) == [10] * 50
-    output = run(work(tmp_path, files[:1], output_count=7))
-    assert ids(output) == list(range(100))
-    assert [made.record_count for made in output.data_files] == [15, 15, 14, 14, 14, 14, 14]
-    assert output.encoded_because == "its rows belong to two outputs"
-
-
-@pytest.mark.parametrize("kind", ["renamed", "added", "dropped", "promoted"])
-def test_files_of_an_older_schema_are_decoded(tmp_path: Path, kind: str) -> None:
-    schemas = {
-        "renamed": Schema(SCHEMA.fields[0], NestedField(2, "t", StringType())),
-        "added": Schema(*SCHEMA.fields, NestedField(3, "n", LongType())),
-        "dropped": Schema(SCHEMA.fields[0]),
-        "promoted": SCHEMA,
-    }
-    columns = [col("id", pa.int32(), 1), COLUMNS[1]] if kind == "promoted" else COLUMNS
-    old = data_file(tmp_path, columns, {"id": [1, 2], "s": ["a", "b"]})
-    output = run(replace(task(context(tmp_path, schemas[kind]), [old]), copy=EVERYTHING))
-    assert (ids(output), output.files_copied) == ([1, 2], 0)
-    assert output.encoded_because.startswith(("its columns are not as they would be written", "it has 2 columns"))
-
-
-def test_large_files_are_copied_from_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SMALL_FILE_BYTES", 1)
-    monkeypatch.setattr(reading, "_LEAST_BYTES", 1)
-    one = file(tmp_path, 0)
-    deletes = [position_deletes(tmp_path, [(one.path, 15)])]
-    output = run(work(tmp_path, [one, file(tmp_path, 100)], deletes, applicable={0: [0]}))
-    assert (ids(output), output.files_copied) == ([n for n in range(200) if n != 15], 1)
-
-
-def test_a_broken_page_is_not_copied_but_named(tmp_path: Path) -> None:
-    one = file(tmp_path, 0, compression="none")
-    content = bytearray(Path(one.path).read_bytes())
-    content[content.index(b"text 57") + 6] ^= 1
-    Path(one.path).write_bytes(content)
-    with pytest.raises(UnreadableFile, match=one.path):
-        run(work(tmp_path, [file(tmp_path, 100), one]))
-    assert written(tmp_path) == []
-
-
 def test_a_file_with_another_number_of_rows_is_refused(tmp_path: Path) -> None:
-    one = replace(file(tmp_path, 0), record_count=101)
     with pytest.raises(UnreadableFile, match="has 100 rows, but the manifest says 101"):
-        run(work(tmp_path, [one]))
+        copying(tmp_path, [replace(file(tmp_path), record_count=101)])
 
 
-def test_a_cancelled_copy_leaves_nothing(tmp_path: Path) -> None:
-    asked = iter(range(1000))
+@pytest.mark.parametrize("size", [1, 12_000], ids=["copied", "encoded"])
+def test_a_cancelled_attempt_leaves_nothing(tmp_path: Path, size: int) -> None:
+    """Encoded rows are written while they are encoded."""
+    files = [file(tmp_path, 100 * n) for n in range(5)] if size == 1 else [large(tmp_path), older(tmp_path, 100)]
+    work = task(context(tmp_path, Schema(*NS.fields[:1], NestedField(2, "t", StringType()))), files, copy=EVERYTHING)
+    work = work if size > 1 else task(context(tmp_path, NS), files, copy=EVERYTHING)
     with pytest.raises(AttemptAbandoned):
-        run(
-            work(tmp_path, [file(tmp_path, 100 * n) for n in range(5)]),
-            is_cancelled=lambda: next(asked) > 30,
-        )
-    assert written(tmp_path) == []
-
-
-def test_bounds_are_those_of_the_manifest(tmp_path: Path) -> None:
-    low, high = (0).to_bytes(8, "little"), (99).to_bytes(8, "little")
-    one = replace(file(tmp_path, 0), metrics=ColumnMetrics(lower_bounds={1: low}, upper_bounds={1: high}))
-    (made,) = run(work(tmp_path, [one])).data_files
-    assert (made.metrics.lower_bounds, made.metrics.upper_bounds) == ({1: low}, {1: high})
-    assert made.metrics.value_counts == {1: 100, 2: 100}
-    assert made.metrics.null_value_counts == {1: 0, 2: 0}
-
-
-def with_bounds(one: DataFile, least: int, greatest: int) -> DataFile:
-    low, high = (number.to_bytes(8, "little") for number in (least, greatest))
-    size = Path(one.path).stat().st_size
-    return replace(one, metrics=ColumnMetrics(lower_bounds={1: low}, upper_bounds={1: high}), size_bytes=size)
-
-
-def hide_first_rows(footer: Struct) -> None:
-    footer.row_groups[0].columns[0].meta_data.statistics.min_value = (5).to_bytes(8, "little")
-
-
-def found(output: RewriteOutput, number: int) -> int:
-    """How many rows with that id a reader finds that goes by statistics."""
-    (path,) = (made.path for made in output.data_files)
-    return len(duckdb.sql(f"select * from '{path}' where id = {number}").fetchall())
-
-
-def test_a_file_whose_footer_would_hide_rows_is_decoded(tmp_path: Path) -> None:
-    one = file(tmp_path, 0)
-    change_footer(Path(one.path), hide_first_rows)
-    output = run(work(tmp_path, [with_bounds(one, 0, 99)]))
-    assert (ids(output), found(output, 2), output.files_copied) == (list(range(100)), 1, 0)
-    assert output.encoded_because == "statistics of column id contradict the manifest"
-    # Where the manifest tells nothing, there is nothing to compare.
-    assert found(run(work(tmp_path, [replace(with_bounds(one, 0, 99), metrics=ColumnMetrics())])), 2) == 0
-
-
-def test_files_with_other_columns_are_compared_by_their_own(tmp_path: Path) -> None:
-    less = data_file(tmp_path, COLUMNS[:1], {"id": list(range(100, 200))})
-    turned = data_file(tmp_path, COLUMNS[::-1], {"s": ["x"] * 100, "id": list(range(200, 300))})
-    files = [with_bounds(one, at, at + 99) for one, at in ((file(tmp_path, 0), 0), (less, 100), (turned, 200))]
-    output = run(work(tmp_path, files))
-    assert (ids(output), output.files_copied) == (list(range(300)), 1)
-    output = run(work(tmp_path, [files[0], files[2]]))
-    assert output.encoded_because.startswith("its columns are not as they would be written")
-
-
-def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -> None:
-    one = file(tmp_path, 0)
-    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10)])]
-    (made,) = run(work(tmp_path, [with_bounds(one, 0, 99)], deletes)).data_files
-    assert int.from_bytes(made.metrics.lower_bounds[1], "little") == 0  # its least id is 10
-    again = run(work(tmp_path, [made]))
-    assert (ids(again), again.files_copied) == (list(range(10, 100)), 1)
-    renamed = Path(made.path).rename(tmp_path / "in" / "other.parquet")
-    assert run(work(tmp_path, [replace(made, path=str(renamed))])).files_copied == 0
-
-
-def test_files_of_other_formats_are_decoded_between_copied_ones(tmp_path: Path) -> None:
-    numbers = range(100, 200)
-    columns = pa.schema([orc_col(field.name, field.type, at) for at, field in enumerate(COLUMNS, 1)])
-    orc = orc_file(tmp_path, pa.table({"id": list(numbers), "s": ["x"] * 100}, schema=columns))
-    fields = [
-        {"name": "id", "type": ["null", "long"], "field-id": 1},
-        {"name": "s", "type": ["null", "string"], "field-id": 2},
-    ]
-    avro = avro_file(
-        tmp_path, {"type": "record", "name": "r", "fields": fields}, [{"id": n, "s": "x"} for n in numbers]
-    )
-    for other, reason in ((orc, "its format is orc"), (avro, "its format is avro")):
-        output = run(work(tmp_path, [file(tmp_path, 0), other, file(tmp_path, 200)]))
-        assert (ids(output), groups(output)) == (list(range(300)), [*[10] * 10, 100, *[10] * 10])
-        assert (output.files_copied, output.encoded_because, coarse(output)) == (2, reason, [True])
+        run(work, is_cancelled=lambda: bool(written_under(tmp_path)))
+    assert written_under(tmp_path) == []

@@ -1,13 +1,18 @@
-"""Equality deletes while rewriting: every type as a key, with the values at its edges."""
+"""Equality deletes while rewriting: every type as a key, with the values at its edges, and keys by their hashes."""
+
+from __future__ import annotations
 
 import math
+import random
 import struct
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -33,11 +38,28 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.files.parquet_format import Struct
+from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, DeleteFile
+from amoro_optimizer.rewrite.key_index import ABSENT, HashFilter, KeyIndex, build_index
+from tests.tiers import seeds
 
-from .builders import col, context, data_file, equality_deletes, rows_of, run, task
+from .builders import (
+    NS,
+    NS_COLUMNS,
+    change_footer,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    numbered,
+    numbers_of,
+    position_deletes,
+    rows_of,
+    run,
+    task,
+)
 
 U1, U2 = uuid.UUID(int=1), uuid.UUID(int=2**127)
-
 #: type, Arrow type, values in the file, keys deleted: the values that are also keys go, null goes with null.
 KEYS: list[tuple[PrimitiveType, pa.DataType, list[Any], list[Any]]] = [
     (BooleanType(), pa.bool_(), [True, False, None], [False]),
@@ -75,10 +97,6 @@ KEYS: list[tuple[PrimitiveType, pa.DataType, list[Any], list[Any]]] = [
 ]
 
 
-def kept_values(values: list[Any], keys: list[Any]) -> list[Any]:
-    return [value for value in values if value not in keys]
-
-
 @pytest.mark.parametrize(("kind", "arrow", "values", "keys"), KEYS, ids=lambda value: str(value)[:12])
 def test_exactly_the_rows_with_a_deleted_key_go(
     tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, values: list[Any], keys: list[Any]
@@ -93,7 +111,7 @@ def test_exactly_the_rows_with_a_deleted_key_go(
     expected = [number for number, value in enumerate(values) if value not in keys]
     assert [row["n"] for row in rows_of(output)] == expected
     raw = [row["k"].bytes if isinstance(row["k"], uuid.UUID) else row["k"] for row in rows_of(output)]
-    assert raw == kept_values(values, keys)
+    assert raw == [value for value in values if value not in keys]
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (
         len(values),
         len(values) - len(expected),
@@ -105,89 +123,20 @@ NAN_OTHER_BITS = struct.unpack("<d", b"\x01\0\0\0\0\0\xf8\xff")[0]
 
 
 @pytest.mark.parametrize(("kind", "arrow"), [(DoubleType(), pa.float64()), (FloatType(), pa.float32())])
-def test_nan_equals_any_nan_and_minus_zero_is_not_zero(tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType) -> None:
+@pytest.mark.parametrize(("zero", "kept"), [(0.0, [0, 4, 5, 8]), (-0.0, [0, 3, 5, 8])])
+def test_nan_equals_any_nan_and_minus_zero_is_not_zero(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, zero: float, kept: list[int]
+) -> None:
     schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "k", kind))
     values = [1.0, None, math.nan, 0.0, -0.0, 5.0, NAN_OTHER_BITS, math.inf, -math.inf]
     file = data_file(tmp_path, [col("n", pa.int64(), 1), col("k", arrow, 2)], {"n": range(9), "k": values})
-    delete = equality_deletes(tmp_path, [2], [col("k", arrow, 2)], {"k": [None, math.nan, 0.0, math.inf]})
+    delete = equality_deletes(tmp_path, [2], [col("k", arrow, 2)], {"k": [None, math.nan, zero, math.inf]})
 
-    output = run(task(context(tmp_path, schema), [file], [delete]))
-
-    assert [row["n"] for row in rows_of(output)] == [0, 4, 5, 8]
-
-
-def test_minus_zero_as_key_leaves_zero(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "k", DoubleType()))
-    file = data_file(tmp_path, [col("k", pa.float64(), 1)], {"k": [0.0, -0.0]})
-    delete = equality_deletes(tmp_path, [1], [col("k", pa.float64(), 1)], {"k": [-0.0]})
-
-    output = run(task(context(tmp_path, schema), [file], [delete]))
-
-    assert [math.copysign(1, row["k"]) for row in rows_of(output)] == [1.0]
+    assert numbers_of(run(task(context(tmp_path, schema), [file], [delete]))) == kept
 
 
 AB = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", StringType()), NestedField(3, "c", DoubleType()))
 AB_COLUMNS = [col("a", pa.int64(), 1), col("b", pa.string(), 2), col("c", pa.float64(), 3)]
-
-
-def test_a_key_of_several_columns_matches_only_when_all_do(tmp_path: Path) -> None:
-    rows = {
-        "a": [1, 1, 2, 2, None, None, 3],
-        "b": ["x", "y", "x", "y", None, "x", None],
-        "c": [0.0, 0.0, 0.0, math.nan, 0.0, 0.0, 1.0],
-    }
-    file = data_file(tmp_path, AB_COLUMNS, rows)
-    keys = {"b": ["x", "y", None, "y", "z"], "c": [0.0, math.nan, 0.0, 0.0, 0.0], "a": [2, 2, None, 9, 1]}
-    delete = equality_deletes(tmp_path, [2, 1, 3], [AB_COLUMNS[1], AB_COLUMNS[2], AB_COLUMNS[0]], keys)
-
-    output = run(task(context(tmp_path, AB), [file], [delete]))
-
-    assert [(row["a"], row["b"]) for row in rows_of(output)] == [(1, "x"), (1, "y"), (None, "x"), (3, None)]
-
-
-def test_deletes_by_different_sets_of_ids_apply_to_one_file(tmp_path: Path) -> None:
-    file = data_file(tmp_path, AB_COLUMNS, {"a": [1, 2, 3, 4], "b": ["p", "q", "r", "s"], "c": [0.0] * 4})
-    by_a = equality_deletes(tmp_path, [1], [AB_COLUMNS[0]], {"a": [1]})
-    by_b = equality_deletes(tmp_path, [2], [AB_COLUMNS[1]], {"b": ["r"]})
-    by_both = equality_deletes(tmp_path, [1, 2], AB_COLUMNS[:2], {"a": [4, 2], "b": ["s", "no"]})
-
-    output = run(task(context(tmp_path, AB), [file], [by_a, by_b, by_both]))
-
-    assert [row["a"] for row in rows_of(output)] == [2]
-
-
-def test_a_delete_applies_only_to_the_files_it_is_listed_for(tmp_path: Path) -> None:
-    older = data_file(tmp_path, AB_COLUMNS, {"a": [1, 2], "b": ["old", "old"], "c": [0.0] * 2})
-    newer = data_file(tmp_path, AB_COLUMNS, {"a": [1, 2], "b": ["new", "new"], "c": [0.0] * 2})
-    first = equality_deletes(tmp_path, [1], [AB_COLUMNS[0]], {"a": [1]})
-    second = equality_deletes(tmp_path, [1], [AB_COLUMNS[0]], {"a": [2]})
-    work = task(context(tmp_path, AB), [older, newer], [first, second], applicable={0: [0, 1], 1: [1]})
-
-    assert [(row["a"], row["b"]) for row in rows_of(run(work))] == [(1, "new")]
-
-
-def test_a_key_nested_in_a_struct_is_null_where_the_struct_is(tmp_path: Path) -> None:
-    inner = StructType(NestedField(3, "x", IntegerType()), NestedField(4, "y", StringType()))
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", inner))
-    arrow = pa.struct([col("x", pa.int32(), 3), col("y", pa.string(), 4)])
-    rows = {"n": [0, 1, 2, 3], "s": [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}, {"x": 2, "y": "c"}]}
-    file = data_file(tmp_path, [col("n", pa.int64(), 1), col("s", arrow, 2)], rows)
-    narrow = pa.struct([col("x", pa.int32(), 3)])
-    delete = equality_deletes(tmp_path, [3], [col("s", narrow, 2)], {"s": [{"x": 2}, {"x": None}]})
-
-    output = run(task(context(tmp_path, schema), [file], [delete]))
-
-    assert rows_of(output) == [{"n": 0, "s": {"x": 1, "y": "a"}}]
-
-
-def test_a_dropped_column_is_still_a_key_and_is_not_written(tmp_path: Path) -> None:
-    dropped = NestedField(9, "a", IntegerType())  # its name belongs to another column now
-    file = data_file(tmp_path, [*AB_COLUMNS, col("old", pa.int32(), 9)], _with_old([5, 6, None]))
-    delete = equality_deletes(tmp_path, [9], [col("old", pa.int32(), 9)], {"old": [6, None]})
-
-    output = run(task(context(tmp_path, AB, dropped=[dropped]), [file], [delete]))
-
-    assert rows_of(output) == [{"a": 0, "b": "b", "c": 0.0}]
 
 
 @pytest.mark.parametrize(
@@ -219,10 +168,6 @@ def test_a_key_dropped_from_a_struct_still_deletes_and_is_not_written(
         assert rows_of(output)[0]["renamed"] == {"old": 7, "new": None}
 
 
-def _with_old(old: list[int | None]) -> dict[str, list[Any]]:
-    return {"a": list(range(len(old))), "b": ["b"] * len(old), "c": [0.0] * len(old), "old": old}
-
-
 def test_a_key_that_is_no_column_is_refused_by_its_id(tmp_path: Path) -> None:
     file = data_file(tmp_path, AB_COLUMNS, {"a": [1], "b": ["b"], "c": [0.0]})
     delete = equality_deletes(tmp_path, [77], [col("z", pa.int32(), 77)], {"z": [1]})
@@ -240,30 +185,204 @@ def test_a_delete_file_without_its_key_column_is_unreadable(tmp_path: Path) -> N
         run(task(context(tmp_path, AB), [file], [delete]))
 
 
-def test_keys_written_before_a_promotion_match_rows_of_both_types(tmp_path: Path) -> None:
-    schema = Schema(
-        NestedField(1, "i", LongType()), NestedField(2, "f", DoubleType()), NestedField(3, "d", DecimalType(20, 2))
-    )
-    old = [col("i", pa.int32(), 1), col("f", pa.float32(), 2), col("d", pa.decimal128(9, 2), 3)]
-    new = [col("i", pa.int64(), 1), col("f", pa.float64(), 2), col("d", pa.decimal128(20, 2), 3)]
-    rows = {"i": [1, 2], "f": [0.5, 1.5], "d": [Decimal("1.25"), Decimal("2.50")]}
-    files = [data_file(tmp_path, old, rows), data_file(tmp_path, new, rows)]
-    delete = equality_deletes(tmp_path, [1, 2, 3], old, {name: values[:1] for name, values in rows.items()})
-
-    output = run(task(context(tmp_path, schema), files, [delete]))
-
-    assert rows_of(output) == [{"i": 2, "f": 1.5, "d": Decimal("2.50")}] * 2
-
-
-def test_a_column_added_after_the_file_is_a_null_key(tmp_path: Path) -> None:
-    file = data_file(tmp_path, AB_COLUMNS[:1], {"a": [1, 2]})
-    delete = equality_deletes(tmp_path, [1, 2], AB_COLUMNS[:2], {"a": [1, 2], "b": [None, "x"]})
-
-    assert [row["a"] for row in rows_of(run(task(context(tmp_path, AB), [file], [delete])))] == [2]
+PLAIN = Schema(
+    NestedField(1, "n", LongType()),
+    NestedField(2, "a", LongType()),
+    NestedField(3, "b", StringType()),
+    NestedField(4, "c", DoubleType()),
+)
+PLAIN_COLUMNS = {
+    "n": col("n", pa.int64(), 1),
+    "a": col("a", pa.int64(), 2),
+    "b": col("b", pa.string(), 3),
+    "c": col("c", pa.float64(), 4),
+}
+CHOICES: dict[str, list[Any]] = {
+    "a": [None, 0, 1, -1, 2**63 - 1],
+    "b": [None, "", "x", "y", "\0"],
+    "c": [None, 0.0, -0.0, 1.5, math.nan, math.inf],
+}
 
 
-def test_an_empty_delete_file_deletes_nothing(tmp_path: Path) -> None:
-    file = data_file(tmp_path, AB_COLUMNS[:1], {"a": [1]})
-    delete = equality_deletes(tmp_path, [1], AB_COLUMNS[:1], {"a": []})
+def exact(value: Any) -> Any:
+    """The value so that == is the specification's equality."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack("<d", value)
+    return value
 
-    assert run(task(context(tmp_path, AB), [file], [delete])).rows_deleted == 0
+
+def key_of(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(exact(row[name]) for name in names)
+
+
+@pytest.mark.parametrize("seed", seeds(full=25, small=12))
+def test_random_files_and_deletes_leave_exactly_the_rows_that_live(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    rows = [_random_rows(chance, number) for number in range(chance.randint(1, 4))]
+    files = [
+        data_file(tmp_path, list(PLAIN_COLUMNS.values()), _columns(content), row_group_size=chance.randint(5, 60))
+        for content in rows
+    ]
+    deletes, gone = [], []
+    for _ in range(chance.randint(0, 5)):
+        delete, removes = _random_delete(tmp_path, chance, files)
+        deletes.append(delete)
+        gone.append(removes)
+    applicable = {
+        number: [index for index in range(len(deletes)) if chance.random() < 0.7] for number in range(len(files))
+    }
+    outputs = chance.randint(1, 4)
+    expected = [
+        [
+            row["n"]
+            for position, row in enumerate(content)
+            if not any(gone[index](files[number].path, position, row) for index in applicable[number])
+        ]
+        for number, content in enumerate(rows)
+    ]
+
+    work = task(context(tmp_path, PLAIN), files, deletes, applicable=applicable, output_count=outputs)
+    converting = task(context(tmp_path, PLAIN), [], deletes, applicable=applicable, converted=files)
+
+    output = run(work)
+    assert [row["n"] for row in rows_of(output)] == [n for live in expected for n in live]
+    sizes = [file.record_count for file in output.data_files]
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    made = {delete.referenced_data_file: delete.record_count for delete in run(converting).delete_files}
+    removed = {file.path: len(content) - len(live) for file, content, live in zip(files, rows, expected, strict=True)}
+    assert made == {path: count for path, count in removed.items() if count}
+
+
+def _random_rows(chance: random.Random, number: int) -> list[dict[str, Any]]:
+    count = chance.randint(1, 150)
+    return [
+        {"n": number * 1000 + n, **{name: chance.choice(values) for name, values in CHOICES.items()}}
+        for n in range(count)
+    ]
+
+
+def _columns(content: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in content] for name in PLAIN_COLUMNS}
+
+
+def _random_delete(root: Path, chance: random.Random, files: list[DataFile]) -> tuple[DeleteFile, Any]:
+    if chance.random() < 0.4:
+        entries = [(chance.choice(files).path, chance.randrange(150)) for _ in range(chance.randint(1, 40))]
+        return position_deletes(root, entries), lambda path, position, row: (path, position) in entries
+    names = tuple(chance.sample(sorted(CHOICES), chance.randint(1, 3)))
+    keys = [{name: chance.choice(CHOICES[name]) for name in names} for _ in range(chance.randint(1, 4))]
+    wanted = {key_of(row, names) for row in keys}
+    ids = [PLAIN.find_field(name).field_id for name in names]
+    columns = [PLAIN_COLUMNS[name] for name in names]
+    delete = equality_deletes(root, ids, columns, {name: [row[name] for row in keys] for name in names})
+    return delete, lambda path, position, row: key_of(row, names) in wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow", "is_pruned"),
+    [
+        (LongType(), pa.int64(), True),
+        (LongType(), pa.int32(), True),
+        (DateType(), pa.date32(), True),
+        (TimestampType(), pa.timestamp("us"), True),
+        (TimestampType(), pa.timestamp("ms"), False),  # milliseconds are no microseconds
+        (DoubleType(), pa.float64(), False),  # the bits of a float have another order
+        (StringType(), pa.string(), False),
+    ],
+    ids=str,
+)
+def test_statistics_are_believed_of_whole_numbers_and_where_the_manifest_confirms_them(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, is_pruned: bool
+) -> None:
+    """Statistics that are wrong show it: a row group that is not asked keeps the row."""
+    stored = pa.array(range(10, 50, 5)).cast(pa.int32() if arrow == pa.date32() else pa.int64())
+    rows = pa.Table.from_arrays([stored.cast(arrow)], schema=pa.schema([col("k", arrow, 1)]))
+    table = context(tmp_path, Schema(NestedField(1, "k", kind)))
+    file = data_file(tmp_path, [], rows, row_group_size=2)
+    metrics = run(task(table, [file])).data_files[0].metrics
+    keys = equality_deletes(tmp_path, [1], list(rows.schema), rows.slice(2, 1))
+    assert run(task(table, [replace(file, metrics=metrics)], [keys])).rows_deleted == 1
+
+    def lie(footer: Struct) -> None:
+        third = footer.row_groups[2].columns[0].meta_data.statistics
+        vars(footer.row_groups[1].columns[0].meta_data.statistics).update(vars(third))
+
+    change_footer(file.path, lie)
+    lied = replace(file, size_bytes=Path(file.path).stat().st_size)
+    shorter = replace(metrics, upper_bounds={})
+    found = [
+        run(task(table, [replace(lied, metrics=one)], [keys])).rows_deleted for one in (metrics, shorter, NO_METRICS)
+    ]
+    assert found == [0 if is_pruned else 1, 1, 1]
+
+
+def test_rows_of_groups_in_the_middle_go_and_no_others(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 100, row_group_size=10)
+    bounds = ({1: struct.pack("<q", number)} for number in (0, 99))
+    file = replace(file, metrics=ColumnMetrics(lower_bounds=next(bounds), upper_bounds=next(bounds)))
+    deletes = [
+        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [33, 52]}),
+        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": []}),
+    ]
+    output = run(task(context(tmp_path, NS), [file], deletes))
+    assert numbers_of(output) == [n for n in range(100) if n not in (33, 52)]
+
+
+def test_a_column_whose_name_looks_like_a_path_is_not_taken_for_another(tmp_path: Path) -> None:
+    inner = pa.struct([col("x", pa.int64(), 3)])
+    columns = [col("s", inner, 2), col("s.x", pa.int64(), 1)]
+    rows = pa.Table.from_arrays([pa.array([{"x": 1}], inner), pa.array([50])], schema=pa.schema(columns))
+    file = data_file(tmp_path, columns, rows)
+    assert pq.read_metadata(file.path).num_columns == 2
+    delete = equality_deletes(tmp_path, [1], [col("k", pa.int64(), 1)], {"k": [50]})
+
+    output = run(task(context(tmp_path, Schema(NestedField(1, "k", LongType()))), [file], [delete]))
+
+    assert rows_of(output) == []
+
+
+HASHED: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [None, True, False]),
+    (pa.int32(), [None, 0, 1, -1, 2**31 - 1, -(2**31)]),
+    (pa.int64(), [None, 0, 1, -1, 2**63 - 1, -(2**63)]),
+    (pa.binary(), [None, b"", b"\0", b"\0\0", b"a", b"a" * 8, b"a" * 9, b"a" * 3000, b"a" * 2999 + b"b"]),
+    (pa.binary(3), [None, b"\0\0\0", b"abc"]),
+    (pa.binary(16), [None, b"\0" * 16, b"\0" * 15 + b"\1", b"x" * 16]),
+]
+
+
+@pytest.mark.parametrize("seed", seeds(full=30, small=10))
+def test_levels_are_those_of_a_plain_dictionary(seed: int) -> None:
+    chance = random.Random(seed)
+    chosen = chance.sample(HASHED, chance.randint(1, 3))
+    keys = [[chance.choice(values) for _, values in chosen] for _ in range(chance.choice([1, 5, 60]))]
+    rows = [[chance.choice(values) for _, values in chosen] for _ in range(200)]
+    levels = [chance.randrange(3) for _ in keys]
+    lowest: dict[Any, int] = {}
+    for key, level in zip(keys, levels, strict=True):
+        lowest[tuple(key)] = min(level, lowest.get(tuple(key), level))
+
+    index = build_index(_sliced(keys, chosen), np.array(levels, np.int32), 1 << 20)
+
+    absent = int(ABSENT)
+    assert index.levels_of(_sliced(rows, chosen)).tolist() == [lowest.get(tuple(row), absent) for row in rows]
+    assert len(lowest) <= len(index.hashes) <= len(keys)
+
+
+def _sliced(rows: list[list[Any]], chosen: list[tuple[pa.DataType, list[Any]]]) -> list[pa.Array]:
+    """The columns as slices of longer arrays, as batches often are."""
+    padded = [rows[0], *rows, rows[0]]
+    return [
+        pa.array([row[index] for row in padded], kind).slice(1, len(rows)) for index, (kind, _) in enumerate(chosen)
+    ]
+
+
+def test_different_keys_with_one_hash_are_told_apart_by_their_values() -> None:
+    found = HashFilter(3, 1024)
+    zeros = np.zeros(3, np.uint64)
+    found.add(zeros)
+    index = KeyIndex(zeros, np.array([4, 5, 6], np.int32), (pa.array([10, None, 30]),), found)
+
+    levels = index.levels_of([pa.array([30, 10, 20, None])], np.zeros(4, np.uint64))
+
+    assert levels.tolist() == [6, 4, ABSENT, 5]

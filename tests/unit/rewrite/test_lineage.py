@@ -1,11 +1,15 @@
 """The lineage of rewritten rows: each keeps its id and the number of its last update, whatever file it is in."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,23 +17,35 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import TableRefused
-from amoro_core.files import lineage_chunks
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, LINEAGE_IDS, ROW_ID_FIELD_ID
-from amoro_core.model.rewrite import CopyRule, RewriteOutput, TableContext
+from amoro_core.model.rewrite import RewriteOutput, TableContext
+from tests.tiers import seeds
 
-from .builders import col, context, data_file, equality_deletes, position_deletes, run, task
-from .test_other_formats import avro_file, orc_col, orc_file
+from .builders import (
+    EVERYTHING,
+    NS,
+    NS_COLUMNS,
+    avro_file,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    groups_of,
+    orc_col,
+    orc_file,
+    position_deletes,
+    run,
+    task,
+)
 
-SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
 ROW_ID = col("_row_id", pa.int64(), ROW_ID_FIELD_ID)
 UPDATED = col("_last_updated_sequence_number", pa.int64(), LAST_UPDATED_FIELD_ID)
 #: Id, last update and value of a row.
 Row = tuple[int | None, int | None, int]
 
 
-def table(root: Path, schema: Schema = SCHEMA, **more: Any) -> TableContext:
+def table(root: Path, schema: Schema = NS, **more: Any) -> TableContext:
     return replace(context(root, schema, **more), format_version=3)
 
 
@@ -43,7 +59,7 @@ def file(
 ) -> DataFile:
     """A file of these numbers, which stores the given lineage."""
     rows: dict[str, Any] = {"n": numbers, "s": [str(n) for n in numbers], **(stored or {})}
-    columns = [*COLUMNS, *(one for one in (ROW_ID, UPDATED) if one.name in rows)]
+    columns = [*NS_COLUMNS, *(one for one in (ROW_ID, UPDATED) if one.name in rows)]
     made = data_file(root, columns, rows, **options)
     return replace(made, first_row_id=first_row_id, sequence_number=sequence_number)
 
@@ -77,17 +93,11 @@ def test_stored_lineage_goes_before_that_of_the_file_row_by_row(tmp_path: Path) 
     assert rows_of(output) == [(7, 5, 1), (101, 2, 2), (9, 1, 3)]
 
 
-@pytest.mark.parametrize("column", ["_row_id", "_last_updated_sequence_number"])
-def test_a_file_may_store_one_of_the_two(tmp_path: Path, column: str) -> None:
-    output = run(task(table(tmp_path), [file(tmp_path, [1, 2], 100, 5, {column: [3, None]})]))
-    assert rows_of(output) == ([(3, 5, 1), (101, 5, 2)] if column == "_row_id" else [(100, 3, 1), (101, 5, 2)])
-
-
 def test_positions_count_deleted_rows_and_earlier_row_groups(tmp_path: Path) -> None:
     one = file(tmp_path, list(range(10)), 1000, row_group_size=3)
     deletes = [
         position_deletes(tmp_path, [(one.path, 0), (one.path, 4), (one.path, 9)]),
-        equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": [7]}),
+        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [7]}),
     ]
     output = run(task(table(tmp_path), [one], deletes))
     assert rows_of(output) == [(1000 + n, 3, n) for n in (1, 2, 3, 5, 6, 8)]
@@ -128,7 +138,7 @@ def test_ids_are_stored_as_differences(tmp_path: Path) -> None:
 def test_a_column_of_the_table_with_the_same_name_is_another_one(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "_row_id", StringType()))
     rows = {"n": [1, 2], "_row_id": ["a", None]}
-    own = data_file(tmp_path, [COLUMNS[0], col("_row_id", pa.string(), 2)], rows)
+    own = data_file(tmp_path, [NS_COLUMNS[0], col("_row_id", pa.string(), 2)], rows)
     output = run(task(table(tmp_path, schema), [replace(own, first_row_id=10, sequence_number=3)]))
     (made,) = output.data_files
     assert by_id(made.path) == {1: [1, 2], 2: ["a", None], ROW_ID_FIELD_ID: [10, 11], LAST_UPDATED_FIELD_ID: [3, 3]}
@@ -139,7 +149,8 @@ def test_a_column_of_the_table_with_the_same_name_is_another_one(tmp_path: Path)
 def test_avro_and_orc_files_have_lineage_stored_or_by_position(tmp_path: Path) -> None:
     rows = [{"n": n, "_row_id": None if n % 2 else n * 7} for n in range(4)]
     ids = {"n": 1, "_row_id": ROW_ID_FIELD_ID}
-    avro = avro_file(tmp_path, _avro_schema(ids), rows)
+    fields = [{"name": name, "type": ["null", "long"], "field-id": number} for name, number in ids.items()]
+    avro = avro_file(tmp_path, fields, rows)
     orc = orc_file(
         tmp_path,
         pa.Table.from_pylist(rows, pa.schema([orc_col(name, pa.int64(), number) for name, number in ids.items()])),
@@ -150,25 +161,11 @@ def test_avro_and_orc_files_have_lineage_stored_or_by_position(tmp_path: Path) -
     assert rows_of(output) == [(0, 3, 0), (14, 3, 2), (53, 3, 3), (0, 3, 0), (14, 3, 2), (93, 3, 3)]
 
 
-def _avro_schema(ids: dict[str, int]) -> dict[str, Any]:
-    fields = [
-        {"name": name, "type": ["null", "long"], "default": None, "field-id": number} for name, number in ids.items()
-    ]
-    return {"type": "record", "name": "table", "fields": fields}
-
-
-COPYING = CopyRule(0, 1024)
 WHOLE = {"_row_id": [7, 8, 9, 10], "_last_updated_sequence_number": [2, 2, 1, 1]}
 
 
 def copying(root: Path, files: list[DataFile], deletes: Sequence[DeleteFile] = (), **more: Any) -> RewriteOutput:
-    return run(replace(task(table(root), files, deletes), copy=COPYING), **more)
-
-
-def groups_of(output: RewriteOutput) -> list[int]:
-    """The rows of each row group."""
-    metadata = [pq.ParquetFile(made.path).metadata for made in output.data_files]
-    return [one.row_group(number).num_rows for one in metadata for number in range(one.num_row_groups)]
+    return run(replace(task(table(root), files, deletes), copy=EVERYTHING), **more)
 
 
 def test_copied_rows_get_the_lineage_of_their_file_by_their_position(tmp_path: Path) -> None:
@@ -212,6 +209,21 @@ def test_what_a_copied_row_lacks_of_its_lineage_is_made(
     assert (groups_of(output), output.files_copied) == ([2, 2], 1)
 
 
+@pytest.mark.parametrize("rows", [1, 129, 5000])
+@pytest.mark.parametrize("first", [0, 7000, 2**62])
+def test_made_ids_are_found_by_other_readers(tmp_path: Path, first: int, rows: int) -> None:
+    properties = {"write.parquet.page-row-limit": "1000"}
+    given = file(tmp_path, list(range(rows)), first)
+    output = run(task(table(tmp_path, properties=properties), [given], copy=EVERYTHING))
+    (made,) = output.data_files
+    read = pq.ParquetFile(made.path, page_checksum_verification=True).read(["_row_id"]).column(0).to_pylist()
+    assert (output.files_copied, read) == (1, list(range(first, first + rows)))
+    last = first + rows - 1
+    found = duckdb.sql(f"select n, _row_id from '{made.path}' where _row_id >= {last}").fetchall()
+    assert found == [(rows - 1, last)]
+    assert polars.read_parquet(made.path)["_row_id"].to_list() == read
+
+
 def test_without_counted_nulls_stored_lineage_is_not_believed_to_be_whole(tmp_path: Path) -> None:
     stored = {"_row_id": [7, None], "_last_updated_sequence_number": [None, 1]}
     output = copying(tmp_path, [file(tmp_path, [1, 2], 100, 5, stored, write_statistics=False)])
@@ -223,14 +235,9 @@ def test_a_copied_file_without_a_first_row_id_has_rows_without_ids(tmp_path: Pat
     assert (rows_of(output), output.files_copied) == ([(None, 5, 1), (None, 5, 2)], 1)
 
 
-def test_copied_outputs_tell_the_tables_columns_alone(tmp_path: Path) -> None:
-    (made,) = copying(tmp_path, [file(tmp_path, [1, 2], 100)]).data_files
-    assert (set(made.metrics.column_sizes), set(made.metrics.value_counts)) == ({1, 2}, {1, 2})
-
-
 @pytest.mark.parametrize("order", ["before", "between"])
 def test_lineage_before_columns_of_the_table_is_decoded(tmp_path: Path, order: str) -> None:
-    columns = [ROW_ID, *COLUMNS] if order == "before" else [COLUMNS[0], ROW_ID, COLUMNS[1]]
+    columns = [ROW_ID, *NS_COLUMNS] if order == "before" else [NS_COLUMNS[0], ROW_ID, NS_COLUMNS[1]]
     rows = {"n": [1, 2], "s": ["a", "b"], "_row_id": [5, 6]}
     one = data_file(tmp_path, columns, {column.name: rows[column.name] for column in columns})
     output = copying(tmp_path, [replace(one, first_row_id=90, sequence_number=3)])
@@ -238,44 +245,39 @@ def test_lineage_before_columns_of_the_table_is_decoded(tmp_path: Path, order: s
     assert output.encoded_because == "the lineage that it stores is not behind its columns"
 
 
-def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lineage_chunks, "_ROW_BYTES", 1 << 40)
-    stored = {"_row_id": [None, 5]}
-    output = copying(tmp_path, [file(tmp_path, [1, 2], 100), file(tmp_path, [3, 4], 200, 3, stored)])
-    assert rows_of(output) == [(100, 3, 1), (101, 3, 2), (200, 3, 3), (5, 3, 4)]
+def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(tmp_path: Path) -> None:
+    rows = 2000
+    files = [file(tmp_path, [1, 2], 100), file(tmp_path, list(range(rows)), 200, 3, {"_row_id": [None] * rows})]
+    output = copying(tmp_path, files, memory_limit_bytes=2 << 20)
+    assert rows_of(output) == [(100, 3, 1), (101, 3, 2), *((200 + n, 3, n) for n in range(rows))]
     assert output.files_copied == 1
     assert output.encoded_because == "the lineage of its rows exceeds the memory"
 
 
 def test_a_file_with_two_columns_of_row_ids_is_refused(tmp_path: Path) -> None:
     """Also where the last one could be copied with the last updates."""
-    columns = [*COLUMNS, ROW_ID.with_name("first"), ROW_ID, UPDATED]
+    columns = [*NS_COLUMNS, ROW_ID.with_name("first"), ROW_ID, UPDATED]
     rows = {"n": [1], "s": ["a"], "first": [5], "_row_id": [6], UPDATED.name: [1]}
     one = data_file(tmp_path, columns, rows)
     with pytest.raises(TableRefused, match=f"two columns with the field id {ROW_ID_FIELD_ID}"):
         copying(tmp_path, [replace(one, first_row_id=90)])
 
 
-class TestRandomFiles:
-    """Files with some stored lineage and some deletes, against a loop over their rows."""
-
-    @pytest.mark.parametrize("seed", range(15))
-    def test_each_row_keeps_its_lineage(self, tmp_path: Path, seed: int) -> None:
-        chance = random.Random(seed)
-        files, deletes, expected = [], [], []
-        for number in range(chance.randint(1, 4)):
-            one, rows = _random_file(tmp_path, chance, number)
-            gone = {position for position in range(len(rows)) if chance.random() < chance.choice([0, 0.2])}
-            if gone:
-                deletes.append(position_deletes(tmp_path, [(one.path, position) for position in sorted(gone)]))
-            files.append(one)
-            expected += [row for position, row in enumerate(rows) if position not in gone]
-        work = task(table(tmp_path), files, deletes, output_count=chance.randint(1, 3))
-        assert rows_of(run(work)) == expected
-        # Copied row groups are kept where they come, so that outputs differ in their cuts alone.
-        assert rows_of(run(replace(work, copy=COPYING))) == expected
+@pytest.mark.parametrize("seed", seeds(full=15, small=8))
+def test_each_row_of_random_files_keeps_its_lineage(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    files, deletes, expected = [], [], []
+    for number in range(chance.randint(1, 4)):
+        one, rows = _random_file(tmp_path, chance, number)
+        gone = {position for position in range(len(rows)) if chance.random() < chance.choice([0, 0.2])}
+        if gone:
+            deletes.append(position_deletes(tmp_path, [(one.path, position) for position in sorted(gone)]))
+        files.append(one)
+        expected += [row for position, row in enumerate(rows) if position not in gone]
+    work = task(table(tmp_path), files, deletes, output_count=chance.randint(1, 3))
+    assert rows_of(run(work)) == expected
+    # Copied row groups are kept where they come, so that outputs differ in their cuts alone.
+    assert rows_of(run(replace(work, copy=EVERYTHING))) == expected
 
 
 def _random_file(root: Path, chance: random.Random, number: int) -> tuple[DataFile, list[Row]]:

@@ -1,5 +1,7 @@
 """What a rewrite writes: names, sizes, numbers; and what is left when it fails."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re
@@ -17,32 +19,31 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from amoro_core.errors import (
-    AttemptAbandoned,
-    CheckFailed,
-    DataFileMissing,
-    StorageFull,
-    TableRefused,
-    UnreadableFile,
-)
+from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull, TableRefused, UnreadableFile
 from amoro_core.files.io import FileAccess
 
-from .builders import SEQUENCE, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
-
-SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
-
-
-def numbered(root: Path, start: int, rows: int, **options: Any) -> Any:
-    values = range(start, start + rows)
-    return data_file(root, COLUMNS, {"n": values, "s": [f"row {n}" for n in values]}, **options)
+from .builders import (
+    NS,
+    NS_COLUMNS,
+    SEQUENCE,
+    access_to,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    numbered,
+    rows_of,
+    run,
+    task,
+    written_under,
+)
 
 
 def test_outputs_are_even_although_equality_deletes_fall_unevenly(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, start, 1000) for start in (0, 1000, 2000)]
-    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": list(range(900)) + list(range(2500, 2600))})
+    files = [numbered(tmp_path, 1000, start) for start in (0, 1000, 2000)]
+    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": list(range(900)) + list(range(2500, 2600))})
 
-    output = run(task(context(tmp_path, SCHEMA), files, [delete], output_count=3))
+    output = run(task(context(tmp_path, NS), files, [delete], output_count=3))
 
     assert [file.record_count for file in output.data_files] == [667, 667, 666]
     assert [row["n"] for row in rows_of(output)] == [*range(900, 2500), *range(2600, 3000)]
@@ -50,7 +51,7 @@ def test_outputs_are_even_although_equality_deletes_fall_unevenly(tmp_path: Path
 
 
 def test_one_output_is_one_file_however_large(tmp_path: Path) -> None:
-    output = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 5000)], target_size_bytes=100))
+    output = run(task(context(tmp_path, NS), [numbered(tmp_path, 5000)], target_size_bytes=100))
 
     assert [file.record_count for file in output.data_files] == [5000]
 
@@ -58,25 +59,23 @@ def test_one_output_is_one_file_however_large(tmp_path: Path) -> None:
 def test_a_file_that_grows_far_beyond_the_target_is_ended_early(tmp_path: Path) -> None:
     wide = [{"n": range(100), "s": [os.urandom(500).hex() for _ in range(100)]} for _ in range(6)]
     narrow = {"n": range(600), "s": ["x"] * 600}
-    files = [data_file(tmp_path, COLUMNS, rows) for rows in (*wide, narrow)]
+    files = [data_file(tmp_path, NS_COLUMNS, rows) for rows in (*wide, narrow)]
     properties = {"write.parquet.row-group-limit": "50"}
 
-    output = run(
-        task(context(tmp_path, SCHEMA, properties=properties), files, output_count=2, target_size_bytes=150_000)
-    )
+    output = run(task(context(tmp_path, NS, properties=properties), files, output_count=2, target_size_bytes=150_000))
 
     assert [file.record_count for file in output.data_files] == [500, 700]  # a wide row has about 520 bytes
 
 
 def test_fewer_live_rows_than_outputs_make_a_file_for_each_row(tmp_path: Path) -> None:
-    output = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 2)], output_count=5))
+    output = run(task(context(tmp_path, NS), [numbered(tmp_path, 2)], output_count=5))
 
     assert [file.record_count for file in output.data_files] == [1, 1]
 
 
 def test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt(tmp_path: Path) -> None:
-    given = replace(numbered(tmp_path, 0, 10), sort_order_id=3)
-    (file,) = run(task(context(tmp_path, SCHEMA), [given])).data_files
+    given = replace(numbered(tmp_path, 10), sort_order_id=3)
+    (file,) = run(task(context(tmp_path, NS), [given])).data_files
 
     name = r"01890000-0000-7000-8000-000000000001-3-2-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
     assert re.fullmatch(re.escape(f"{tmp_path}/data/") + name, file.path)
@@ -132,19 +131,19 @@ def test_identity_partition_values_fill_columns_that_the_file_lacks(tmp_path: Pa
 
 
 def test_files_of_two_partitions_in_one_task_are_not_rewritten(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, 0, 1, partition=(b"a",)), numbered(tmp_path, 0, 1, partition=(b"b",))]
+    files = [numbered(tmp_path, 1, partition=(b"a",)), numbered(tmp_path, 1, partition=(b"b",))]
 
     with pytest.raises(CheckFailed, match="2 partitions"):
-        run(task(context(tmp_path, SCHEMA), files))
+        run(task(context(tmp_path, NS), files))
 
 
 def test_cancelling_leaves_no_file(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, start, 1000) for start in (0, 1000, 2000)]
+    files = [numbered(tmp_path, 1000, start) for start in (0, 1000, 2000)]
     done: list[int] = []
 
     with pytest.raises(AttemptAbandoned, match="01890000-0000-7000-8000-000000000001-3-2"):
         run(
-            task(context(tmp_path, SCHEMA), files, output_count=3),
+            task(context(tmp_path, NS), files, output_count=3),
             on_progress=lambda rows, total: done.append(rows),
             is_cancelled=lambda: bool(done) and done[-1] >= 2000,
         )
@@ -155,7 +154,7 @@ def test_cancelling_leaves_no_file(tmp_path: Path) -> None:
 
 def test_progress_counts_rows_of_rewritten_and_converted_files(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    work = task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 10)], converted=[numbered(tmp_path, 0, 5)])
+    work = task(context(tmp_path, NS), [numbered(tmp_path, 10)], converted=[numbered(tmp_path, 5)])
 
     run(work, on_progress=lambda done, total: told.append((done, total)))
 
@@ -163,18 +162,18 @@ def test_progress_counts_rows_of_rewritten_and_converted_files(tmp_path: Path) -
 
 
 def test_a_missing_data_file_is_named_and_leaves_no_file(tmp_path: Path) -> None:
-    present, missing = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
+    present, missing = numbered(tmp_path, 10), numbered(tmp_path, 10)
     Path(missing.path).unlink()
 
     with pytest.raises(DataFileMissing, match=re.escape(missing.path)):
-        run(task(context(tmp_path, SCHEMA), [present, missing]))
+        run(task(context(tmp_path, NS), [present, missing]))
     assert written_under(tmp_path) == []
 
 
 @pytest.mark.parametrize("converted", [False, True])
 def test_a_file_with_other_rows_than_the_manifest_says_is_unreadable(tmp_path: Path, converted: bool) -> None:
-    file = replace(numbered(tmp_path, 0, 10), record_count=11)
-    table = context(tmp_path, SCHEMA)
+    file = replace(numbered(tmp_path, 10), record_count=11)
+    table = context(tmp_path, NS)
     work = task(table, converted=[file]) if converted else task(table, [file])
 
     with pytest.raises(UnreadableFile, match="has 10 rows, but the manifest says 11"):
@@ -182,22 +181,22 @@ def test_a_file_with_other_rows_than_the_manifest_says_is_unreadable(tmp_path: P
 
 
 def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
-    good, bad = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
+    good, bad = numbered(tmp_path, 10), numbered(tmp_path, 10)
     Path(bad.path).write_bytes(b"PAR1 something else PAR1")
 
     with pytest.raises(UnreadableFile, match=re.escape(bad.path)):
-        run(task(context(tmp_path, SCHEMA), [good, bad]))
+        run(task(context(tmp_path, NS), [good, bad]))
     assert written_under(tmp_path) == []
 
 
 def test_a_file_with_a_broken_page_is_unreadable(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 0, 5000, compression="zstd", write_page_checksum=True)
+    file = numbered(tmp_path, 5000, compression="zstd", write_page_checksum=True)
     content = bytearray(Path(file.path).read_bytes())
     content[100:400] = b"\xaa" * 300
     Path(file.path).write_bytes(content)
 
     with pytest.raises(UnreadableFile, match=re.escape(file.path)):
-        run(task(context(tmp_path, SCHEMA), [file]))
+        run(task(context(tmp_path, NS), [file]))
     assert written_under(tmp_path) == []
 
 
@@ -238,9 +237,9 @@ class FullFile:
 
 @pytest.mark.parametrize("room", [0, 3, 2_000, 9_000, 12_000])
 def test_a_full_disk_is_said_and_leaves_no_file(tmp_path: Path, room: int) -> None:
-    files = [numbered(tmp_path, start, 1000) for start in (0, 1000)]
+    files = [numbered(tmp_path, 1000, start) for start in (0, 1000)]
     properties = {"write.parquet.row-group-limit": "100"}
-    work = task(context(tmp_path, SCHEMA, properties=properties), files, output_count=2)
+    work = task(context(tmp_path, NS, properties=properties), files, output_count=2)
 
     with pytest.raises(StorageFull, match="no space left"):
         run(work, FullDisk(tmp_path, room))
@@ -248,9 +247,9 @@ def test_a_full_disk_is_said_and_leaves_no_file(tmp_path: Path, room: int) -> No
 
 
 def test_a_full_disk_while_position_deletes_are_written_leaves_no_file(tmp_path: Path) -> None:
-    rewritten, converted = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
-    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [1]})
-    work = task(context(tmp_path, SCHEMA), [rewritten], [delete], converted=[converted])
+    rewritten, converted = numbered(tmp_path, 10), numbered(tmp_path, 10)
+    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": [1]})
+    work = task(context(tmp_path, NS), [rewritten], [delete], converted=[converted])
     needed = run(work).data_files[0].size_bytes
     for path in (tmp_path / "data").iterdir():
         path.unlink()
@@ -261,8 +260,8 @@ def test_a_full_disk_while_position_deletes_are_written_leaves_no_file(tmp_path:
 
 
 def test_inputs_outside_the_allowed_locations_are_refused(tmp_path: Path) -> None:
-    file = numbered(tmp_path / "other", 0, 1)
-    table = context(tmp_path / "table", SCHEMA)
+    file = numbered(tmp_path / "other", 1)
+    table = context(tmp_path / "table", NS)
 
     with pytest.raises(TableRefused, match=re.escape(file.path)) as refused:
         run(task(table, [file]))
@@ -270,13 +269,16 @@ def test_inputs_outside_the_allowed_locations_are_refused(tmp_path: Path) -> Non
 
 
 def test_large_files_are_streamed_with_the_same_result(tmp_path: Path) -> None:
-    rows = 20_000
-    table = pa.table({"n": range(rows), "s": [os.urandom(900).hex() for _ in range(rows)]}, schema=pa.schema(COLUMNS))
-    file = data_file(tmp_path, COLUMNS, table, row_group_size=7_000, compression="none")
-    assert file.size_bytes > 32 << 20
-    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": range(0, rows, 7)})
+    """Of more than a MiB where there is little memory."""
+    rows = 2_000
+    table = pa.table(
+        {"n": range(rows), "s": [os.urandom(900).hex() for _ in range(rows)]}, schema=pa.schema(NS_COLUMNS)
+    )
+    file = data_file(tmp_path, NS_COLUMNS, table, row_group_size=700, compression="none")
+    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": range(0, rows, 7)})
+    access = access_to(tmp_path)
 
-    output = run(task(context(tmp_path, SCHEMA), [file], [delete]), access_to(tmp_path))
+    output = run(task(context(tmp_path, NS), [file], [delete]), access, memory_limit_bytes=16 << 20)
 
     expected = table.filter(pa.array([n % 7 != 0 for n in range(rows)]))
     written = pq.read_table(output.data_files[0].path)

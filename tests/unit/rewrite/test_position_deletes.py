@@ -1,42 +1,33 @@
 """Position deletes while rewriting, and files whose deletes become positions."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DeleteKind
 
 from .builders import (
+    NS,
+    NS_COLUMNS,
     SEQUENCE,
     col,
     context,
     data_file,
     equality_deletes,
+    numbered,
+    numbers_of,
     position_deletes,
     renamed,
-    rows_of,
     run,
     task,
     written_under,
 )
-
-SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
-
-
-def numbered(root: Path, rows: int, **options: object) -> pa.Table:
-    return data_file(root, COLUMNS, {"n": range(rows), "s": [str(n) for n in range(rows)]}, **options)
-
-
-def numbers(output: object) -> list[int]:
-    return [row["n"] for row in rows_of(output)]
-
 
 #: With and without memory to keep a delete file's positions for other tasks.
 memories = pytest.mark.parametrize("memory_limit_bytes", [512 << 20, 1])
@@ -48,10 +39,10 @@ def test_positions_count_over_all_row_groups(tmp_path: Path, memory_limit_bytes:
     gone = [0, 299, 300, 301, 599, 600, 899, 900, 999]
     delete = position_deletes(tmp_path, [(file.path, pos) for pos in gone])
 
-    output = run(task(context(tmp_path, SCHEMA), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
+    output = run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
 
     assert pq.ParquetFile(file.path).num_row_groups == 4
-    assert numbers(output) == [n for n in range(1000) if n not in gone]
+    assert numbers_of(output) == [n for n in range(1000) if n not in gone]
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (1000, 9, 991)
 
 
@@ -63,22 +54,10 @@ def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(
     first = position_deletes(tmp_path, [(file.path, pos) for pos in (7, 2, 7, 0)])
     second = position_deletes(tmp_path, [(file.path, pos) for pos in (2, 9)])
 
-    output = run(task(context(tmp_path, SCHEMA), [file], [first, second]), memory_limit_bytes=memory_limit_bytes)
+    output = run(task(context(tmp_path, NS), [file], [first, second]), memory_limit_bytes=memory_limit_bytes)
 
-    assert numbers(output) == [1, 3, 4, 5, 6, 8]
+    assert numbers_of(output) == [1, 3, 4, 5, 6, 8]
     assert output.rows_deleted == 4
-
-
-@memories
-def test_one_delete_file_serves_many_data_files_and_others_beside(tmp_path: Path, memory_limit_bytes: int) -> None:
-    files = [numbered(tmp_path, 4) for _ in range(5)]
-    entries = [(file.path, number % 4) for number, file in enumerate(files)]
-    delete = position_deletes(tmp_path, [*entries, ("/elsewhere/x.parquet", 1)], row_group_size=2)
-
-    output = run(task(context(tmp_path, SCHEMA), files, [delete]), memory_limit_bytes=memory_limit_bytes)
-
-    assert numbers(output) == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2, 1, 2, 3]
-    assert output.bytes_read == sum(file.size_bytes for file in files) + delete.size_bytes
 
 
 @pytest.mark.parametrize("spelling", ["file:{}", "file://{}", "{}"])
@@ -86,9 +65,9 @@ def test_paths_are_the_same_however_the_scheme_is_written(tmp_path: Path, spelli
     file = numbered(tmp_path, 3)
     delete = position_deletes(tmp_path, [(spelling.format(file.path), 1)])
 
-    output = run(task(context(tmp_path, SCHEMA), [renamed(file, f"file:{file.path}")], [delete]))
+    output = run(task(context(tmp_path, NS), [renamed(file, f"file:{file.path}")], [delete]))
 
-    assert numbers(output) == [0, 2]
+    assert numbers_of(output) == [0, 2]
 
 
 @memories
@@ -96,9 +75,7 @@ def test_a_position_behind_the_end_deletes_nothing(tmp_path: Path, memory_limit_
     file = numbered(tmp_path, 3)
     delete = position_deletes(tmp_path, [(file.path, 3), (file.path, 2**40)])
 
-    assert (
-        run(task(context(tmp_path, SCHEMA), [file], [delete]), memory_limit_bytes=memory_limit_bytes).rows_deleted == 0
-    )
+    assert run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes).rows_deleted == 0
 
 
 @pytest.mark.parametrize("entry", [(None, 1), ("p", None)])
@@ -109,7 +86,7 @@ def test_a_null_path_or_position_makes_the_delete_file_unreadable(
     delete = position_deletes(tmp_path, [(file.path, 1), entry])
 
     with pytest.raises(UnreadableFile, match="without a path or a position"):
-        run(task(context(tmp_path, SCHEMA), [file], [delete]))
+        run(task(context(tmp_path, NS), [file], [delete]))
 
 
 @memories
@@ -118,14 +95,14 @@ def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path, me
     delete = position_deletes(tmp_path, [(file.path, -1)])
 
     with pytest.raises(UnreadableFile, match="negative position"):
-        run(task(context(tmp_path, SCHEMA), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
+        run(task(context(tmp_path, NS), [file], [delete]), memory_limit_bytes=memory_limit_bytes)
 
 
 def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> None:
     file = numbered(tmp_path, 2)
     delete = position_deletes(tmp_path, [(file.path, 0), (file.path, 1)])
 
-    output = run(task(context(tmp_path, SCHEMA), [file], [delete]))
+    output = run(task(context(tmp_path, NS), [file], [delete]))
 
     assert (output.data_files, output.rows_written) == ((), 0)
     assert written_under(tmp_path) == []
@@ -134,9 +111,9 @@ def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> N
 def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_path: Path) -> None:
     file = numbered(tmp_path, 100, row_group_size=40)
     old = position_deletes(tmp_path, [(file.path, 99), (file.path, 3)])
-    by_value = equality_deletes(tmp_path, [2], [COLUMNS[1]], {"s": ["50", "3", "no such"]})
+    by_value = equality_deletes(tmp_path, [2], [NS_COLUMNS[1]], {"s": ["50", "3", "no such"]})
 
-    output = run(task(context(tmp_path, SCHEMA), [], [old, by_value], converted=[file]))
+    output = run(task(context(tmp_path, NS), [], [old, by_value], converted=[file]))
 
     (delete,) = output.delete_files
     assert pq.read_table(delete.path).to_pydict() == {"file_path": [file.path] * 3, "pos": [3, 50, 99]}
@@ -157,37 +134,18 @@ def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_
     ]
 
 
-def test_a_converted_file_without_deleted_rows_gets_no_delete_file(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 3)
-    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [77]})
-
-    output = run(task(context(tmp_path, SCHEMA), [], [by_value], converted=[file]))
-
-    assert (output.delete_files, output.positions_written, written_under(tmp_path)) == ((), 0, [])
-
-
 def test_a_converted_file_without_deleted_rows_is_marked_where_its_deletes_stay(tmp_path: Path) -> None:
     file = numbered(tmp_path, 3)
-    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [77]})
+    by_value = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": [77]})
 
-    work = task(context(tmp_path, SCHEMA), [], [by_value], converted=[file])
+    work = task(context(tmp_path, NS), [], [by_value], converted=[file])
     output = run(replace(work, marks_converted=True))
 
     (mark,) = output.delete_files
     assert (mark.record_count, mark.referenced_data_file, output.positions_written) == (0, file.path, 0)
     assert (mark.sequence_number, mark.named_file, mark.is_converted) == (SEQUENCE, file.path, True)
     assert pq.read_table(mark.path).to_pydict() == {"file_path": [], "pos": []}
-    assert numbers(run(task(context(tmp_path, SCHEMA), [file], [mark]))) == [0, 1, 2]
-
-
-def test_written_position_deletes_are_read_again(tmp_path: Path) -> None:
-    file = numbered(tmp_path, 10)
-    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [4, 5]})
-    (made,) = run(task(context(tmp_path, SCHEMA), [], [by_value], converted=[file])).delete_files
-
-    output = run(task(context(tmp_path, SCHEMA), [file], [made]))
-
-    assert numbers(output) == [0, 1, 2, 3, 6, 7, 8, 9]
+    assert numbers_of(run(task(context(tmp_path, NS), [file], [mark]))) == [0, 1, 2]
 
 
 def test_the_row_column_and_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
@@ -203,4 +161,4 @@ def test_the_row_column_and_other_columns_of_a_delete_file_are_ignored(tmp_path:
     written = data_file(tmp_path, columns, rows)
     delete = type(empty)(written.path, DeleteKind.POSITION, written.file_format, 0, (), 1, written.size_bytes, 2)
 
-    assert numbers(run(task(context(tmp_path, SCHEMA), [file], [delete]))) == [0, 2]
+    assert numbers_of(run(task(context(tmp_path, NS), [file], [delete]))) == [0, 2]

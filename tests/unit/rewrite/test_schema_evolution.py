@@ -1,21 +1,34 @@
 """Files of an earlier schema, and files of other writers, as rows of the table's present schema."""
 
+from __future__ import annotations
+
 import re
+import struct
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DateType,
     DecimalType,
     DoubleType,
     FixedType,
+    FloatType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -30,8 +43,12 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DataFile, DeleteFile, DeleteKind
+from amoro_core.model.rewrite import TableContext
+from amoro_optimizer.rewrite.digesting import digest_rows
+from tests.tiers import count
 
-from .builders import col, context, data_file, equality_deletes, position_deletes, rows_of, run, task
+from .builders import NS, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
 
 
 def test_columns_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path) -> None:
@@ -72,104 +89,6 @@ def test_files_whose_columns_differ_in_their_ids_alone_are_read_by_these(tmp_pat
     files = [data_file(tmp_path, columns, {"a": [at], "b": [at + 10]}) for at, columns in enumerate(names)]
     output = run(task(context(tmp_path, schema), files))
     assert rows_of(output) == [{"a": 0, "b": None}, {"a": 1, "b": 11}, {"a": 12, "b": 2}]
-
-
-def test_nested_fields_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path) -> None:
-    point = StructType(
-        NestedField(9, "z", StringType()), NestedField(4, "y", LongType()), NestedField(3, "first", LongType())
-    )
-    schema = Schema(
-        NestedField(1, "s", point),
-        NestedField(
-            10,
-            "l",
-            ListType(11, StructType(NestedField(13, "b", StringType()), NestedField(12, "a", LongType())), False),
-        ),
-        NestedField(
-            20,
-            "m",
-            MapType(
-                21,
-                StringType(),
-                22,
-                StructType(NestedField(24, "n", IntegerType()), NestedField(23, "d", DoubleType())),
-                False,
-            ),
-        ),
-    )
-    s = pa.struct([col("x", pa.int32(), 3), col("dropped", pa.int8(), 8), col("y", pa.int64(), 4)])
-    items = pa.list_(col("element", pa.struct([col("a", pa.int32(), 12)]), 11))
-    entries = pa.map_(
-        col("key", pa.string(), 21, nullable=False), col("value", pa.struct([col("d", pa.float32(), 23)]), 22)
-    )
-    rows = {
-        "s": [{"x": 1, "dropped": 1, "y": 2}, None, {"x": None, "dropped": 1, "y": None}],
-        "l": [[{"a": 1}, None], None, []],
-        "m": [[("k", {"d": 0.5}), ("n", None)], None, []],
-    }
-    columns = [col("m", entries, 20), col("s", s, 1), col("l", items, 10)]
-    keys = equality_deletes(tmp_path, [4], [col("s", pa.struct([col("y", pa.int64(), 4)]), 1)], {"s": [{"y": 77}]})
-
-    output = run(task(context(tmp_path, schema), [data_file(tmp_path, columns, rows)], [keys]))
-
-    assert rows_of(output) == [
-        {
-            "s": {"z": None, "y": 2, "first": 1},
-            "l": [{"b": None, "a": 1}, None],
-            "m": [("k", {"n": None, "d": 0.5}), ("n", None)],
-        },
-        {"s": None, "l": None, "m": None},
-        {"s": {"z": None, "y": None, "first": None}, "l": [], "m": []},
-    ]
-
-
-def test_structs_inside_lists_inside_maps_evolve_as_columns_do(tmp_path: Path) -> None:
-    inner = StructType(
-        NestedField(9, "x", StringType()),  # another column by a name that was dropped
-        NestedField(7, "wide", LongType()),
-        NestedField(
-            8, "t", StructType(NestedField(11, "d", DecimalType(20, 2)), NestedField(10, "was c", StringType()))
-        ),
-    )
-    lists = ListType(4, inner, element_required=False)
-    schema = Schema(NestedField(1, "m", MapType(2, IntegerType(), 3, lists, value_required=False)))
-    old = pa.struct(
-        [
-            col("x", pa.int32(), 5),
-            col("narrow", pa.int32(), 7),
-            col(
-                "t",
-                pa.struct([col("c", pa.string(), 10), col("gone", pa.int8(), 12), col("d", pa.decimal128(9, 2), 11)]),
-                8,
-            ),
-        ]
-    )
-    elements = pa.list_(col("element", old, 4))
-    entries = pa.map_(col("key", pa.int32(), 2, nullable=False), col("value", elements, 3))
-    value = {"x": 1, "narrow": 2, "t": {"c": "c", "gone": 3, "d": Decimal("1.50")}}
-    rows = [[(1, [value, None, {**value, "t": None}]), (2, None), (3, [])], [], None, [(4, [value])]]
-    file = data_file(tmp_path, [col("m", entries, 1)], {"m": rows * 5}, row_group_size=3)
-    deletes = position_deletes(tmp_path, [(file.path, position) for position in range(1, 20, 4)])
-
-    output = run(task(context(tmp_path, schema), [file], [deletes]))
-
-    new = {"x": None, "wide": 2, "t": {"d": Decimal("1.50"), "was c": "c"}}
-    found = [[(1, [new, None, {**new, "t": None}]), (2, None), (3, [])], None, [(4, [new])]] * 5
-    written = [row["m"] for row in rows_of(output)]
-    assert written == [_renamed(row) for row in found]
-
-
-def _renamed(row: object) -> object:
-    """Names as Java writes them."""
-    match row:
-        case list():
-            return [_renamed(one) for one in row]
-        case tuple():
-            return tuple(_renamed(one) for one in row)
-        case dict():
-            return {key.replace(" ", "_x20"): _renamed(one) for key, one in row.items()}
-        case _:
-            return row
 
 
 def test_a_null_list_inside_a_struct_stays_null_next_to_an_empty_one(tmp_path: Path) -> None:
@@ -235,68 +154,16 @@ def test_a_null_in_a_required_column_makes_the_file_unreadable(tmp_path: Path) -
         run(task(context(tmp_path, schema), [file]))
 
 
-MAPPING = """[
-  {"field-id": 1, "names": ["id", "ID"]},
-  {"field-id": 2, "names": ["s"], "fields": [{"field-id": 3, "names": ["inner", "x"]}]},
-  {"field-id": 4, "names": ["l"], "fields": [{"field-id": 5, "names": ["element"],
-    "fields": [{"field-id": 6, "names": ["a"]}]}]},
-  {"field-id": 7, "names": ["m"], "fields": [{"field-id": 8, "names": ["key"]}, {"field-id": 9, "names": ["value"]}]}
-]"""
-MAPPED = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "s", StructType(NestedField(3, "x", IntegerType()))),
-    NestedField(4, "l", ListType(5, StructType(NestedField(6, "a", IntegerType())), False)),
-    NestedField(7, "m", MapType(8, StringType(), 9, LongType(), False)),
-)
-
-
-def test_a_file_without_field_ids_is_read_by_the_name_mapping(tmp_path: Path) -> None:
-    columns = [
-        pa.field("ID", pa.int32()),
-        pa.field("not mapped", pa.string()),
-        pa.field("s", pa.struct([pa.field("x", pa.int32()), pa.field("other", pa.int32())])),
-        pa.field("l", pa.list_(pa.field("item", pa.struct([pa.field("a", pa.int32())])))),
-        pa.field("m", pa.map_(pa.string(), pa.int64())),
-    ]
-    rows = {
-        "ID": [1, 2],
-        "not mapped": ["x", "y"],
-        "s": [{"x": 1, "other": 2}, None],
-        "l": [[{"a": 1}], None],
-        "m": [[("k", 1)], []],
-    }
-    file = data_file(tmp_path, columns, rows)
-
-    output = run(task(context(tmp_path, MAPPED, name_mapping=MAPPING), [file]))
-
-    assert rows_of(output) == [
-        {"id": 1, "s": {"x": 1}, "l": [{"a": 1}], "m": [("k", 1)]},
-        {"id": 2, "s": None, "l": None, "m": []},
-    ]
-
-
-def test_a_file_with_field_ids_is_not_read_by_names(tmp_path: Path) -> None:
-    file = data_file(tmp_path, [col("other", pa.int64(), 1), pa.field("s", pa.int64())], {"other": [5], "s": [1]})
-
-    output = run(task(context(tmp_path, MAPPED, name_mapping=MAPPING), [file]))
-
-    assert rows_of(output) == [{"id": 5, "s": None, "l": None, "m": None}]
-
-
-def test_a_file_with_neither_ids_nor_mapping_is_refused(tmp_path: Path) -> None:
-    file = data_file(tmp_path, [pa.field("id", pa.int64())], {"id": [1]})
-
-    with pytest.raises(TableRefused, match="no field ids") as refused:
-        run(task(context(tmp_path, MAPPED), [file]))
-    assert refused.value.reason == "field-ids"
-
-
-def test_a_malformed_name_mapping_is_refused(tmp_path: Path) -> None:
-    file = data_file(tmp_path, [pa.field("id", pa.int64())], {"id": [1]})
-
-    with pytest.raises(TableRefused, match="name-mapping") as refused:
-        run(task(context(tmp_path, MAPPED, name_mapping="{no"), [file]))
-    assert refused.value.reason == "configuration"
+def test_files_without_field_ids_are_read_by_the_name_mapping_and_others_by_their_ids(tmp_path: Path) -> None:
+    mapping = '[{"field-id": 1, "names": ["n", "old"]}, {"field-id": 2, "names": ["s"]}]'
+    by_name = data_file(tmp_path, [], pa.table({"old": [1], "not mapped": ["x"], "s": ["y"]}))
+    by_id = data_file(tmp_path, [col("other", pa.int64(), 1), pa.field("s", pa.string())], {"other": [5], "s": ["z"]})
+    output = run(task(context(tmp_path, NS, name_mapping=mapping), [by_name, by_id]))
+    assert rows_of(output) == [{"n": 1, "s": "y"}, {"n": 5, "s": None}]
+    for told, reason in ((None, "field-ids"), ("{no", "configuration")):
+        with pytest.raises(TableRefused, match=r"no field ids|name-mapping") as refused:
+            run(task(context(tmp_path, NS, name_mapping=told), [by_name]))
+        assert refused.value.reason == reason
 
 
 TYPES = Schema(
@@ -466,20 +333,299 @@ def test_names_that_avro_does_not_allow_are_written_as_java_does(tmp_path: Path)
     assert set(output.data_files[0].metrics.lower_bounds) >= {1, 3}
 
 
-def test_a_file_that_holds_no_column_of_the_schema_any_more_keeps_its_number_of_rows(tmp_path: Path) -> None:
-    old = NestedField(1, "old", LongType())
-    schema = Schema(NestedField(2, "new", StringType()))
-    file = data_file(tmp_path, [col("old", pa.int64(), 1)], {"old": [1, 2, 3]})
-    keys = equality_deletes(tmp_path, [1], [col("old", pa.int64(), 1)], {"old": [2]})
-
-    output = run(task(context(tmp_path, schema, dropped=[old]), [file], [keys]))
-
-    assert rows_of(output) == [{"new": None}, {"new": None}]
+TWICE = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "inner", StructType(NestedField(3, "key", LongType(), required=False)), required=False),
+    NestedField(4, "tags", ListType(5, LongType(), element_required=False), required=False),
+)
+ID = col("id", pa.int64(), 1)
+ROWS = [{"id": 1, "inner": None, "tags": None}]
 
 
-def test_a_key_column_that_no_file_holds_matches_null_in_every_row(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "new", StringType()))
-    file = data_file(tmp_path, [col("n", pa.int64(), 1)], {"n": [1, 2, 3]})
-    keys = equality_deletes(tmp_path, [2], [col("new", pa.string(), 2)], {"new": [None]})
+def refused(root: Path, file: DataFile, *deletes: DeleteFile, table: TableContext | None = None) -> str:
+    with pytest.raises(TableRefused) as error:
+        run(task(table or context(root, TWICE), [file], deletes))
+    assert error.value.reason == "field-ids"
+    assert written_under(root) == []
+    return error.value.message
 
-    assert run(task(context(tmp_path, schema), [file], [keys])).rows_deleted == 3
+
+def test_two_columns_of_one_id_are_refused_by_the_files_name(tmp_path: Path) -> None:
+    file = data_file(tmp_path, [ID, col("other", pa.int64(), 1)], {"id": [1], "other": [2]})
+    assert refused(tmp_path, file) == f"{file.path} has two columns with the field id 1 (id)"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        col("inner", pa.struct([col("key", pa.int64(), 3), col("again", pa.int64(), 3)]), 2),
+        col("inner", pa.struct([col("key", pa.int64(), 1)]), 2),
+        col("tags", pa.list_(col("element", pa.int64(), 1)), 4),
+    ],
+)
+def test_columns_within_structs_and_lists_count_too(tmp_path: Path, column: pa.Field) -> None:
+    table = pa.table([pa.array([1]), pa.nulls(1, column.type)], schema=pa.schema([ID, column]))
+    assert "two columns with the field id" in refused(tmp_path, data_file(tmp_path, [], table))
+
+
+def test_an_id_that_the_table_does_not_have_may_stand_twice(tmp_path: Path) -> None:
+    columns = [ID, col("a", pa.int64(), 9), col("b", pa.int64(), 9)]
+    file = data_file(tmp_path, columns, {"id": [1], "a": [2], "b": [3]})
+    assert rows_of(run(task(context(tmp_path, TWICE), [file]))) == ROWS
+
+
+def test_two_columns_that_a_name_mapping_gives_one_id_are_refused(tmp_path: Path) -> None:
+    table = context(tmp_path, TWICE, name_mapping='[{"field-id": 1, "names": ["id", "old"]}]')
+    columns = [pa.field("id", pa.int64()), pa.field("old", pa.int64())]
+    file = data_file(tmp_path, columns, {"id": [1], "old": [2]})
+    assert "two columns with the field id 1" in refused(tmp_path, file, table=table)
+    one = data_file(tmp_path, columns[1:], {"old": [1]})
+    assert rows_of(run(task(table, [one]))) == ROWS
+
+
+def test_an_equality_delete_with_two_columns_of_its_key_is_refused(tmp_path: Path) -> None:
+    file = data_file(tmp_path, [ID], {"id": [1]})
+    delete = equality_deletes(tmp_path, [1], [ID, col("other", pa.int64(), 1)], {"id": [5], "other": [1]})
+    assert delete.path in refused(tmp_path, file, delete)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("file_path", DELETE_PATH_FIELD_ID), ("pos", DELETE_POS_FIELD_ID), ("more", DELETE_POS_FIELD_ID)],
+        [("file_path", DELETE_PATH_FIELD_ID), ("pos", DELETE_POS_FIELD_ID), ("pos", 7)],
+        [("file_path", None), ("pos", None), ("pos", None)],
+    ],
+)
+def test_a_position_delete_with_two_columns_for_positions_is_refused(
+    tmp_path: Path, columns: list[tuple[str, int | None]]
+) -> None:
+    file = data_file(tmp_path, [ID], {"id": [1, 2]})
+    kinds = [pa.string(), pa.int64(), pa.int64()]
+    fields = [
+        pa.field(name, kind) if field_id is None else col(name, kind, field_id)
+        for (name, field_id), kind in zip(columns, kinds, strict=True)
+    ]
+    table = pa.table([pa.array([file.path]), pa.array([0]), pa.array([1])], schema=pa.schema(fields))
+    made = data_file(tmp_path, [], table)
+    delete = DeleteFile(made.path, DeleteKind.POSITION, made.file_format, 0, (), 1, made.size_bytes, 2)
+    assert refused(tmp_path, file, delete) == (
+        f"{made.path} has two columns for the path or the position of its deletes"
+    )
+
+
+DEFAULTS: list[tuple[IcebergType, Any]] = [
+    (BooleanType(), False),
+    (IntegerType(), -(2**31)),
+    (LongType(), 2**63 - 1),
+    (FloatType(), 0.5),
+    (DoubleType(), -0.0),
+    (DateType(), date(1969, 12, 31)),
+    (TimeType(), time(23, 59, 59, 999999)),
+    (TimestampType(), datetime(1582, 10, 4, 0, 0, 0, 1)),
+    (TimestamptzType(), datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=ZoneInfo("UTC"))),
+    (StringType(), "é'"),
+    (StringType(), ""),
+    (BinaryType(), b"\0\xff"),
+    (FixedType(3), b"abc"),
+    (UUIDType(), uuid.UUID(int=7)),
+    (DecimalType(38, 3), Decimal("-1.230")),
+    (DecimalType(9, 0), Decimal("0")),
+]
+NUMBER = NestedField(1, "n", LongType())
+COLUMNS = [col("n", pa.int64(), 1)]
+
+
+def with_default(
+    kind: IcebergType, default: Any, *, field_id: int = 2, name: str = "c", required: bool = False
+) -> NestedField:
+    return NestedField(field_id, name, kind, required, initial_default=default)
+
+
+@pytest.mark.parametrize(("kind", "default"), DEFAULTS, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize("required", [False, True])
+def test_rows_of_a_file_without_the_column_have_its_default(
+    tmp_path: Path, kind: IcebergType, default: Any, required: bool
+) -> None:
+    schema = Schema(NUMBER, with_default(kind, default, required=required))
+    file = data_file(tmp_path, COLUMNS, {"n": [1, 2]})
+
+    output = run(task(context(tmp_path, schema), [file]))
+
+    assert repr(rows_of(output)) == repr([{"n": 1, "c": default}, {"n": 2, "c": default}])
+    assert output.data_files[0].metrics.null_value_counts == {1: 0, 2: 0}
+
+
+def test_nested_fields_have_their_defaults_where_what_surrounds_them_is_there(tmp_path: Path) -> None:
+    def struct_of(field_id: int) -> StructType:
+        return StructType(
+            NestedField(field_id, "a", LongType()),
+            with_default(StringType(), "d", field_id=field_id + 1, required=True),
+        )
+
+    schema = Schema(
+        NestedField(1, "s", struct_of(10)),
+        NestedField(2, "l", ListType(3, struct_of(20), False)),
+        NestedField(4, "m", MapType(5, StringType(), 6, struct_of(30), False)),
+        NestedField(7, "new", struct_of(40)),
+    )
+    columns = [
+        col("s", pa.struct([col("a", pa.int64(), 10)]), 1),
+        col("l", pa.list_(col("element", pa.struct([col("a", pa.int64(), 20)]), 3)), 2),
+        col(
+            "m",
+            pa.map_(col("key", pa.string(), 5, nullable=False), col("value", pa.struct([col("a", pa.int64(), 30)]), 6)),
+            4,
+        ),
+    ]
+    rows = {
+        "s": [{"a": 1}, None, {"a": None}],
+        "l": [[{"a": 1}, None], None, []],
+        "m": [[("k", {"a": 1}), ("n", None)], None, []],
+    }
+
+    output = run(task(context(tmp_path, schema), [data_file(tmp_path, columns, rows)]))
+
+    assert rows_of(output) == [
+        {
+            "s": {"a": 1, "c": "d"},
+            "l": [{"a": 1, "c": "d"}, None],
+            "m": [("k", {"a": 1, "c": "d"}), ("n", None)],
+            "new": None,
+        },
+        {"s": None, "l": None, "m": None, "new": None},
+        {"s": {"a": None, "c": "d"}, "l": [], "m": [], "new": None},
+    ]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_equality_deletes_apply_to_the_default_of_rows_without_the_column(
+    tmp_path: Path, dropped: bool, is_nested: bool
+) -> None:
+    field = with_default(StringType(), "x")
+    arrow = col("c", pa.string(), 2)
+    if is_nested:
+        field = NestedField(3, "s", StructType(NestedField(4, "a", LongType()), field))
+        key = col("s", pa.struct([arrow]), 3)
+        old = col("s", pa.struct([col("a", pa.int64(), 4)]), 3)
+        file = data_file(tmp_path, [*COLUMNS, old], {"n": [1, 2], "s": [{"a": 1}, None]})
+        deleted = {"s": [{"c": "x"}]}
+    else:
+        key, deleted = arrow, {"c": ["x"]}
+        file = data_file(tmp_path, COLUMNS, {"n": [1, 2]})
+    newer = data_file(tmp_path, [*COLUMNS, key], {"n": [3, 4], key.name: [deleted[key.name][0], None]})
+    keys = equality_deletes(tmp_path, [2], [key], deleted)
+    schema = Schema(NUMBER) if dropped else Schema(NUMBER, field)
+
+    output = run(task(context(tmp_path, schema, dropped=[field] if dropped else ()), [file, newer], [keys]))
+
+    assert [row["n"] for row in rows_of(output)] == ([2, 4] if is_nested else [4])
+
+
+@pytest.mark.parametrize("value", [7, None])
+def test_the_partition_s_value_comes_before_the_default(tmp_path: Path, value: int | None) -> None:
+    schema = Schema(NUMBER, with_default(LongType(), 9))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "c"))
+    partition = (None if value is None else struct.pack("<q", value),)
+    file = data_file(tmp_path, COLUMNS, {"n": [1, 2]}, partition=partition)
+    keys = replace(
+        equality_deletes(tmp_path, [1, 2], [*COLUMNS, col("c", pa.int64(), 2)], {"n": [1, 2], "c": [9, value]}),
+        partition=partition,
+    )
+    output = run(task(context(tmp_path, schema, spec=spec), [file], [keys]))
+    assert rows_of(output) == [{"n": 1, "c": value}]
+
+
+MAKERS = st.sampled_from([(kind, default) for kind, default in DEFAULTS if not isinstance(kind, DoubleType)])
+
+
+@st.composite
+def schemas_and_files(draw: st.DrawFn) -> tuple[Schema, list[tuple[tuple[int, ...], list[dict[str, Any]]]]]:
+    """A schema with defaults, and files with some of its columns each: which, and the rows' own values."""
+    kinds = draw(st.lists(st.tuples(MAKERS, st.booleans(), st.booleans()), min_size=1, max_size=5))
+    fields = []
+    for at, ((kind, default), has_default, is_nested) in enumerate(kinds):
+        field = NestedField(10 + at, f"c{at}", kind, initial_default=default if has_default else None)
+        fields.append(NestedField(30 + at, f"s{at}", StructType(field)) if is_nested else field)
+    values = {10 + at: [default, None] for at, ((_, default), _, _) in enumerate(kinds)}
+    files = []
+    for _ in range(draw(st.integers(1, 3))):
+        held = tuple(sorted(draw(st.sets(st.sampled_from(sorted(values))))))
+        count = draw(st.integers(1, 4))
+        rows = [{f"v{one}": draw(st.sampled_from(values[one])) for one in held} for _ in range(count)]
+        files.append((held, rows))
+    return Schema(NUMBER, *fields), files
+
+
+@settings(
+    max_examples=count(15, 40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(made=schemas_and_files())
+def test_random_schemas_with_defaults(tmp_path: Path, made: tuple[Schema, list[Any]]) -> None:
+    """Outputs hold what the schema says of each row, and their digest is that of the inputs."""
+    schema, contents = made
+    files, expected, number = [], [], 0
+    for held, rows in contents:
+        records = []
+        for row in rows:
+            records.append({"n": number, **row})
+            expected.append({"n": number, **_as_told(schema, held, row)})
+            number += 1
+        files.append(_written(tmp_path, schema, held, records))
+    work = task(context(tmp_path, schema), files)
+
+    output = run(work)
+
+    assert rows_of(output) == expected
+    read = {"memory_limit_bytes": 512 << 20, "is_cancelled": lambda: False}
+    before = digest_rows(work, access_to(tmp_path), **read)
+    after = digest_rows(task(work.table, list(output.data_files)), access_to(tmp_path), **read)
+    assert (before.rows, before) == (number, after)
+
+
+def _as_told(schema: Schema, held: tuple[int, ...], row: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in schema.fields[1:]:
+        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
+        is_there = leaf.field_id in held
+        value = row[f"v{leaf.field_id}"] if is_there else leaf.initial_default
+        if leaf is not field:
+            found[field.name] = {leaf.name: value} if is_there else None
+        else:
+            found[field.name] = value
+    return found
+
+
+def _written(root: Path, schema: Schema, held: tuple[int, ...], records: list[dict[str, Any]]) -> Any:
+    columns, values = [*COLUMNS], {"n": [record["n"] for record in records]}
+    for field in schema.fields[1:]:
+        leaf = field.field_type.fields[0] if isinstance(field.field_type, StructType) else field
+        if leaf.field_id not in held:
+            continue
+        own = [record[f"v{leaf.field_id}"] for record in records]
+        if isinstance(leaf.field_type, UUIDType):
+            own = [None if one is None else one.bytes for one in own]
+        arrow = col(leaf.name, _arrow(leaf.field_type), leaf.field_id)
+        if leaf is not field:
+            arrow, own = col(field.name, pa.struct([arrow]), field.field_id), [{leaf.name: one} for one in own]
+        columns.append(arrow)
+        values[arrow.name] = own
+    return data_file(root, columns, values)
+
+
+def _arrow(kind: IcebergType) -> pa.DataType:
+    match kind:
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case FixedType():
+            return pa.binary(len(kind))
+    return {
+        BooleanType: pa.bool_(), IntegerType: pa.int32(), LongType: pa.int64(), FloatType: pa.float32(),
+        DateType: pa.date32(), TimeType: pa.time64("us"), TimestampType: pa.timestamp("us"),
+        TimestamptzType: pa.timestamp("us", "UTC"), StringType: pa.string(), BinaryType: pa.binary(),
+        UUIDType: pa.binary(16),
+    }[type(kind)]  # fmt: skip

@@ -1,14 +1,14 @@
-"""Nanoseconds, columns of the type unknown, and dates that became timestamps, through the engine."""
+"""Nanoseconds, columns of the type unknown, and dates that became timestamps."""
+
+from __future__ import annotations
 
 import struct
 from dataclasses import replace
 from pathlib import Path
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import orc
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
@@ -19,18 +19,14 @@ from pyiceberg.types import (
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
-    TimestamptzType,
     UnknownType,
 )
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.parquet import open_parquet
-from amoro_core.files.projection import bind
-from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat
-from amoro_core.model.rewrite import CopyRule, RewriteOutput
-from amoro_optimizer.rewrite.pruning import groups_within
+from amoro_core.model.files import ColumnMetrics, FileFormat
+from amoro_core.model.rewrite import RewriteOutput
 
-from .builders import access_to, col, context, data_file, equality_deletes, run, task
+from .builders import avro_file, col, context, data_file, equality_deletes, orc_col, orc_file, run, task
 
 DAY_US, DAY_NS = 86_400_000_000, 86_400_000_000_000
 
@@ -129,13 +125,6 @@ def test_a_delete_by_a_column_that_was_unknown_deletes_the_rows_in_which_it_is_n
     assert written == [{"was": None, "n": 1}, {"was": 0, "n": 2}, {"was": None, "n": 3}]
 
 
-def test_a_column_that_was_unknown_takes_any_type(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "was", StructType(NestedField(3, "x", LongType()))))
-    file = data_file(tmp_path, [col("n", pa.int64(), 1), col("was", pa.null(), 2)], {"n": [1], "was": [None]})
-    output = run(task(context(tmp_path, schema), [file]))
-    assert pq.read_table(output.data_files[0].path).to_pylist() == [{"n": 1, "was": None}]
-
-
 @pytest.mark.parametrize(("kind", "day"), [(TimestampType(), DAY_US), (TimestampNanoType(), DAY_NS)])
 def test_dates_become_the_beginnings_of_their_days(tmp_path: Path, kind: IcebergType, day: int) -> None:
     schema = Schema(NestedField(1, "at", kind))
@@ -170,13 +159,6 @@ def test_a_date_beyond_the_range_of_the_new_type_fails_by_its_value(
     run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [nearest]))
 
 
-@pytest.mark.parametrize("kind", [TimestamptzType(), TimestamptzNanoType()])
-def test_dates_do_not_become_times_with_a_zone(tmp_path: Path, kind: IcebergType) -> None:
-    file = data_file(tmp_path, [col("at", pa.date32(), 1)], {"at": [0]})
-    with pytest.raises(UnreadableFile, match="date32"):
-        run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [file]))
-
-
 def test_row_groups_of_dates_are_not_left_out_for_keys_of_timestamps(tmp_path: Path) -> None:
     """The statistics of such a file are of days, so that comparing them with microseconds would bring rows back."""
     columns = [col("at", pa.date32(), 1)]
@@ -190,29 +172,17 @@ def test_row_groups_of_dates_are_not_left_out_for_keys_of_timestamps(tmp_path: P
     assert numbers(output, "at") == [10 * DAY_US, 20 * DAY_US, 40 * DAY_US]
 
 
-def test_nanoseconds_in_a_file_are_not_compared_with_keys_of_microseconds(tmp_path: Path) -> None:
-    file = data_file(
-        tmp_path, [col("at", pa.timestamp("ns"), 1)], {"at": [1000, 2000]}, row_group_size=1, version="2.6"
-    )
-    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1000)}, upper_bounds={1: struct.pack("<q", 2000)})
-    with open_parquet(access_to(tmp_path), file.path) as source:
-        projection = bind(Schema(NestedField(1, "at", TimestampType())), source.schema, None, {}, file.path)
-        assert groups_within(source, projection, {1: (2, 2)}, bounds) is None
-
-
-def test_row_groups_of_nanoseconds_outside_the_keys_are_left_out(tmp_path: Path) -> None:
+def test_nanoseconds_are_compared_with_keys_of_their_own_unit(tmp_path: Path) -> None:
     columns = [col("at", pa.timestamp("ns"), 1)]
-    file = data_file(tmp_path, columns, {"at": [1, 2, 3, 4]}, row_group_size=1, version="2.6")
-    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1)}, upper_bounds={1: struct.pack("<q", 4)})
-    keys = equality_deletes(tmp_path, [1], columns, {"at": [3]})
-    schema = Schema(NestedField(1, "at", TimestampNanoType()))
-    with open_parquet(access_to(tmp_path), file.path) as source:
-        projection = bind(schema, source.schema, None, {}, file.path)
-        assert groups_within(source, projection, {1: (3, 3)}, bounds) == (2,)
-
-    output = run(task(context(tmp_path, schema), [replace(file, metrics=bounds)], [keys]))
-
-    assert numbers(output, "at") == [1, 2, 4]
+    file = data_file(tmp_path, columns, {"at": [1000, 2000, 3000]}, row_group_size=1, version="2.6")
+    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1000)}, upper_bounds={1: struct.pack("<q", 3000)})
+    for kind, key, arrow, left in (
+        (TimestampNanoType(), 2000, pa.timestamp("ns"), [1000, 3000]),
+        (TimestampType(), 2, pa.timestamp("us"), [1, 3]),
+    ):
+        keys = equality_deletes(tmp_path, [1], [col("at", arrow, 1)], {"at": [key]})
+        work = task(context(tmp_path, Schema(NestedField(1, "at", kind))), [replace(file, metrics=bounds)], [keys])
+        assert numbers(run(work), "at") == left
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.AVRO, FileFormat.ORC])
@@ -227,25 +197,17 @@ def test_files_of_other_formats_have_nanoseconds_promoted_dates_and_defaults(
         NestedField(4, "u", UnknownType()),
     )
     moments, days = [-1, 1_700_000_000_123_456_789, None], [-1, 20_000, None]
-    path = tmp_path / "in" / f"file.{file_format}"
-    path.parent.mkdir()
     if file_format is FileFormat.AVRO:
         logical = {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": zone is not None}
         fields = [
             {"name": "at", "type": ["null", logical], "field-id": 1},
             {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "field-id": 2},
         ]
-        rows = [{"at": at, "day": day} for at, day in zip(moments, days, strict=True)]
-        with path.open("wb") as out:
-            fastavro.writer(out, fastavro.parse_schema({"type": "record", "name": "r", "fields": fields}), rows)
+        file = avro_file(tmp_path, fields, [{"at": at, "day": day} for at, day in zip(moments, days, strict=True)])
     else:
-        columns = [
-            pa.field("at", pa.timestamp("ns", zone), metadata={b"iceberg.id": b"1"}),
-            pa.field("day", pa.date32(), metadata={b"iceberg.id": b"2"}),
-        ]
+        columns = [orc_col("at", pa.timestamp("ns", zone), 1), orc_col("day", pa.date32(), 2)]
         values = [pa.array(moments, pa.int64()).view(columns[0].type), pa.array(days, pa.int32()).view(pa.date32())]
-        orc.write_table(pa.Table.from_arrays(values, schema=pa.schema(columns)), str(path))
-    file = DataFile(str(path), file_format, 0, (), 3, path.stat().st_size, 1)
+        file = orc_file(tmp_path, pa.Table.from_arrays(values, schema=pa.schema(columns)))
 
     output = run(task(context(tmp_path, schema), [file]))
 
@@ -253,20 +215,3 @@ def test_files_of_other_formats_have_nanoseconds_promoted_dates_and_defaults(
     assert numbers(output, "day") == [-DAY_US, 20_000 * DAY_US, None]
     assert numbers(output, "n") == [7, 7, 7]
     assert pq.read_schema(output.data_files[0].path).names == ["at", "day", "n"]
-
-
-def test_row_groups_of_nanoseconds_are_copied_beside_columns_that_no_file_has(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "at", TimestampNanoType()), NestedField(2, "u", UnknownType()))
-    columns = [col("at", pa.timestamp("ns"), 1)]
-    made = [data_file(tmp_path, columns, {"at": [one, 9]}, version="2.6") for one in (1, 2)]
-    first, second = (run(task(context(tmp_path, schema), [one])).data_files[0] for one in made)
-    work = task(context(tmp_path, schema), [first, second])
-
-    output = run(replace(work, copy=CopyRule(min_row_group_bytes=1, max_row_groups=9)))
-
-    assert (output.files_copied, numbers(output, "at")) == (2, [1, 9, 2, 9])
-    (written,) = output.data_files
-    assert (written.metrics.lower_bounds, written.metrics.upper_bounds) == (
-        {1: struct.pack("<q", 1)},
-        {1: struct.pack("<q", 9)},
-    )

@@ -1,5 +1,7 @@
 """Deletion vectors while rewriting, and files whose deletes become vectors."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,53 +10,33 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.schema import Schema
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
-from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, UnreadableFile
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess
-from amoro_core.files.vector_writing import write_vectors
 from amoro_core.model.commits import VectorFacts
-from amoro_core.model.files import DataFile, DeleteFile, FileFormat
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.files import DataFile, FileFormat
+from amoro_core.model.rewrite import RewriteInput
 from amoro_core.positions import PositionSet
 
 from .builders import (
+    NS,
+    NS_COLUMNS,
     SEQUENCE,
     access_to,
-    col,
     context,
     data_file,
     equality_deletes,
+    numbered,
+    numbers_of,
     position_deletes,
-    rows_of,
     run,
     task,
+    vectors_of,
     written_under,
 )
-
-SCHEMA = Schema(NestedField(1, "n", LongType()))
-COLUMNS = [col("n", pa.int64(), 1)]
-
-
-def numbered(root: Path, rows: int, first: int = 0, **options: Any) -> DataFile:
-    return data_file(root, COLUMNS, {"n": range(first, first + rows)}, **options)
-
-
-def vectors_of(root: Path, *found: tuple[DataFile, list[int]]) -> tuple[DeleteFile, ...]:
-    """Vectors of several data files, in one Puffin file."""
-    path = f"{root}/data/{len(list(root.rglob('*.puffin')))}-in.puffin"
-    made = write_vectors(access_to(root), path, [(data, PositionSet.of(some)) for data, some in found], 2)
-    moved = Path(f"{root}/in/{Path(path).name}")
-    Path(path).rename(moved)
-    return tuple(replace(one, path=str(moved)) for one in made)
-
-
-def numbers(output: RewriteOutput) -> list[int]:
-    return [row["n"] for row in rows_of(output)]
 
 
 def format_3(work: RewriteInput) -> RewriteInput:
@@ -78,11 +60,11 @@ def test_the_rows_in_vectors_are_left_out(tmp_path: Path, output_count: int) -> 
     files = [numbered(tmp_path, 100, row_group_size=30), numbered(tmp_path, 50, 1000), numbered(tmp_path, 10, 2000)]
     vectors = vectors_of(tmp_path, (files[0], [0, 29, 30, 99]), (files[1], list(range(50))))
 
-    work = task(context(tmp_path, SCHEMA), files, vectors, applicable={0: [0], 1: [1]}, output_count=output_count)
+    work = task(context(tmp_path, NS), files, vectors, applicable={0: [0], 1: [1]}, output_count=output_count)
     output = run(work)
 
     gone = {0, 29, 30, 99, *range(1000, 1050)}
-    assert numbers(output) == [n for n in (*range(100), *range(2000, 2010)) if n not in gone]
+    assert numbers_of(output) == [n for n in (*range(100), *range(2000, 2010)) if n not in gone]
     assert (output.rows_read, output.rows_deleted, output.rows_written) == (160, 54, 106)
     read = sum(file.size_bytes for file in files) + sum(one.identity.size for one in vectors)
     assert output.bytes_read == read
@@ -93,7 +75,7 @@ def test_the_vectors_of_one_file_are_read_in_one_request_and_no_byte_beside_them
     others, vectors = vectors_of(tmp_path, (files[3], [3])), vectors_of(tmp_path, *((one, [1, 2]) for one in files[:3]))
     access = Asked(tmp_path)
 
-    work = task(context(tmp_path, SCHEMA), files, [*others, *vectors], applicable={0: [1], 2: [3], 3: [0]})
+    work = task(context(tmp_path, NS), files, [*others, *vectors], applicable={0: [1], 2: [3], 3: [0]})
     output = run(work, access)
 
     first, _, last = (one.identity for one in vectors)
@@ -107,13 +89,15 @@ def test_the_vectors_of_one_file_are_read_in_one_request_and_no_byte_beside_them
 def test_vectors_far_apart_are_read_one_by_one(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     big = data_file(
-        tmp_path, COLUMNS, pa.table({"n": pa.array(np.zeros(2_000_000, np.int64))}, schema=pa.schema(COLUMNS))
+        tmp_path,
+        NS_COLUMNS[:1],
+        pa.table({"n": pa.array(np.zeros(2_000_000, np.int64))}, schema=pa.schema(NS_COLUMNS[:1])),
     )
     files = [numbered(tmp_path, 10), big, numbered(tmp_path, 10)]
     half = np.flatnonzero(rng.random(2_000_000) < 0.5)
     vectors = vectors_of(tmp_path, (files[0], [1]), (big, half.tolist()), (files[2], [2]))
     access = Asked(tmp_path)
-    work = task(context(tmp_path, SCHEMA), [files[0], files[2]], vectors, applicable={0: [0], 1: [2]})
+    work = task(context(tmp_path, NS), [files[0], files[2]], vectors, applicable={0: [0], 1: [2]})
 
     assert run(work, access).rows_deleted == 2
     assert access.parts == [(one.path, one.identity.offset, one.identity.size) for one in (vectors[0], vectors[2])]
@@ -147,7 +131,7 @@ def test_a_vector_that_is_not_as_its_entry_says_is_unreadable_and_named(
     path.write_bytes(change(path.read_bytes(), vector))
 
     with pytest.raises(UnreadableFile, match=f"{path} at {vector.content_offset} .*{why}"):
-        run(task(context(tmp_path, SCHEMA), [file], [replace(vector, **told)]))  # type: ignore[arg-type]
+        run(task(context(tmp_path, NS), [file], [replace(vector, **told)]))  # type: ignore[arg-type]
     assert written_under(tmp_path) == []
 
 
@@ -155,7 +139,7 @@ def test_a_vector_beyond_the_end_of_its_data_file_is_unreadable(tmp_path: Path) 
     file = numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (file, [5, 100]))
     with pytest.raises(UnreadableFile, match=rf"{vector.path} at 4 deletes row 100, the data file has 100 rows"):
-        run(task(context(tmp_path, SCHEMA), [file], [vector]))
+        run(task(context(tmp_path, NS), [file], [vector]))
 
 
 def test_a_puffin_file_that_is_gone_is_missing(tmp_path: Path) -> None:
@@ -163,14 +147,14 @@ def test_a_puffin_file_that_is_gone_is_missing(tmp_path: Path) -> None:
     (vector,) = vectors_of(tmp_path, (file, [5]))
     Path(vector.path).unlink()
     with pytest.raises(DataFileMissing, match=vector.path):
-        run(task(context(tmp_path, SCHEMA), [file], [vector]))
+        run(task(context(tmp_path, NS), [file], [vector]))
 
 
 def test_a_vector_of_another_file_than_its_own_is_never_applied(tmp_path: Path) -> None:
     file, other = numbered(tmp_path, 100), numbered(tmp_path, 100)
     (vector,) = vectors_of(tmp_path, (other, [5]))
     with pytest.raises(CheckFailed, match="names another file"):
-        run(task(context(tmp_path, SCHEMA), [file, other], [vector]))
+        run(task(context(tmp_path, NS), [file, other], [vector]))
 
 
 def converted(tmp_path: Path, *, marks: bool = False) -> tuple[RewriteInput, list[DataFile]]:
@@ -178,9 +162,9 @@ def converted(tmp_path: Path, *, marks: bool = False) -> tuple[RewriteInput, lis
     files = [numbered(tmp_path, 100, 100 * at) for at in range(4)]
     (old,) = vectors_of(tmp_path, (files[0], [3, 50]))
     shared = position_deletes(tmp_path, [(files[1].path, 7), (files[1].path, 8), (files[2].path, 0)])
-    keys = equality_deletes(tmp_path, [1], COLUMNS, {"n": [50, 51, 108, 109]})
+    keys = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [50, 51, 108, 109]})
     applicable = {0: [0, 2], 1: [1, 2], 2: [1], 3: [2]}
-    work = task(context(tmp_path, SCHEMA), [], [old, shared, keys], applicable=applicable, converted=files)
+    work = task(context(tmp_path, NS), [], [old, shared, keys], applicable=applicable, converted=files)
     return replace(format_3(work), marks_converted=marks), files
 
 
@@ -219,15 +203,15 @@ def test_a_file_that_is_to_be_marked_has_a_vector_without_positions(tmp_path: Pa
     work, files = converted(tmp_path, marks=True)
     last = run(work).delete_files[-1]
     assert (last.referenced_data_file, last.record_count, last.is_converted) == (files[3].path, 0, True)
-    again = task(context(tmp_path, SCHEMA), [files[3]], [last])
+    again = task(context(tmp_path, NS), [files[3]], [last])
     assert run(again).rows_deleted == 0
 
 
 def test_what_was_converted_is_rewritten_without_the_same_rows(tmp_path: Path) -> None:
     work, files = converted(tmp_path)
     vectors = run(work).delete_files
-    output = run(task(context(tmp_path, SCHEMA), files, vectors, applicable={0: [0], 1: [1], 2: [2]}))
-    assert numbers(output) == [n for n in range(400) if n not in {3, 50, 51, 107, 108, 109, 200}]
+    output = run(task(context(tmp_path, NS), files, vectors, applicable={0: [0], 1: [1], 2: [2]}))
+    assert numbers_of(output) == [n for n in range(400) if n not in {3, 50, 51, 107, 108, 109, 200}]
 
 
 def test_in_format_2_positions_are_written_as_before(tmp_path: Path) -> None:

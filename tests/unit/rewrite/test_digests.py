@@ -1,23 +1,23 @@
-"""Checksums of rows: the same for the same rows, in whatever files and order; another for any other rows."""
+"""Checksums and comparisons of rows: the same for the same rows, in whatever files and order."""
+
+from __future__ import annotations
 
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
+from amoro_core.files.row_hashes import row_hashes, same_rows
 from amoro_core.model.verification import RowsDigest
 from amoro_optimizer.rewrite.digesting import digest_of, digest_rows
 
-from .builders import access_to, col, context, data_file, equality_deletes, run, task
+from .builders import NS, NS_COLUMNS, access_to, context, data_file, equality_deletes, numbered, run, task
 
-SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
-COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
 NESTED = pa.schema(
     [
         ("i", pa.int32()),
@@ -68,10 +68,6 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{**ROW, **one} for one in rows], NESTED)
 
 
-def numbers(root: Path, values: list[int]) -> Any:
-    return data_file(root, COLUMNS, {"n": values, "s": [f"row {value}" for value in values]})
-
-
 def digest(root: Path, work: Any, **options: Any) -> RowsDigest:
     given = {"memory_limit_bytes": 2**26, "is_cancelled": lambda: False, "spill_root": str(root), **options}
     return digest_rows(work, access_to(root), **given)
@@ -101,23 +97,56 @@ def test_a_row_that_comes_twice_counts_twice() -> None:
 
 
 def test_a_rewrite_has_the_digest_of_the_live_rows_of_its_inputs(tmp_path: Path) -> None:
-    files = [numbers(tmp_path, list(range(start, start + 500))) for start in (0, 500)]
-    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [3, 700]})
-    work = task(context(tmp_path, SCHEMA), files, [delete], output_count=2)
+    files = [numbered(tmp_path, 500, start) for start in (0, 500)]
+    delete = equality_deletes(tmp_path, [1], [NS_COLUMNS[0]], {"n": [3, 700]})
+    work = task(context(tmp_path, NS), files, [delete], output_count=2)
     before = digest(tmp_path, work)
     outputs = run(work).data_files
-    after = digest(tmp_path, task(context(tmp_path, SCHEMA), outputs))
+    after = digest(tmp_path, task(context(tmp_path, NS), outputs))
     assert (before.rows, before) == (998, after)
-    other = [n for n in range(1000) if n not in (3, 700)]
-    other[0] = 1000  # another row in the place of row 0
-    changed = digest(tmp_path, task(context(tmp_path, SCHEMA), [numbers(tmp_path, other)]))
+    other = [n for n in range(1, 1001) if n not in (3, 700)]  # row 1000 in the place of row 0
+    file = data_file(tmp_path, NS_COLUMNS, {"n": other, "s": list(map(str, other))})
+    changed = digest(tmp_path, task(context(tmp_path, NS), [file]))
     assert (changed.rows, changed.checksum != before.checksum) == (998, True)
 
 
 def test_a_file_with_other_rows_than_its_manifest_says_is_unreadable_and_reading_can_be_stopped(tmp_path: Path) -> None:
-    file = numbers(tmp_path, [1, 2, 3])
-    work = task(context(tmp_path, SCHEMA), [replace(file, record_count=4)])
+    file = numbered(tmp_path, 3)
+    work = task(context(tmp_path, NS), [replace(file, record_count=4)])
     with pytest.raises(UnreadableFile, match="has 3 rows, but the manifest says 4"):
         digest(tmp_path, work)
     with pytest.raises(AttemptAbandoned):
-        digest(tmp_path, task(context(tmp_path, SCHEMA), [file]), is_cancelled=lambda: True)
+        digest(tmp_path, task(context(tmp_path, NS), [file]), is_cancelled=lambda: True)
+
+
+def test_only_a_row_itself_is_the_same() -> None:
+    rows = batch({}, *OTHERS)
+    count = rows.num_rows
+    left = rows.take(pa.array(np.repeat(np.arange(count), count)))
+    right = rows.take(pa.array(np.tile(np.arange(count), count)))
+    assert same_rows(left, right).reshape(count, count).tolist() == np.eye(count, dtype=bool).tolist()
+
+
+def test_slices_are_compared_where_they_begin() -> None:
+    chance = random.Random(1)
+    order = [chance.randrange(len(OTHERS)) for _ in range(200)]
+    rows = batch(*(OTHERS[at] for at in order))
+    moved = batch({}, {}, *(OTHERS[at] for at in order)).slice(2)
+    assert same_rows(rows, moved).all()
+    expected = [order[at] == order[at + 1] for at in range(199)]
+    assert same_rows(rows.slice(0, 199), rows.slice(1)).tolist() == expected
+
+
+def test_what_a_null_covers_does_not_count() -> None:
+    lists = pa.ListArray.from_arrays([0, 1, 3], pa.array(["a", "b", "c"]), mask=pa.array([False, True]))
+    other = pa.ListArray.from_arrays([0, 1, 1], pa.array(["a"]), mask=pa.array([False, True]))
+    assert same_rows(pa.record_batch([lists], ["l"]), pa.record_batch([other], ["l"])).tolist() == [True, True]
+
+
+def test_rows_that_are_the_same_have_one_hash() -> None:
+    nans = [np.frombuffer(bits, np.float64)[0] for bits in (b"\0" * 6 + b"\xf8\x7f", b"\1" + b"\0" * 5 + b"\xf8\xff")]
+    left, right = (batch({"f": nan}) for nan in nans)
+    assert same_rows(left, right).tolist() == [True]
+    assert row_hashes(left).tolist() == row_hashes(right).tolist()
+    assert same_rows(batch(), batch()).tolist() == []
+    assert batch(ROW).schema.equals(NESTED)

@@ -1,7 +1,12 @@
-"""An attempt that is cancelled ends at once, whatever it does just then; files are fetched one ahead."""
+"""Attempts: they end at once when they are cancelled, read ahead, and stay within their memory and disk."""
+
+from __future__ import annotations
 
 import itertools
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,40 +15,47 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing, TableRefused
 from amoro_core.files import confining
 from amoro_core.files.io import FileAccess
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_optimizer.rewrite.cache import DECODED_DELETES
+from amoro_optimizer.rewrite.cache import BoundedCache
+from amoro_optimizer.rewrite.memory import reuse_freed
 from amoro_optimizer.rewrite.reading import ReadAhead
+from amoro_optimizer.rewrite.spilling import spill_directory, sweep_spills
 
 from .builders import (
+    AVRO_NS,
+    NS,
+    NS_COLUMNS,
+    ORC_NS,
     access_to,
-    col,
+    avro_file,
     context,
     data_file,
     equality_deletes,
+    numbered,
+    orc_file,
     position_deletes,
+    rows_of,
     run,
     task,
     written_under,
 )
-from .test_other_formats import NAMES, TWO, avro_file, orc_col, orc_file
 
-SCHEMA = Schema(NestedField(1, "n", LongType()))
-COLUMNS = [col("n", pa.int64(), 1)]
+N, N_COLUMNS = Schema(NS.fields[0]), NS_COLUMNS[:1]
 
 
 def test_an_attempt_ends_in_the_middle_of_a_row_group_that_is_being_written(tmp_path: Path) -> None:
     rows = 1_000_000
-    table = pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(COLUMNS))
-    file = data_file(tmp_path, COLUMNS, table)
+    table = pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(N_COLUMNS))
+    file = data_file(tmp_path, N_COLUMNS, table)
     asked: list[int] = []  # bytes of the output, each time after all rows were read
     done = threading.Event()
 
@@ -54,7 +66,7 @@ def test_an_attempt_ends_in_the_middle_of_a_row_group_that_is_being_written(tmp_
 
     with pytest.raises(AttemptAbandoned):
         run(
-            task(context(tmp_path, SCHEMA), [file]),
+            task(context(tmp_path, N), [file]),
             on_progress=lambda rows_done, total: done.set() if rows_done == total else None,
             is_cancelled=is_cancelled,
         )
@@ -116,21 +128,21 @@ class HangingStream:
 
 
 def noise(rows: int) -> pa.Table:
-    return pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(COLUMNS))
+    return pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(N_COLUMNS))
 
 
 @pytest.mark.parametrize("rows", [1, 300_000], ids=["at once", "stream"])
 @pytest.mark.parametrize("which", ["data", "positions", "keys"])
 def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path, which: str, rows: int) -> None:
-    file = data_file(tmp_path, COLUMNS, noise(rows), row_group_size=100_000)
+    file = data_file(tmp_path, N_COLUMNS, noise(rows), row_group_size=100_000)
     entries = [(file.path, position) for position in range(rows)]
     deletes = [
         position_deletes(tmp_path, entries, row_group_size=100_000),
-        equality_deletes(tmp_path, [1], COLUMNS, noise(rows)),
+        equality_deletes(tmp_path, [1], N_COLUMNS, noise(rows)),
     ]
     hanging = {"data": file, "positions": deletes[0], "keys": deletes[1]}[which]
     access = Hanging(tmp_path, hanging.path)
-    work = task(context(tmp_path, SCHEMA), [file], deletes)
+    work = task(context(tmp_path, N), [file], deletes)
     if rows > 1:  # larger than what is read at once
         work = replace(
             work,
@@ -151,15 +163,14 @@ def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path, which: str, rows: in
 def test_an_attempt_ends_while_a_stream_of_another_format_hangs(tmp_path: Path, kind: FileFormat) -> None:
     rows = [{"n": number, "s": f"row {number * 7919}"} for number in range(150_000)]
     if kind is FileFormat.AVRO:
-        file = avro_file(tmp_path, NAMES, rows)
+        file = avro_file(tmp_path, AVRO_NS, rows)
     else:
-        columns = pa.schema([orc_col("n", pa.int64(), 1), orc_col("s", pa.string(), 2)])
-        file = orc_file(tmp_path, pa.Table.from_pylist(rows, schema=columns))
+        file = orc_file(tmp_path, pa.Table.from_pylist(rows, schema=ORC_NS))
     access = Hanging(tmp_path, file.path)
     try:
         with pytest.raises(AttemptAbandoned):
             run(
-                task(context(tmp_path, TWO), [replace(file, size_bytes=1 << 30)]),
+                task(context(tmp_path, NS), [replace(file, size_bytes=1 << 30)]),
                 access,
                 is_cancelled=access.asked.is_set,
             )
@@ -170,11 +181,10 @@ def test_an_attempt_ends_while_a_stream_of_another_format_hangs(tmp_path: Path, 
 
 
 def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path) -> None:
-    DECODED_DELETES.clear()
-    files = [data_file(tmp_path, COLUMNS, {"n": [1, 2]}) for _ in range(2)]
-    delete = equality_deletes(tmp_path, [1], COLUMNS, {"n": [1]})
+    files = [data_file(tmp_path, N_COLUMNS, {"n": [1, 2]}) for _ in range(2)]
+    delete = equality_deletes(tmp_path, [1], N_COLUMNS, {"n": [1]})
     access = Hanging(tmp_path, delete.path)
-    first, second = (task(context(tmp_path, SCHEMA), [file], [delete]) for file in files)
+    first, second = (task(context(tmp_path, N), [file], [delete]) for file in files)
     outputs: list[RewriteOutput] = []
     other = threading.Thread(target=lambda: outputs.append(run(first, access)))
     other.start()
@@ -217,10 +227,6 @@ class Recording(FileAccess):
             return self.has_read.wait_for(lambda: self.read[: len(paths)] == paths, timeout=90)
 
 
-def files_of(root: Path, count: int) -> list[DataFile]:
-    return [data_file(root, COLUMNS, {"n": [number]}) for number in range(count)]
-
-
 def content(file: DataFile) -> bytes:
     return Path(file.path).read_bytes()
 
@@ -230,7 +236,7 @@ def ahead(access: FileAccess, files: list[DataFile], **more: Any) -> ReadAhead:
 
 
 def test_the_next_file_is_fetched_while_the_one_before_it_is_worked_on(tmp_path: Path) -> None:
-    access, files = Recording(tmp_path), files_of(tmp_path, 3)
+    access, files = Recording(tmp_path), [numbered(tmp_path, 1, number) for number in range(3)]
     reads = ahead(access, files)
 
     assert reads.take(files[0]) == content(files[0])
@@ -244,7 +250,10 @@ def test_the_next_file_is_fetched_while_the_one_before_it_is_worked_on(tmp_path:
 @pytest.mark.parametrize(("memory_bytes", "together"), [(1, 1), (32 << 20, 3), (1 << 40, 4)])
 def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memory_bytes: int, together: int) -> None:
     # Of a sixteenth of the memory, and of 8 MiB at most; never less than one file.
-    access, files = Recording(tmp_path), [replace(file, size_bytes=600 << 10) for file in files_of(tmp_path, 5)]
+    access, files = (
+        Recording(tmp_path),
+        [replace(file, size_bytes=600 << 10) for file in [numbered(tmp_path, 1, number) for number in range(5)]],
+    )
     reads = ahead(access, files, memory_bytes=memory_bytes)
 
     assert [reads.take(file) for file in files] == [content(file) for file in files]
@@ -253,7 +262,7 @@ def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memo
 
 
 def test_files_in_memory_are_read_when_they_are_wanted_by_whoever_wants_them(tmp_path: Path) -> None:
-    files = files_of(tmp_path, 4)
+    files = [numbered(tmp_path, 1, number) for number in range(4)]
     access = Recording(tmp_path, {file.path for file in files})
     reads = ahead(access, files)
 
@@ -262,18 +271,6 @@ def test_files_in_memory_are_read_when_they_are_wanted_by_whoever_wants_them(tmp
         assert access.read == [one.path for one in files[:number]]
     # The first one is asked for in a thread of its own, in which a file system may hang.
     assert [reader is threading.current_thread() for reader in access.readers] == [False, True, True, True]
-
-
-def test_files_are_fetched_ahead_again_after_one_that_is_not_in_memory(tmp_path: Path) -> None:
-    files = files_of(tmp_path, 5)
-    access = Recording(tmp_path, {file.path for file in files} - {files[2].path})
-    reads = ahead(access, files)
-
-    assert [reads.take(file) == content(file) for file in files[:3]] == [True] * 3
-    assert access.wait_for(*files)  # the last two were begun before they are wanted
-    assert [reads.take(file) == content(file) for file in files[3:]] == [True] * 2
-    here = threading.current_thread()
-    assert [reader is here for reader in access.readers] == [False, True, False, False, False]
 
 
 def answered(path: Path, at: int) -> bool:
@@ -331,29 +328,153 @@ def test_a_file_in_memory_is_read_where_it_may_be_alone(tmp_path: Path, monkeypa
         access.read_cached(str(link))
 
 
-def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
-    access, files = Recording(tmp_path), files_of(tmp_path, 4)
-    reads = ahead(access, files)
-
-    assert reads.take(files[0]) == content(files[0])
-    assert reads.take(files[2]) == content(files[2])
-    assert reads.take(files[0]) == content(files[0])
-
-
-def test_large_files_are_left_to_be_streamed_within_little_memory(tmp_path: Path) -> None:
-    noise = np.random.default_rng(1).integers(0, 1 << 60, 200_000)
-    large = data_file(tmp_path, COLUMNS, pa.table([noise], schema=pa.schema(COLUMNS)))
-    assert 1 << 20 < large.size_bytes < 2 << 20
-
-    assert ahead(access_to(tmp_path), [large], memory_bytes=1).take(large) is None
-    assert ahead(access_to(tmp_path), [large], memory_bytes=32 << 20).take(large) == content(large)
-
-
 def test_a_missing_file_is_said_when_it_is_its_turn(tmp_path: Path) -> None:
-    files = files_of(tmp_path, 2)
+    files = [numbered(tmp_path, 1, number) for number in range(2)]
     Path(files[1].path).unlink()
     reads = ahead(access_to(tmp_path), files)
 
     assert reads.take(files[0]) == content(files[0])
     with pytest.raises(DataFileMissing, match=files[1].path):
         reads.take(files[1])
+
+
+def rows_between(start: int, end: int, step: int = 1) -> dict[str, list[Any]]:
+    return {"n": list(range(start, end, step)), "s": [f"row {n}" for n in range(start, end, step)]}
+
+
+@pytest.mark.parametrize(("ids", "outputs"), [([1], 3), ([2], 1), ([1, 2], 3)])
+def test_more_keys_than_the_memory_holds_delete_exactly_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: list[int], outputs: int
+) -> None:
+    monkeypatch.setattr("amoro_optimizer.rewrite.spilling._COLLECTED_BYTES", 100_000)
+    files = [data_file(tmp_path, NS_COLUMNS, rows_between(start, start + 10_000)) for start in (0, 10_000)]
+    chosen = [NS_COLUMNS[number - 1] for number in ids]
+    keys = [rows_between(0, 100_000, 3), rows_between(1, 100_000, 300)]
+    deletes = [equality_deletes(tmp_path, ids, chosen, {c.name: one[c.name] for c in chosen}) for one in keys]
+    spill_root = tmp_path / "spill"
+    seen: list[int] = []
+
+    output = run(
+        task(context(tmp_path, NS), files, deletes, applicable={0: [0, 1], 1: [0]}, output_count=outputs),
+        memory_limit_bytes=1 << 20,
+        spill_root=str(spill_root),
+        is_cancelled=lambda: seen.append(len(list(spill_root.rglob("*.arrow")))) is not None,
+    )
+
+    expected = [n for n in range(20_000) if n % 3 and not (n < 10_000 and n % 300 == 1)]
+    assert [row["n"] for row in rows_of(output)] == expected
+    assert max(seen) > 2
+    assert list(spill_root.iterdir()) == []
+    assert output.peak_memory_bytes > 1 << 20
+
+
+def test_converted_files_are_marked_from_spilled_keys_too(tmp_path: Path) -> None:
+    file = data_file(tmp_path, NS_COLUMNS, rows_between(0, 1000))
+    delete = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": list(range(500, 5000, 2))})
+
+    output = run(
+        task(context(tmp_path, NS), [], [delete], converted=[file]),
+        memory_limit_bytes=1,
+        spill_root=str(tmp_path / "spill"),
+    )
+
+    (made,) = output.delete_files
+    assert pq.read_table(made.path).column("pos").to_pylist() == list(range(500, 1000, 2))
+
+
+def test_spilled_keys_are_gone_after_an_attempt_that_was_abandoned(tmp_path: Path) -> None:
+    file = data_file(tmp_path, NS_COLUMNS, rows_between(0, 1000))
+    delete = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": list(range(1000))})
+    spill_root = tmp_path / "spill"
+
+    with pytest.raises(AttemptAbandoned):
+        run(
+            task(context(tmp_path, NS), [file], [delete]),
+            memory_limit_bytes=1,
+            spill_root=str(spill_root),
+            is_cancelled=lambda: any(spill_root.rglob("*.arrow")),
+        )
+
+    assert list(spill_root.iterdir()) == []
+
+
+def test_whoever_spills_next_deletes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
+    with spill_directory(str(tmp_path)) as own:
+        left = left_behind(tmp_path)
+        (tmp_path / "other").mkdir()
+        with spill_directory(str(tmp_path)) as next_:
+            assert not left.exists()
+            names = [own.name, next_.name]
+            kept = sorted(["other", *names, *(f"{name}.lock" for name in names)])
+            assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_whoever_starts_next_deletes_what_killed_processes_left(tmp_path: Path) -> None:
+    left = left_behind(tmp_path / f"amoro-{os.getuid()}")
+    starting = "from amoro_optimizer.backends.standalone import InProcess; InProcess()"
+    subprocess.run([sys.executable, "-c", starting], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert not left.exists()
+
+
+def left_behind(root: Path) -> Path:
+    """A file in the spill directory of a process that was killed; not swept while it lived."""
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    (name,) = holder.stdout.readline().split()
+    assert sweep_spills(str(root)) == 0
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    return Path(name)
+
+
+_HOLDER = """
+import signal, sys
+from amoro_optimizer.rewrite.spilling import spill_directory
+with spill_directory(sys.argv[1]) as directory:
+    (directory / "keys.arrow").write_bytes(b"x")
+    print(directory / "keys.arrow", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_delete_file_is_decoded_once_for_all_tasks(tmp_path: Path) -> None:
+    files = [data_file(tmp_path, NS_COLUMNS, rows_between(0, 10)) for _ in range(2)]
+    delete = equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [3]})
+
+    first, second = (run(task(context(tmp_path, NS), [file], [delete])) for file in files)
+
+    assert first.bytes_read - files[0].size_bytes == delete.size_bytes
+    assert second.bytes_read == files[1].size_bytes
+    assert [row["n"] for row in rows_of(second)] == [n for n in range(10) if n != 3]
+
+
+def test_the_cache_forgets_the_least_recently_used_first() -> None:
+    cache = BoundedCache()
+    for key in "abc":
+        cache.put(key, key.upper(), 10, 30)
+    assert cache.get("a") == "A"
+
+    cache.put("d", "D", 10, 30)
+    cache.put("e", "too large", 31, 30)
+
+    assert [cache.get(key) for key in "abcde"] == ["A", None, "C", "D", None]
+    assert cache.nbytes == 30
+
+
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
+@pytest.mark.parametrize(("named", "expected"), [(None, "jemalloc"), ("system", "system")])
+def test_the_environment_decides_where_arrow_takes_its_memory(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, expected: str
+) -> None:
+    before = pa.default_memory_pool()
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    if named:
+        monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", named)
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        reuse_freed()
+        assert pa.default_memory_pool().backend_name == expected
+    finally:
+        pa.set_memory_pool(before)
