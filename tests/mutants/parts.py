@@ -130,7 +130,6 @@ PARTS: Mapping[str, Part] = {
             "tests/unit/test_validating.py",
             "tests/unit/test_vectors.py",
             "tests/unit/cluster/test_row_lookup.py",
-            "tests/unit/files/test_carrying.py",
             "tests/unit/rewrite/test_position_maps.py",
             "tests/unit/rewrite/test_lineage.py",
             "tests/unit/rewrite/test_vectors.py",

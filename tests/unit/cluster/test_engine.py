@@ -16,20 +16,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType, UnknownType, UUIDType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
+from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull, TableRefused
 from amoro_core.files.schema import arrow_schema
-from amoro_core.model.clustered_files import METADATA_KEY, group_of, parse_layout_text
-from amoro_core.model.clustering import ClusterInput, Layout, LayoutKey, Strategy
+from amoro_core.model.clustered_files import METADATA_KEY, group_of, group_suffix, layout_text, parse_layout_text
+from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
+from amoro_core.model.work import Work
+from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.cuts import Cuts, parse_cuts
 from amoro_optimizer.cluster.engine import planning_bytes
 from amoro_optimizer.cluster.order import Order
 from amoro_optimizer.cluster.sample import sample_rows
 from amoro_optimizer.cluster.values import sort_rows
+from amoro_optimizer.kinds import Kinds
 from amoro_optimizer.rewrite.spilling import sweep_spills
-from tests.unit.cluster.builders import GROUP, curve, files_of, group, linear, rows_of, run, table_of, tables, with_seed
-from tests.unit.rewrite.builders import col, equality_deletes, position_deletes, renamed, written_under
+from amoro_optimizer.running import Run
+from tests.tiers import count as tier_count
+from tests.tiers import sample
+from tests.unit.rewrite.builders import (
+    ATTEMPT,
+    col,
+    data_file,
+    equality_deletes,
+    position_deletes,
+    renamed,
+    written_under,
+)
+
+from .builders import GROUP, curve, files_of, group, linear, rows_of, run, table_of, tables, with_seed
 
 SCHEMA = Schema(
     NestedField(1, "number", LongType(), required=True),
@@ -72,19 +87,19 @@ def _table(order: Order, table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=arrow_schema(order.schema))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("name", sample(list(LAYOUTS), every=2))
 @pytest.mark.parametrize("memory", [512 << 20, SMALL], ids=["in memory", "through disk"])
-def test_all_rows_are_there_in_order_in_even_files(tmp_path: Path, layout: Layout, memory: int) -> None:
-    rows = random_rows(30_000)
-    work = group(tmp_path, SCHEMA, layout, files_of(tmp_path, SCHEMA, rows, 3), outputs=6)
+def test_all_rows_are_there_in_order_in_even_files(tmp_path: Path, name: str, memory: int) -> None:
+    rows, layout = random_rows(20_000), LAYOUTS[name]
+    work = group(tmp_path, SCHEMA, layout, files_of(tmp_path, SCHEMA, rows, 3), outputs=4)
     output = run(work, memory_limit_bytes=memory)
     found = tables(output)
     assert Counter(map(repr, rows_of(output))) == Counter(map(repr, rows.to_pylist()))
     assert_ordered(work, output, found)
-    assert len(found) == 6
+    assert len(found) == 4
     assert all(abs(table.num_rows - 5000) <= 750 for table in found)
     made = output.rewrite
-    assert (made.rows_read, made.rows_deleted, made.rows_written) == (30_000, 0, 30_000)
+    assert (made.rows_read, made.rows_deleted, made.rows_written) == (20_000, 0, 20_000)
     assert (output.spill_bytes > 0) == (memory == SMALL)
     assert not list((tmp_path / "spill").glob("*")) if (tmp_path / "spill").exists() else memory != SMALL
 
@@ -97,10 +112,10 @@ def test_every_limit_leaves_memory_for_rows() -> None:
     assert left[-1] == limits[-1] - (72 << 20)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, layout: Layout) -> None:
+@pytest.mark.parametrize("name", sample(list(LAYOUTS), every=2))
+def test_through_disk_the_same_files_are_written_as_in_memory(tmp_path: Path, name: str) -> None:
     files = files_of(tmp_path, SCHEMA, random_rows(20_000), 4, row_group_size=3000)
-    work = group(tmp_path, SCHEMA, layout, files, outputs=3)
+    work = group(tmp_path, SCHEMA, LAYOUTS[name], files, outputs=3)
     in_memory, through_disk, again = run(work), run(work, memory_limit_bytes=SMALL), run(work, memory_limit_bytes=SMALL)
     assert in_memory.cuts == through_disk.cuts == again.cuts
     assert through_disk.spill_bytes > 0
@@ -171,7 +186,7 @@ SKEWS: dict[str, Callable[[], list[int | None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SKEWS)
+@pytest.mark.parametrize("name", sample(list(SKEWS), every=2))
 @pytest.mark.parametrize("layout", [linear(1), curve(Strategy.HILBERT, 1, 2), curve(Strategy.ZORDER, 1)], ids=str)
 @pytest.mark.parametrize("memory", [512 << 20, SMALL], ids=["in memory", "through disk"])
 def test_skewed_values_are_spread_over_even_files(tmp_path: Path, name: str, layout: Layout, memory: int) -> None:
@@ -201,7 +216,7 @@ def test_values_that_are_too_large_for_the_cuts_are_shortened_and_stay_in_order(
     chance = np.random.default_rng(5)
     texts = [f"{number:05}" + "x" * 30_000 for number in chance.permutation(300)]
     rows = table_of(SCHEMA, [range(300), texts, [0.5] * 300, [bytes(16)] * 300])
-    for layout in (linear(2, 1), curve(Strategy.ZORDER, 2, 1)):
+    for layout in sample([linear(2, 1), curve(Strategy.ZORDER, 2, 1)], every=2):
         work = group(tmp_path, SCHEMA, layout, files_of(tmp_path, SCHEMA, rows, 1), outputs=80)
         output = run(work)
         assert len(output.cuts) < 5 << 20
@@ -212,11 +227,12 @@ def test_values_that_are_too_large_for_the_cuts_are_shortened_and_stay_in_order(
 
 def test_a_range_that_is_too_large_is_split_again(tmp_path: Path) -> None:
     """Its points are of a sample of its own, and the sample above says nothing of its heavy rows."""
-    keys = np.random.default_rng(2).permutation(200_000)
-    rows = table_of(PAIR, [keys, range(200_000)])
+    count = tier_count(60_000, 200_000)
+    keys = np.random.default_rng(2).permutation(count)
+    rows = table_of(PAIR, [keys, range(count)])
     work = group(tmp_path, PAIR, linear(1), files_of(tmp_path, PAIR, rows, 2), outputs=1)
     output = run(work, memory_limit_bytes=100_000)
-    assert [row["key"] for row in rows_of(output)] == list(range(200_000))
+    assert [row["key"] for row in rows_of(output)] == list(range(count))
     assert not list((tmp_path / "spill").iterdir())
 
 
@@ -286,7 +302,7 @@ def test_it_ends_soon_after_it_is_cancelled_and_leaves_nothing(tmp_path: Path, m
         run(work, memory_limit_bytes=memory, is_cancelled=count)
         counts.append(asked)
     before = written_under(tmp_path)
-    for moment in range(1, min(counts), max(1, min(counts) // 12)):
+    for moment in range(1, min(counts), max(1, min(counts) // tier_count(4, 12))):
         seen = 0
 
         def is_cancelled(limit: int = moment) -> bool:
@@ -361,19 +377,6 @@ def test_ranks_of_the_range_of_a_column_do_not_matter(tmp_path: Path) -> None:
         assert met < 0.22  # ideal 1/8
 
 
-@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no jemalloc")
-def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever of them an optimizer executes first."""
-    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        run(group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(9), 1)))
-        assert pa.default_memory_pool().backend_name == "jemalloc"
-    finally:
-        pa.set_memory_pool(before)
-
-
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -394,3 +397,109 @@ def test_what_a_killed_process_has_spilled_goes_with_the_next_sweep(tmp_path: Pa
     assert list((tmp_path / "spill").rglob("*.arrow"))
     assert sweep_spills(str(tmp_path / "spill")) == 1
     assert not list((tmp_path / "spill").iterdir())
+
+
+LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(3, "bucket[16]", True, True), LayoutKey(5)))
+
+
+def test_the_group_is_read_from_the_end_of_a_name() -> None:
+    assert group_of(f"s3://b/t/data/p=1/0198-1-1-aa{group_suffix('0123456789ab')}.parquet") == "0123456789ab"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["0198-1-1-aa.parquet", "a-g0123456789ab-deletes.parquet", "a-g0123456789AB.parquet", "a-g0123456789abc.parquet"],
+)
+def test_other_names_tell_no_group(name: str) -> None:
+    assert group_of(name) is None
+
+
+@pytest.mark.parametrize("group", ["", "0123", "0123456789AB", "0123456789ab/"])
+def test_an_id_that_is_none_is_refused(group: str) -> None:
+    with pytest.raises(ValueError, match="12 lower-case hexadecimal digits"):
+        group_suffix(group)
+
+
+def test_the_layout_survives_its_text() -> None:
+    assert parse_layout_text(layout_text(LAYOUT, "0123456789ab")) == ("0123456789ab", LAYOUT)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"group": "x", "strategy": "spiral", "columns": []}'])
+def test_a_text_that_is_none_of_ours_is_no_layout(text: str) -> None:
+    with pytest.raises(ValueError, match="no description of a layout"):
+        parse_layout_text(text)
+
+
+FORMAT_3 = Schema(
+    NestedField(1, "u", UnknownType()),
+    NestedField(2, "id", LongType()),
+    NestedField(3, "at", TimestampNanoType()),
+    NestedField(4, "c", StringType(), initial_default="m"),
+)
+FORMAT_3_COLUMNS = [col("id", pa.int64(), 2), col("at", pa.timestamp("ns"), 3), col("c", pa.string(), 4)]
+FORMAT_3_ROWS = 20_000
+
+
+@pytest.mark.parametrize("memory", [512 << 20, 2 << 20], ids=["in memory", "through disk"])
+@pytest.mark.parametrize("layout", [linear(4, LayoutKey(3, descending=True)), curve(Strategy.ZORDER, 3, 4)])
+def test_files_without_a_column_are_ordered_by_its_default(tmp_path: Path, layout: Layout, memory: int) -> None:
+    moments = np.random.default_rng(7).integers(-(2**62), 2**62, 2 * FORMAT_3_ROWS)
+    old = {"id": range(FORMAT_3_ROWS), "at": pa.array(moments[:FORMAT_3_ROWS]).cast(pa.timestamp("ns"))}
+    new = {
+        "id": range(FORMAT_3_ROWS, 2 * FORMAT_3_ROWS),
+        "at": pa.array(moments[FORMAT_3_ROWS:]).cast(pa.timestamp("ns")),
+        "c": ["az"[number % 2] for number in range(FORMAT_3_ROWS)],
+    }
+    files = [
+        data_file(tmp_path, FORMAT_3_COLUMNS[:2], old, version="2.6"),
+        data_file(tmp_path, FORMAT_3_COLUMNS, new, version="2.6", row_group_size=4000),
+    ]
+
+    output = run(group(tmp_path, FORMAT_3, layout, files, outputs=4), memory_limit_bytes=memory)
+
+    found = pa.concat_tables(tables(output))
+    assert found.column_names == ["id", "at", "c"]
+    assert (output.spill_bytes > 0) == (memory == 2 << 20)
+    words = found.column("c").to_pylist()
+    numbers = found.column("at").cast(pa.int64()).to_numpy()
+    by_id = dict(zip(found.column("id").to_pylist(), zip(numbers.tolist(), words, strict=True), strict=True))
+    assert by_id == {
+        number: (int(moment), "m" if number < FORMAT_3_ROWS else "az"[number % 2])
+        for number, moment in enumerate(moments)
+    }
+    if layout.strategy is Strategy.LINEAR:
+        keys = [(word, -number) for word, number in zip(words, numbers.tolist(), strict=True)]
+        assert keys == sorted(keys)
+
+
+NUMBER = Schema(SCHEMA.fields[0])
+
+
+def test_work_of_the_kind_is_executed_and_its_result_names_the_files(tmp_path: Path) -> None:
+    files = files_of(tmp_path, NUMBER, table_of(NUMBER, [[3, 1, 2, 5, 4]]), 2)
+    work = group(tmp_path, NUMBER, linear(1), files, outputs=2)
+    stages: list[str] = []
+    run = Run(
+        ATTEMPT,
+        {},
+        1 << 28,
+        lambda done, total: None,
+        lambda: False,
+        on_stage=lambda stage, core_ms: stages.append(stage),
+    )
+    result = Kinds().execute(Work(CLUSTER, encode_cluster_input(work)), run)
+    output = decode_cluster_output(result.payload)
+    assert [table.to_pydict()["number"] for table in tables(output)] == [[1, 2], [3, 4, 5]]
+    assert result.kind == CLUSTER
+    assert Kinds().of(CLUSTER).files(result.payload) == {file.path for file in output.rewrite.data_files}
+    assert set(stages) == {"sample", "split", "write"}
+
+
+def test_what_lies_outside_the_tables_locations_is_not_read(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "table", tmp_path / "other"
+    files = files_of(outside, NUMBER, table_of(NUMBER, [[3, 1, 2]]), 1)
+    payload = encode_cluster_input(group(inside, NUMBER, linear(1), files))
+    run = Run(ATTEMPT, {}, 1 << 28, lambda done, total: None, lambda: False)
+    with pytest.raises(TableRefused, match="outside the locations"):
+        Kinds().execute(Work(CLUSTER, payload), run)
+    assert written_under(inside) == [] if (inside / "data").exists() else True

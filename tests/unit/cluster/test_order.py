@@ -1,4 +1,4 @@
-"""The order of values against a scalar oracle: every type, transform, direction and null order."""
+"""The order of values against a scalar oracle: every type, transform, direction, null order; and places on curves."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hilbert import encode
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -41,12 +42,16 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_optimizer.cluster.buckets import Buckets
+from amoro_optimizer.cluster.curves import Coordinates, hilbert, zorder
 from amoro_optimizer.cluster.order import Order, flat
 from amoro_optimizer.cluster.points import Points
-from amoro_optimizer.cluster.values import sort_rows, taken
-from tests.unit.cluster.scalar import compared, transformed
+from amoro_optimizer.cluster.values import Words, sort_rows, taken
+from tests.tiers import count
 
-ROWS = 20_000  # 10,000 pairs
+from .scalar import compared, transformed
+
+ROWS = count(4_000, 20_000)  # half as many pairs
 SORTED = 500
 
 
@@ -228,3 +233,71 @@ def test_a_layout_that_is_not_handled_is_refused_by_name(layout: Layout, message
     with pytest.raises(TableRefused, match=message) as refused:
         Order(schema, layout)
     assert refused.value.reason == "configuration"
+
+
+HIGHEST = 2**64 - 1
+
+
+def spread(chance: np.random.Generator, count: int) -> Words:
+    return chance.integers(0, HIGHEST, count, np.uint64, endpoint=True)
+
+
+def crowded(chance: np.random.Generator, count: int) -> Words:
+    """Half of them side by side, the others far away."""
+    return np.concatenate([np.arange(count // 2, dtype=np.uint64) + np.uint64(2**63), spread(chance, count)])
+
+
+def at_both_ends(chance: np.random.Generator, count: int) -> Words:
+    return np.concatenate([spread(chance, count), np.array([0, HIGHEST], np.uint64)])
+
+
+def narrow(chance: np.random.Generator, count: int) -> Words:
+    return np.arange(count, dtype=np.uint64) + np.uint64(2**63 - count // 2)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 500, 4096])
+@pytest.mark.parametrize("made", [spread, crowded, at_both_ends, narrow])
+def test_words_are_counted_as_a_search_by_halving_counts_them(made, count: int) -> None:
+    chance = np.random.default_rng(count)
+    words = np.unique(made(chance, count))
+    around = np.concatenate([words, words + np.uint64(1), words - np.uint64(1)])
+    wanted = chance.permutation(np.concatenate([around, spread(chance, 2000), np.array([0, HIGHEST], np.uint64)]))
+    found = Buckets(words).count_up_to(wanted)
+    assert found.tolist() == np.searchsorted(words, wanted, side="right").tolist()
+
+
+def random_points(count: int, rows: int) -> list[Coordinates]:
+    chance = np.random.default_rng(count)
+    return [chance.integers(0, 1 << 16, rows).astype(np.uint16) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_hilbert_is_that_of_another_implementation(count: int) -> None:
+    points = random_points(count, 40_000)  # more than are worked on at once
+    assert (hilbert(points) == encode(np.stack(points, axis=1).astype(np.uint64), count, 16).astype(np.uint64)).all()
+
+
+@pytest.mark.parametrize(("count", "bits"), [(1, 10), (2, 5), (3, 4), (4, 3)])
+def test_hilbert_meets_each_cell_once_by_steps_of_one(count: int, bits: int) -> None:
+    """The cells of the highest bits."""
+    side = 1 << bits
+    cells = np.stack(np.meshgrid(*[np.arange(side)] * count, indexing="ij"), axis=-1).reshape(-1, count)
+    places = hilbert([np.ascontiguousarray(cells[:, axis] << (16 - bits)).astype(np.uint16) for axis in range(count)])
+    cubes = places >> np.uint64(count * (16 - bits))
+    assert sorted(cubes.tolist()) == list(range(side**count))
+    steps = np.abs(np.diff(cells[np.argsort(cubes)], axis=0)).sum(axis=1)
+    assert set(steps.tolist()) == {1}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_zorder_takes_the_bits_by_turns(count: int) -> None:
+    points = random_points(count, 500)
+    bits = ["".join(f"{point[row]:016b}"[at] for at in range(16) for point in points) for row in range(500)]
+    assert zorder(points).tolist() == [int(one, 2) for one in bits]
+
+
+def test_points_are_left_as_they_were() -> None:
+    points = random_points(3, 100)
+    before = [point.copy() for point in points]
+    hilbert(points)
+    assert all((one == other).all() for one, other in zip(points, before, strict=True))

@@ -37,6 +37,7 @@ from amoro_core.files.schema import arrow_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, Strategy
 from amoro_core.model.rewrite import InputFile
 from amoro_core.positions import NO_POSITIONS, PositionSet
+from tests.tiers import seeds
 from tests.unit.cluster.builders import curve, files_of, group, linear, run, table_of
 from tests.unit.rewrite.builders import access_to, col, equality_deletes
 
@@ -117,7 +118,7 @@ def places(positions: Mapping[int, PositionSet]) -> set[Place]:
     return {(at, one) for at, some in positions.items() for one in some.ascending().tolist()}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(full=8, small=4))
 def test_each_row_is_found_by_its_values_whatever_their_types(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     rows = rows_by_chance(chance, chance.randint(20, 150), chance.choice([1, 5, 150]))
