@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import typer
@@ -52,6 +53,7 @@ class Command:
         return " ".join(self.words)
 
 
+@cache
 def commands() -> list[Command]:
     """All of them, in the order of the help."""
     root = typer.main.get_command(build(LazyLauncher()))
