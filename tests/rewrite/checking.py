@@ -11,7 +11,6 @@ from typing import Any
 from pyiceberg.schema import Schema
 
 from amoro_core.files.io import FileAccess, open_access
-from amoro_core.formats.port import Rewritable
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
@@ -34,7 +33,7 @@ def access_to(table: TableContext) -> FileAccess:
     )
 
 
-def tasks(table: Rewritable, chance: random.Random) -> list[RewriteInput]:
+def tasks(table: Any, chance: random.Random) -> list[RewriteInput]:
     """One task for each partition; files that have deletes are rewritten or converted by chance.
 
     Tables that are refused for their keys are taken, too: whoever verifies such a table reads it.

@@ -24,7 +24,7 @@ from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.settings import Settings
 from amoro_core.tools.known import READING, WRITING, tools
-from amoro_core.tools.safe import MOST_BYTES, clean_text, cleaned, fitted, size_of
+from amoro_core.tools.safe import MOST_BYTES, cleaned, fitted, size_of
 from amoro_core.tools.serving import checked, make_server
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -229,10 +229,6 @@ def test_limits_are_whole_numbers_within_bounds(limit: object) -> None:
     (tool,) = [tool for tool in READING if tool.name == "list_tables"]
     with pytest.raises(AmoroError, match="limit"):
         checked(tool, {"limit": limit})
-
-
-def test_text_that_nobody_sees_is_left_out() -> None:
-    assert clean_text("a\u0000b\u200bc\u202ed\ne\tf\u001b[0m") == "abcd e f[0m"
 
 
 def test_the_command_serves_on_its_standard_streams(coordinator: Coordinator, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType, UnknownType, UUIDType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull, TableRefused
+from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.clustered_files import METADATA_KEY, group_of, group_suffix, layout_text, parse_layout_text
 from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
@@ -493,13 +493,3 @@ def test_work_of_the_kind_is_executed_and_its_result_names_the_files(tmp_path: P
     assert result.kind == CLUSTER
     assert Kinds().of(CLUSTER).files(result.payload) == {file.path for file in output.rewrite.data_files}
     assert set(stages) == {"sample", "split", "write"}
-
-
-def test_what_lies_outside_the_tables_locations_is_not_read(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "table", tmp_path / "other"
-    files = files_of(outside, NUMBER, table_of(NUMBER, [[3, 1, 2]]), 1)
-    payload = encode_cluster_input(group(inside, NUMBER, linear(1), files))
-    run = Run(ATTEMPT, {}, 1 << 28, lambda done, total: None, lambda: False)
-    with pytest.raises(TableRefused, match="outside the locations"):
-        Kinds().execute(Work(CLUSTER, payload), run)
-    assert written_under(inside) == [] if (inside / "data").exists() else True
