@@ -1,29 +1,32 @@
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from amoro_core.model.secrets import Secret
-from amoro_core.model.tokens import Role
-from amoro_core.settings import Settings
-from amoro_core.wiring import Around, Services, installed
+from amoro_core.wiring import utc_now
+from tests.admin.rig import Rig, rig_over
 from tests.store.ready import open_store
 
-ADMIN_TOKEN = "amo_admin"
+
+class Clock:
+    """The wall clock, which tests put ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return utc_now() + self.ahead
 
 
 @pytest.fixture
-def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """The services over a new store, with no server, no loop and no catalog around them."""
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def rig(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    store = open_store(tmp_path / "amoro.db")
-    own_tokens = {Role.ADMIN: Secret(ADMIN_TOKEN), Role.ENROLMENT: Secret("amo_enrolment")}
-    around = Around(
-        commit_due=lambda process, catalog: None,
-        left_over=lambda process, catalog: None,
-        explore=lambda: None,
-        address=lambda: "nowhere",
-        local_address=lambda: "nowhere",
-    )
-    yield Services(store, tmp_path, Settings(), own_tokens, around, installed(tmp_path, ()))
-    store.close()
+    with open_store(tmp_path / "amoro.db") as store, ThreadPoolExecutor(1) as pool:
+        yield rig_over(store, tmp_path, pool, clock)

@@ -1,0 +1,79 @@
+"""The operations over services of a new store, with no server, no loop and no catalog around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from amoro_core.model.principals import Principal, Way
+from amoro_core.model.secrets import Secret
+from amoro_core.model.tokens import Role
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import audit_pb2
+from amoro_core.settings import Settings
+from amoro_core.store.database import Store
+from amoro_core.wiring import Around, Services, installed, utc_now
+
+ADMIN_TOKEN = "amo_admin"
+ADMIN = Principal("admin", Role.ADMIN, way=Way.REST, address="10.0.0.7", said="ann")
+
+
+def services_over(
+    store: Store,
+    home: Path,
+    settings: Settings | None = None,
+    clock: Callable[[], datetime] = utc_now,
+    address: Callable[[], str] = lambda: "nowhere",
+) -> Services:
+    """The services of a coordinator whose admin token is known."""
+    around = Around(
+        commit_due=lambda process, catalog: None,
+        left_over=lambda process, catalog: None,
+        explore=lambda: None,
+        address=address,
+        local_address=lambda: "nowhere",
+        http_address=lambda: "http://localhost",
+    )
+    own_tokens = {Role.ADMIN: Secret(ADMIN_TOKEN), Role.ENROLMENT: Secret("amo_enrolment")}
+    parts = replace(installed(home, ()), clock=clock)
+    return Services(store, home, settings or Settings(), own_tokens, around, parts)
+
+
+@dataclass
+class Rig:
+    """Operations, the store below them, and the time on their clock."""
+
+    store: Store
+    home: Path
+    services: Services
+    pool: Executor
+    address: Callable[[], str] = lambda: "nowhere"  # where the coordinator says that it listens
+
+    def call(self, method: str, request: Any, by: Principal = ADMIN) -> Any:
+        """The answer to that account."""
+        return asyncio.run(self.services.operations(self.pool).call(method, request, by))
+
+    def create_group(self, name: str, by: Principal = ADMIN) -> pb.Group:
+        """A call that changes something."""
+        made: pb.Group = self.call("CreateGroup", pb.CreateGroupRequest(name=name), by)
+        return made
+
+    def audit(self, **wanted: Any) -> list[audit_pb2.AuditEvent]:
+        """What the audit has, the newest first."""
+        return list(self.call("ListAudit", audit_pb2.ListAuditRequest(**wanted)).events)
+
+    def execute(self, sql: str) -> None:
+        """A statement on the store that no service makes."""
+        self.store.write(lambda db: db.execute(sql))
+
+
+def rig_over(store: Store, home: Path, pool: ThreadPoolExecutor, clock: Callable[[], datetime] = utc_now) -> Rig:
+    """A rig over the store."""
+    services = services_over(store, home, clock=clock, address=lambda: rig.address())
+    rig = Rig(store, home, services, pool)
+    return rig

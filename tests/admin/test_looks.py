@@ -1,0 +1,179 @@
+"""Operations that look back: events, attempts, values over time, and plans that were kept."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from amoro_core.admin import saved_plans
+from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.series import SYSTEM_SERIES
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.store import catalogs
+from tests.admin.rig import Rig
+
+DAY_MS = 86_400_000
+
+
+def joined(rig: Rig, times: int) -> list[str]:
+    """So many optimizers that joined, each an event."""
+    beat = timedelta(seconds=1)
+    register = rig.services.optimizers.register
+    made = [
+        register(group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=beat) for _ in range(times)
+    ]
+    return [one.optimizer.optimizer_id for one in made]
+
+
+def events(rig: Rig, **wanted: object) -> journal.ListEventsResponse:
+    found: journal.ListEventsResponse = rig.call("ListEvents", journal.ListEventsRequest(**wanted))
+    return found
+
+
+def test_events_are_paged_filtered_and_followed(rig: Rig) -> None:
+    names = joined(rig, 3)
+    first = events(rig, kinds=["JOINED"], limit=2)
+    assert [event.optimizer_id for event in first.events] == [names[2], names[1]]
+    assert (first.total, first.total_is_exact, first.events[0].data["threads"]) == (3, True, "1")
+    rest = events(rig, kinds=["joined"], limit=2, after=first.next)
+    assert ([event.optimizer_id for event in rest.events], rest.next) == ([names[0]], "")
+    more = joined(rig, 2)
+    assert [event.optimizer_id for event in events(rig, newer_than=first.last_event_id).events] == more
+    assert not events(rig, after="9999999999999-9999999999999").next
+    with pytest.raises(InvalidArgument, match="'comitted' is not a kind of event") as refused:
+        events(rig, kinds=["comitted"])
+    assert refused.value.hint.startswith("Did you mean committed?")
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "error", "words"),
+    [
+        ("ListEvents", journal.ListEventsRequest(process_id="01997a4c"), ProcessNotFound, "01997a4c"),
+        ("ListEvents", journal.ListEventsRequest(table="nowhere.db.t"), NotFound, "nowhere"),
+        ("ListAttempts", journal.ListAttemptsRequest(process_id="01997a4c"), ProcessNotFound, "01997a4c"),
+        ("GetTableDigest", journal.GetTableDigestRequest(table="nowhere.db.t"), NotFound, "nowhere"),
+        ("ListEvents", journal.ListEventsRequest(since_ms=2**62), InvalidArgument, "is no time"),
+        ("ListEvents", journal.ListEventsRequest(since_ms=-1), InvalidArgument, "is no time"),
+        ("ListEvents", journal.ListEventsRequest(after="99999999999999-1"), InvalidArgument, "is not a place"),
+        ("ListEvents", journal.ListEventsRequest(after="1-99999999999999"), InvalidArgument, "is not a place"),
+        ("ListEvents", journal.ListEventsRequest(after="9999999999999-x"), InvalidArgument, "is not a place"),
+    ],
+)
+def test_what_is_not_known_is_refused(
+    rig: Rig, method: str, request_: object, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        rig.call(method, request_)
+
+
+def test_series_say_what_they_are_and_are_those_of_a_day_unless_asked_otherwise(rig: Rig) -> None:
+    joined(rig, 1)
+    rig.services.sampling.sample()
+    answer = rig.call("GetSeries", journal.GetSeriesRequest())
+    assert ({one.name for one in answer.series}, answer.step_s) == ({*SYSTEM_SERIES}, 60)
+    (threads,) = [one for one in answer.series if one.name == "threads"]
+    assert (threads.label, threads.kind, threads.points[0].sum) == ("default", "level", 1)
+    now_ms = round(rig.services.sampling.now().timestamp() * 1000)
+    before = journal.GetSeriesRequest(names=["threads"], since_ms=now_ms - 2 * DAY_MS, until_ms=now_ms - DAY_MS)
+    assert [len(one.points) for one in rig.call("GetSeries", before).series] == [0]
+    assert not rig.call("GetSeries", journal.GetSeriesRequest(names=["threads"], label="nightly")).series
+
+
+# Plans that were kept
+
+PLAN = pb.Plan(
+    table="c.n.t",
+    snapshot_id=1,
+    type="minor",
+    tasks=2,
+    partitions=[
+        pb.PlannedPartition(partition="day=2", data_files=9),
+        pb.PlannedPartition(partition="day=1", type="minor", data_files=3, input_bytes=10),
+    ],
+)
+
+
+@pytest.fixture
+def planned(rig: Rig) -> Rig:
+    """A rig that knows the catalog c."""
+    rig.store.write(lambda db: catalogs.add(db, CatalogConfig("c", (("type", "in-memory"),))))
+    return rig
+
+
+def kept(rig: Rig, plan: pb.Plan, request: pb.PlanTableRequest | None = None) -> pb.SavedPlan:
+    made = pb.Plan()
+    made.CopyFrom(plan)
+    saved_plans.keep(rig.services, request or pb.PlanTableRequest(table="c.n.t"), made, ("it was else",))
+    found: pb.SavedPlan = rig.call("GetSavedPlan", pb.GetSavedPlanRequest(table="c.n.t", plan_id=made.plan_id))
+    return found
+
+
+def changed(*partitions: pb.PlannedPartition, **fields: object) -> pb.Plan:
+    made = pb.Plan()
+    made.CopyFrom(PLAN)
+    made.MergeFrom(pb.Plan(partitions=partitions, **fields))
+    return made
+
+
+def days(numbers: Sequence[int]) -> pb.Plan:
+    parts = [pb.PlannedPartition(partition=f"day={one}", type="full", input_bytes=1) for one in numbers]
+    return pb.Plan(table="c.n.t", snapshot_id=1, type="full", tasks=9, partitions=parts)
+
+
+def test_a_plan_is_kept_with_its_request_and_what_is_rewritten_comes_first(planned: Rig) -> None:
+    request = pb.PlanTableRequest(
+        table="c.n.t", type="cluster", where="day > 1", cluster=pb.ClusterOptions(columns=["a"], full=True)
+    )
+    found = kept(planned, PLAN, request)
+    assert saved_plans.request_of(found) == request
+    assert [one.partition for one in found.plan.partitions] == ["day=1", "day=2"]
+    assert (found.plan_id, found.more_partitions, list(found.changes)) == (found.plan.plan_id, 0, ["it was else"])
+    assert not saved_plans.request_of(kept(planned, PLAN)).HasField("cluster")
+    with pytest.raises(InvalidArgument, match="says type, condition and clustering itself"):
+        planned.call("OptimizeTable", pb.OptimizeTableRequest(table="c.n.t", plan_id=found.plan_id, type="full"))
+
+
+def test_each_change_of_a_plan_is_told_and_none_of_what_is_skipped(planned: Rig) -> None:
+    changes, found = saved_plans.changes, kept(planned, PLAN)
+    assert changes(found, PLAN) == changes(found, changed(pb.PlannedPartition(partition="day=3"), reason="other")) == ()
+    more = pb.PlannedPartition(partition="day=9", type="full", data_files=1)
+    assert changes(found, changed(more, snapshot_id=2, type="major", tasks=3, layout="zorder(a)")) == (
+        "The table's snapshot is 2, it was 1.",
+        "The type is major, it was minor.",
+        "The layout is zorder(a), it was none.",
+        "It has 3 tasks, it had 2.",
+        "Partition day=9 is rewritten, too: full, 1 data file.",
+    )
+    assert changes(kept(planned, changed(more)), PLAN) == ("Partition day=9 is not rewritten any more.",)
+    grown = pb.Plan(table="c.n.t", snapshot_id=1, type="minor", tasks=2)
+    grown.partitions.add(partition="day=1", type="minor", data_files=4, input_bytes=10)
+    assert changes(found, grown) == ("Partition day=1: minor of 4 data files, it was minor of 3.",)
+    many = [pb.PlannedPartition(partition=str(number), type="full") for number in range(15)]
+    assert changes(found, changed(*many))[-1] == "5 more partitions differ."
+
+
+def test_of_a_large_plan_the_first_partitions_are_kept_and_a_change_beyond_them_is_told(planned: Rig) -> None:
+    found = kept(planned, days(range(700)))
+    assert (len(found.plan.partitions), found.more_partitions) == (500, 200)
+    assert saved_plans.changes(found, days(range(700))) == ()
+    beyond = days(range(699))
+    beyond.partitions.add(partition="day=699", type="full", input_bytes=2)
+    assert saved_plans.changes(found, beyond) == ("Partitions beyond the first 500 differ.",)
+    assert saved_plans.changes(found, days(range(1, 701))) == ("Partition day=0 is not rewritten any more.",)
+
+
+def test_a_plan_of_long_reasons_fits_and_a_condition_that_is_too_long_is_refused(planned: Rig) -> None:
+    chance, letters = random.Random(7), "abcdefghijklmnopqrstuvwxyz0123456789"
+    plan = days(range(500))
+    for one in plan.partitions:
+        one.reason = "".join(chance.choices(letters, k=2000))
+    found = kept(planned, plan)
+    assert 100 < len(found.plan.partitions) == 500 - found.more_partitions
+    where = "".join(chance.choices(letters, k=600_000))
+    with pytest.raises(InvalidArgument, match="too large to be kept"):
+        kept(planned, days(range(3)), pb.PlanTableRequest(table="c.n.t", where=where))
