@@ -1,22 +1,26 @@
-"""Clustering from Python on a real table: through the coordinator, its wire, and an optimizer that orders rows."""
+"""Clustering from Python on a real table: by columns that are named, and by those that queries filter by."""
 
 from __future__ import annotations
 
+import json
 import random
-from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_cli.views.clustering import clustering_document
+from amoro_cli.main import run
 from amoro_core import connect, optimize, plan
 from amoro_core.app import Coordinator, optimizer_beside
-from amoro_core.errors import AmoroError, IllegalState, InvalidArgument, TableRefused
+from amoro_core.command import LazyLauncher
+from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 
@@ -85,39 +89,104 @@ def test_a_plan_is_stored_and_started_later(scattered: Table, coordinator: Coord
     assert files_of(scattered, 1500) <= 2
 
 
-@pytest.mark.parametrize(
-    ("asked", "error", "words"),
-    [
-        ({"columns": ["nothing"]}, TableRefused, "nothing"),
-        ({"columns": ["id"], "partitions": "recent:0"}, InvalidArgument, "recent"),
-        ({"columns": ["id"], "where": "id ="}, InvalidArgument, "id ="),
-        ({"columns": ["id"], "strategy": "circle"}, InvalidArgument, "circle"),
-    ],
-)
-def test_what_can_t_be_asked_for_is_refused_with_its_value_and_nothing_is_changed(
-    scattered: Table, home: Path, asked: dict[str, object], error: type[Exception], words: str
-) -> None:
+def test_what_can_t_be_asked_for_is_refused_with_its_value_and_nothing_is_changed(scattered: Table, home: Path) -> None:
     base = scattered.refresh().metadata.current_snapshot_id
-    with pytest.raises((error, InvalidArgument, TableRefused), match=words):
-        optimize(scattered, type="cluster", home=home, **asked)
+    wrong: tuple[dict[str, Any], ...] = (
+        {"columns": ["nothing"]},
+        {"columns": ["id"], "partitions": "recent:0"},
+        {"columns": ["id"], "where": "id ="},
+        {"columns": ["id"], "strategy": "circle"},
+    )
+    for asked, words in zip(wrong, ("nothing", "recent", "id =", "circle"), strict=True):
+        with pytest.raises((InvalidArgument, TableRefused), match=words):
+            optimize(scattered, type="cluster", home=home, **asked)
     assert scattered.refresh().metadata.current_snapshot_id == base
 
 
 def test_a_table_is_shown_as_it_was_clustered_where_no_columns_are_set(
-    scattered: Table, coordinator: Coordinator, home: Path
+    scattered: Table, coordinator: Coordinator, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
-        with pytest.raises(AmoroError, match="names no columns"):
-            admin.show_clustering("cat.db.t")
-        with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
-            assert client.optimize("cat.db.t", type="cluster", columns=["id"]).outcome == "success"
-        shown = admin.show_clustering("cat.db.t")
-        assert (shown.layout, shown.sealed_groups + shown.open_groups, shown.unclustered_files) == ("linear(id)", 1, 0)
-        assert (shown.next.type, shown.next.tasks) == ("", 0)
-        said = [block for block in clustering_document(shown).blocks if isinstance(block, str)]
-    assert "linear(id)" in said[0]
-    note, nothing = said[-2:]
-    assert note.startswith(
-        "  no columns are set: shown is the layout of the newest group; set self-optimizing.cluster."
+    def show(*options: str) -> tuple[int, str, str]:
+        status = run(LazyLauncher(), ["cluster", "show", "cat.db.t", "--home", str(home), *options])
+        said = capfd.readouterr()
+        return status, said.out, said.err
+
+    assert "names no columns" in show()[2]
+    with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
+        assert client.optimize("cat.db.t", type="cluster", columns=["id"]).outcome == "success"
+    shown = json.loads(show("-o", "json")[1])
+    assert (shown["layout"], shown["sealed_groups"] + shown["open_groups"], shown["unclustered_files"]) == (
+        "linear(id)",
+        1,
+        0,
     )
-    assert nothing == "  Nothing to do for cat.db.t: no columns are set"
+    lines = show()[1].splitlines()
+    assert "linear(id)" in lines[0]
+    assert any(line.startswith("  no columns are set: shown is the layout of the newest group; set") for line in lines)
+    assert lines[-1] == "  Nothing to do for cat.db.t: no columns are set"
+
+
+NAMES = [f"c{number}" for number in range(10)]
+AUTO = {
+    "write.target-file-size-bytes": "16384",
+    "self-optimizing.target-size": "16384",
+    "self-optimizing.cluster.columns": "auto",
+}
+
+
+@pytest.fixture
+def wide(catalog: SqlCatalog) -> Table:
+    """Files with ten columns, each of which has values of the whole range in each file."""
+    schema = Schema(*(NestedField(at, name, LongType(), required=False) for at, name in enumerate(NAMES, 1)))
+    made = writer.make_table(catalog, "db.t", schema, properties=AUTO)
+    chance = random.Random(3)
+    for _ in range(16):
+        made.append(pa.table({name: [chance.randrange(10**6) for _ in range(250)] for name in NAMES}))
+    return made.refresh()
+
+
+def files_by(table: Table, column: str) -> float:
+    """How many files pyiceberg plans to read for a value of the column, on average."""
+    values = range(50_000, 10**6, 100_000)
+    scans = [table.scan(row_filter=EqualTo(column, value)).plan_files() for value in values]
+    return sum(len(list(one)) for one in scans) / len(values)
+
+
+def test_auto_takes_the_two_of_ten_columns_that_queries_filter_by(
+    wide: Table, coordinator: Coordinator, home: Path, tmp_path: Path
+) -> None:
+    before = oracle.live_rows(wide)
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text("".join(json.dumps({"columns": [NAMES[3 + 4 * (at % 2)]]}) + "\n" for at in range(200)))
+    with connect(home=home) as client, optimizer_beside(coordinator, 1, MEMORY):
+        waiting = client.plan("cat.db.t", type="cluster")
+        assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 0 are known"
+        learned = client.learn("db.t", queries=queries)
+        assert (learned.table, learned.scans, learned.recent_scans, learned.enough_scans) == ("cat.db.t", 200, 200, 100)
+        assert [(one.column, one.scans) for one in learned.columns] == [("c3", 100), ("c7", 100)]
+        suggested = client.suggest("db.t")
+        assert {one.column for one in suggested.auto.columns} == {"c3", "c7"}
+        assert (suggested.auto.scans, suggested.auto.strategy) == (200, "hilbert")
+        assert suggested.files == len(list(wide.scan().plan_files()))
+        assert "auto chose c3, c7" in client.plan("cat.db.t", type="cluster").explain()
+        done = client.optimize("cat.db.t", type="cluster", timeout=timedelta(minutes=5))
+        after = client.plan("cat.db.t", type="cluster")
+    assert done.outcome == "success"
+    stored = sum(one.file.file_size_in_bytes for one in wide.refresh().scan().plan_files())
+    assert [(one.type, one.data_bytes) for one in after.partitions] == [(None, stored)]
+    oracle.assert_same_rows(before, oracle.live_rows(wide))
+    table = wide.refresh()
+    files = len(list(table.scan().plan_files()))
+    assert max(files_by(table, name) for name in ("c3", "c7")) <= 0.5 * files
+    assert min(files_by(table, name) for name in NAMES if name not in ("c3", "c7")) >= 0.9 * files
+
+
+def test_a_report_with_a_column_of_another_table_is_named_and_nothing_is_kept(
+    wide: Table, coordinator: Coordinator, home: Path, tmp_path: Path
+) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"columns": ["c1"], "weight": 200}\n{"columns": ["price"]}\n')
+    with connect(home=home) as client:
+        with pytest.raises(InvalidArgument, match=r"queries.jsonl, line 2 names column price"):
+            client.learn("cat.db.t", queries=queries)
+        assert "0 are known" in client.plan("cat.db.t", type="cluster").reason

@@ -1,17 +1,22 @@
+import json
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_cli.main import run
 from amoro_core.app import Coordinator
+from amoro_core.command import LazyLauncher
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.trust import PLAIN
 from amoro_core.settings import Settings
 from amoro_optimizer.client import Client
+from tests.cli.contract import check_document
 from tests.engine.writer import make_catalog
 
 
@@ -23,15 +28,53 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def coordinator(
+    tmp_path: Path, home: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Coordinator]:
     """A coordinator that listens, does nothing by itself, and knows one catalog."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     settings = replace(Settings(), port=0, heartbeat_timeout=timedelta(seconds=30))
-    made = Coordinator(tmp_path / "home", settings, watch=False)
+    made = Coordinator(home, settings, watch=False)
     made.start()
     made.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
     yield made
     made.stop()
+
+
+@dataclass
+class Said:
+    """How a command ended, its document where it prints JSON, and what it says on both streams."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out or "null")
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """`amoro` beside the coordinator of the state directory."""
+    for name in ("AMORO_HOME", "AMORO_ADDRESS", "AMORO_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(*arguments: str) -> Said:
+        status = run(LazyLauncher(), [*arguments, "--home", str(home)])
+        said = capfd.readouterr()
+        check_document(said.out)
+        return Said(status, said.out, said.err)
+
+    return call
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Many tasks, acks and results in few calls; optimizers and coordinators of the version before beside those of now."""
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import NoReturn
 
 import pytest
 
@@ -16,8 +14,6 @@ from amoro_core.model.processes import Attempt, OptimizingTask, TaskStatus
 from amoro_core.model.secrets import Secret
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.rpc import optimizing
-from amoro_core.rpc.rounds import Rounds
 from amoro_core.store import tasks
 from amoro_optimizer.batching import Batches
 from amoro_optimizer.client import Client, Polled, report_of
@@ -118,32 +114,16 @@ def test_an_open_poll_is_a_heartbeat_until_some_time_after_its_end(coordinator: 
     assert optimizers.silent() == [optimizer_id]
 
 
-def test_a_heartbeat_by_the_poll_of_who_runs_nothing_takes_no_thread(
-    coordinator: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_is_a_heartbeat_and_says_how_many_threads_there_are(coordinator: Coordinator, client: Client) -> None:
     registration = register(coordinator, client)
     ((_, before),) = coordinator.optimizers.list_optimizers()
-    with monkeypatch.context() as patched:
-        patched.setattr(optimizing, "off_loop", _refuse)
-        assert client.poll_alive(registration.token, [1], 0, (), 3) == Polled((), (), False)
+    assert client.poll_alive(registration.token, [1], 0, (), 3) == Polled((), (), False)
     ((optimizer, after),) = coordinator.optimizers.list_optimizers()
     assert optimizer.threads == 3
     assert after.touched_s > before.touched_s
     client.poll_alive(registration.token, [1], 0, (), 5)
     ((optimizer, _),) = coordinator.optimizers.list_optimizers()
     assert optimizer.threads == 5
-
-
-async def _refuse(*_: object) -> NoReturn:
-    raise AssertionError("it takes a thread")
-
-
-def test_long_polls_that_get_nothing_end_together_and_never_late() -> None:
-    for wait_s in (5.0, 10.0, optimizing.MAX_POLL_WAIT_S):
-        ends = {optimizing._end_of_wait(1000 + begun / 10, wait_s) for begun in range(10)}
-        assert ends == {1000 + wait_s}
-    assert optimizing._end_of_wait(1000.4, 2.0) == 1002.4  # who asks for little gets all of it
-    assert optimizing._end_of_wait(1000.4, 0.0) == 1000.4
 
 
 class Painter:
@@ -332,49 +312,3 @@ def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> 
     assert [batches.ask(number) for number in (6, 7)] == [6, 7]
     assert [sorted(one) for one in calls] == [[1], [2, 3], [4, 5], [6], [7]]
     assert gathered == [2, 3], "before the third call and the fourth"
-
-
-@pytest.mark.parametrize(("took_s", "waits_s"), [(0.0, 0.002), (0.003, 0.002), (0.03, 0.015), (60.0, 0.05)])
-def test_a_call_waits_for_others_the_longer_the_longer_the_one_before_took(took_s: float, waits_s: float) -> None:
-    now_s = 0.0
-    waited: list[float] = []
-
-    def call(asked: Sequence[int]) -> Sequence[int]:
-        nonlocal now_s
-        now_s += took_s
-        return asked
-
-    batches: Batches[int, int] = Batches(call, 10, waited.append, lambda: now_s)
-    batches._size = 2  # as if the one before had carried two
-    batches.ask(1)
-    batches._size = 2
-    batches.ask(2)
-    batches.ask(3)
-    assert waited == [0.002, pytest.approx(waits_s)]
-
-
-def test_rounds_carry_out_together_what_came_meanwhile_and_errors_reach_who_asked() -> None:
-    rounds_made: list[list[int]] = []
-    begun, go = threading.Event(), threading.Event()
-
-    def carry_out(asked: Sequence[int]) -> list[int | BaseException]:
-        rounds_made.append(list(asked))
-        begun.set()
-        go.wait()
-        return [UnknownToken("gone") if one == 3 else one * 10 for one in asked]
-
-    async def ask() -> list[int | BaseException]:
-        rounds: Rounds[int, int] = Rounds(pool, carry_out)
-        asked = [asyncio.create_task(rounds.ask(1))]
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
-        asked += [asyncio.create_task(rounds.ask(number)) for number in (2, 3, 4)]
-        await asyncio.sleep(0)
-        asked[1].cancel()
-        go.set()
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    with ThreadPoolExecutor(1) as pool:
-        first, cancelled, failed, last = asyncio.run(ask())
-    assert (first, type(cancelled), type(failed), last) == (10, asyncio.CancelledError, UnknownToken, 40)
-    assert rounds_made == [[1], [2, 3, 4]]

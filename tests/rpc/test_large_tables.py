@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -219,25 +220,25 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
     coordinator: Coordinator, installation: Installation, condemned: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another has done its work, and the very same files are there again, which nobody has guarded for it."""
-    monkeypatch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(seconds=3))
     mark = installation.directory / "mark"
-    stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
-    process_id = begin(coordinator, "empty-trash")
-    wait_for(mark.exists)
-    stopped.popen.send_signal(signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(seconds=3))
+        stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
+        process_id = begin(coordinator, "empty-trash")
+        wait_for(mark.exists)
+        lease_ends_s = time.monotonic() + 3.1
+        stopped.popen.send_signal(signal.SIGSTOP)
     (task,) = coordinator.optimizing.find_process(process_id).tasks
     assert task.thread is not None
     coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
-    monkeypatch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(minutes=10))
     before = {path: path.stat() for path in condemned}
     with optimizer(coordinator):
-        # Its own task has the short lease, too, and is done well within it, or else once more.
         ended(coordinator, process_id)
     assert not any(path.exists() for path in condemned)
     for path, was in before.items():
         path.write_bytes(b"xyz")
         os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
-    threading.Event().wait(3.0)  # past its lease
+    threading.Event().wait(max(0.0, lease_ends_s - time.monotonic()))
     mark.unlink()
     stopped.popen.send_signal(signal.SIGCONT)
     stopped.wait_for("were not begun to be deleted within 3 s of their ack")

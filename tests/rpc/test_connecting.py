@@ -1,12 +1,17 @@
-"""Encryption by configuration: who is let in, who is trusted, and what is said when somebody is not."""
+"""Where a coordinator listens, whom it lets in by TLS, whether it serves, and what Prometheus is told."""
 
+import asyncio
 import json
 import os
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
 
 import grpc
@@ -17,20 +22,83 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from prometheus_client.parser import text_string_to_metric_families
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import recorded_address
 from amoro_cli.launcher import Endpoint
 from amoro_core import connect
-from amoro_core.app import Coordinator, embedded_settings
+from amoro_core.app import Coordinator, embedded_settings, running
 from amoro_core.diagnosis import Diagnosis, diagnose
-from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, InvalidSettings, Untrusted
-from amoro_core.health import coordinator_health
+from amoro_core.errors import (
+    AddressInUse,
+    AmoroError,
+    CoordinatorUnavailable,
+    InvalidArgument,
+    InvalidSettings,
+    Untrusted,
+)
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
+from amoro_core.model.metrics import METRICS, MetricKind, Sample
 from amoro_core.model.secrets import Secret
+from amoro_core.model.tokens import Role
 from amoro_core.model.trust import PLAIN, Trust
+from amoro_core.protocol import admin_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.rpc.scraping import MetricsServer, exposed
 from amoro_core.settings import Settings
 from amoro_optimizer.client import Client
+from tests.acceptance.processes import free_port
 from tests.rpc.certificates import Authority, MakeAuthority, Pair
+
+
+def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        refused = Coordinator(tmp_path / "home", replace(Settings(), port=port), watch=False)
+        with pytest.raises(AddressInUse, match=f"127.0.0.1:{port} can't be listened on: process {os.getpid()} "):
+            refused.start()
+        assert not (tmp_path / "home" / "coordinator.json").exists()
+        with running(tmp_path / "home", replace(Settings(), port=0), watch=False) as started:
+            assert started.address.startswith("127.0.0.1:")
+
+
+def test_what_the_servers_loop_has_under_way_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with running(tmp_path / "home", replace(Settings(), port=0), watch=False) as coordinator:
+        # As a round of reports whose callers hung up.
+        waiting = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600), coordinator._server._loop)
+    assert waiting.cancelled()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.7"])
+def test_a_host_that_is_not_this_machines_is_told_as_that(tmp_path: Path, host: str) -> None:
+    refused = Coordinator(tmp_path / "home", replace(Settings(), host=host, port=0, insecure=True), watch=False)
+    with pytest.raises(InvalidSettings, match=f"host {host} can't be listened on: ") as error:
+        refused.start()
+    assert type(error.value) is InvalidSettings
+    assert "--host" in error.value.hint
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_needs_no_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with running(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False) as coordinator:
+        assert coordinator.address.startswith("[::1]:")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_listening_beyond_loopback_is_refused_unless_somebody_accepts_it(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"host {host} is beyond loopback"):
+        Coordinator(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False)
+    assert not (tmp_path / "home").exists()
+
 
 Start = Callable[..., Coordinator]
 NOW = datetime.now(UTC)
@@ -71,7 +139,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         each.stop()
 
 
-def ask(coordinator: Coordinator, trust: Trust, address: str | None = None) -> str:
+def ask_by(coordinator: Coordinator, trust: Trust, address: str | None = None) -> str:
     """What the coordinator says of its settings' origin, as a sign that it answered."""
     endpoint = Endpoint(address or coordinator.address, coordinator.admin_token, trust)
     with closing(AdminClient(endpoint)) as client:
@@ -98,8 +166,8 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
     pair = ours.issue("127.0.0.1")
     coordinator = start(pair, host="0.0.0.0")
     there = coordinator.address.replace("0.0.0.0", "127.0.0.1")
-    assert ask(coordinator, Trust(ours.file), there) == str(pair.certificate)
-    assert ask(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
+    assert ask_by(coordinator, Trust(ours.file), there) == str(pair.certificate)
+    assert ask_by(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
     endpoint = Endpoint(there, Secret("another-token"), Trust(ours.file))
     with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
         client.get_settings()
@@ -125,8 +193,9 @@ def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, 
     local = recorded_address(tmp_path / "home")
     assert local == coordinator.local_address
     assert local.startswith("127.0.0.1:")
-    assert ask(coordinator, PLAIN, local).endswith("elsewhere.example.crt")
-    assert coordinator_health(tmp_path / "home") == (True, f"{local} says SERVING")
+    assert ask_by(coordinator, PLAIN, local).endswith("elsewhere.example.crt")
+    (healthy,) = [each for each in diagnose(tmp_path / "home", None) if each.name == "coordinator"]
+    assert (healthy.ok, healthy.detail) == (True, f"{local} says SERVING")
     record = json.loads((tmp_path / "home" / "coordinator.json").read_text())
     assert record == {"pid": os.getpid(), "address": coordinator.address, "local_address": local}
 
@@ -134,7 +203,7 @@ def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, 
 def test_nothing_is_served_in_the_clear_where_a_certificate_is_shown(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("127.0.0.1"))
     with pytest.raises(CoordinatorUnavailable) as error:
-        ask(coordinator, PLAIN)
+        ask_by(coordinator, PLAIN)
     assert error.value.hint == "It may expect TLS: give the certificate of its authority with --ca-file."
 
 
@@ -147,7 +216,7 @@ def test_a_certificate_of_another_authority_is_not_trusted(
         (PLAIN, f"grpcs://{coordinator.address}"),
     ):
         with pytest.raises(Untrusted, match="no known authority has signed its certificate") as error:
-            ask(coordinator, trust, address)
+            ask_by(coordinator, trust, address)
         assert (error.value.code, error.value.exit_status) == ("AMORO-4003", 4)
         assert error.value.hint == "Give the certificate of its authority with --ca-file or AMORO_CA_FILE."
 
@@ -155,7 +224,7 @@ def test_a_certificate_of_another_authority_is_not_trusted(
 def test_a_certificate_for_another_name_is_not_trusted(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("elsewhere.example"))
     with pytest.raises(Untrusted, match="its certificate has another name"):
-        ask(coordinator, Trust(ours.file))
+        ask_by(coordinator, Trust(ours.file))
     # It would go on trying for ever otherwise.
     with pytest.raises(Untrusted, match="its certificate has another name"):
         register(coordinator, Trust(ours.file))
@@ -168,21 +237,21 @@ def test_only_clients_of_the_authority_named_are_let_in(
     pair = ours.issue("127.0.0.1")
     coordinator = start(pair, client_ca=clients.file)
     known, stranger = clients.issue("client.example"), theirs.issue("client.example")
-    assert ask(coordinator, Trust(ours.file, known.certificate, known.key)) == str(pair.certificate)
+    assert ask_by(coordinator, Trust(ours.file, known.certificate, known.key)) == str(pair.certificate)
     for trust in (Trust(ours.file), Trust(ours.file, stranger.certificate, stranger.key)):
         with pytest.raises(CoordinatorUnavailable) as error:
-            ask(coordinator, trust)
+            ask_by(coordinator, trust)
         assert "ask for a client's certificate" in error.value.hint
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("elsewhere.example", to="server"))
     with pytest.raises(Untrusted, match="another name"):
-        ask(coordinator, Trust(ours.file))
+        ask_by(coordinator, Trust(ours.file))
     pair = ours.issue("127.0.0.1", to="server")
-    assert ask(coordinator, Trust(ours.file)) == str(pair.certificate)
+    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
     pair.key.write_text("half written")
-    assert ask(coordinator, Trust(ours.file)) == str(pair.certificate)
+    assert ask_by(coordinator, Trust(ours.file)) == str(pair.certificate)
 
 
 def test_an_expired_certificate_is_refused_at_start_and_by_clients(
@@ -213,7 +282,7 @@ def test_a_client_for_tls_is_told_that_the_coordinator_listens_in_the_clear(
     ours: Authority, coordinator: Coordinator
 ) -> None:
     with pytest.raises(CoordinatorUnavailable) as error:
-        ask(coordinator, Trust(ours.file))
+        ask_by(coordinator, Trust(ours.file))
     assert error.value.hint == "It does not encrypt: leave out --ca-file and grpcs://."
 
 
@@ -243,7 +312,7 @@ def test_files_that_cannot_be_listened_with_are_named_at_start(
         start(good, client_ca=garbage)
     assert error.value.message == f"tls-client-ca {garbage} holds no certificate in PEM"
     # Each refusal let go of the state directory.
-    assert ask(start(good), Trust(ours.file)) == str(good.certificate)
+    assert ask_by(start(good), Trust(ours.file)) == str(good.certificate)
 
 
 def test_half_of_what_tls_needs_is_wrong(tmp_path: Path, ours: Authority) -> None:
@@ -297,3 +366,160 @@ def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> 
     settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))
     embedded = embedded_settings(settings)
     assert (embedded.host, embedded.tls_certificate, embedded.tls_key) == ("127.0.0.1", "", "")
+
+
+def probe(home: Path) -> tuple[int, str]:
+    """How the image's probe ends, and what it says."""
+    command = [sys.executable, "-m", "amoro_core.health"]
+    environment = {**os.environ, "AMORO_HOME": str(home), "GRPC_VERBOSITY": "NONE"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def doctor(home: Path) -> list[Diagnosis]:
+    return [each for each in diagnose(home, None) if each.name == "coordinator"]
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A state directory that names a process which lives, and an address where nobody answers."""
+    with socket.socket() as held:  # bound, so that nobody else gets it, and not listening
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        (tmp_path / "coordinator.json").write_text(json.dumps({"pid": os.getpid(), "address": address}))
+        yield tmp_path, address
+
+
+def test_a_coordinator_that_serves_is_healthy(coordinator: Coordinator) -> None:
+    said = f"{coordinator.address} says SERVING"
+    assert probe(coordinator.home) == (0, f"{said}\n")
+    assert [(each.ok, each.detail) for each in doctor(coordinator.home)] == [(True, said)]
+
+
+def test_one_that_runs_and_does_not_answer_is_not(gone: tuple[Path, str]) -> None:
+    home, address = gone
+    status, said = probe(home)
+    assert (status, said.startswith(f"{address} does not answer: ")) == (1, True)
+    assert [each.ok for each in doctor(home)] == [False]
+
+
+def test_where_none_runs_there_is_nothing_to_ask(tmp_path: Path) -> None:
+    assert probe(tmp_path) == (0, "no coordinator runs here\n")
+    assert doctor(tmp_path) == []
+
+
+def scrape(port: int, path: str, token: str = "") -> tuple[int, str]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=90)) as connection:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    labels = {metric.name: metric.labels for metric in METRICS}
+    return {
+        (sample.name, tuple(sample.labels[label] for label in labels[sample.name])): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if family.type != "histogram"
+    }
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Coordinator, int]]:
+    directory, port = tmp_path_factory.mktemp("scraped"), free_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))
+        patch.setenv("PYICEBERG_HOME", str(directory))
+        with running(directory / "home", Settings(port=0, metrics_port=port), watch=False) as coordinator:
+            yield coordinator, port
+
+
+def test_only_who_may_look_is_told(served: tuple[Coordinator, int]) -> None:
+    coordinator, port = served
+    admin = coordinator.admin_token.reveal()
+    assert scrape(port, "/metrics")[0] == 401
+    assert scrape(port, "/metrics", "amo_wrong") == (401, "a token with the role viewer is needed\n")
+    assert scrape(port, "/metrics", coordinator.enrolment_token.reveal())[0] == 401
+    status, text = scrape(port, "/metrics", admin)
+    assert (status, admin in text) == (200, False)
+    told = values(text)
+    assert told["amoro_build_info", ("0.1.0",)] == 1
+    assert told["amoro_data_files_removed_total", ()] == 0
+    assert told["amoro_optimizer_threads", ("default",)] == 0
+    _, created = coordinator.tokens.create("prometheus", Role.VIEWER)
+    assert scrape(port, "/metrics?x=1", created)[0] == 200
+
+
+def test_probes_need_no_token_and_nothing_else_is_there(served: tuple[Coordinator, int]) -> None:
+    _, port = served
+    assert [scrape(port, path) for path in ("/livez", "/readyz")] == [(200, "ok\n"), (200, "ok\n")]
+    assert scrape(port, "/")[0] == 404
+    assert scrape(port, "/../admin.token")[0] == 404
+
+
+def test_a_port_that_is_taken_names_its_holder_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(AddressInUse, match=f"127.0.0.1:{port} can't be listened on: process"),
+            running(tmp_path / "home", Settings(port=0, metrics_port=port), watch=False),
+        ):
+            pass
+    with running(tmp_path / "home", Settings(port=0), watch=False):
+        """The state directory's lock is free again."""
+
+
+def test_a_failing_read_is_an_error_of_the_server() -> None:
+    def broken() -> list[Sample]:
+        raise ZeroDivisionError
+
+    port = free_port()
+    server = MetricsServer(port, broken, lambda token: True)
+    server.start()
+    try:
+        assert scrape(port, "/metrics", "x")[0] == 500
+        assert scrape(port, "/livez")[0] == 200
+    finally:
+        server.stop()
+
+
+def test_every_metric_is_told_by_its_name_and_labels() -> None:
+    plain = [metric for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM]
+    samples = [Sample(metric.name, 7.0, tuple(f"a {label}" for label in metric.labels)) for metric in plain]
+    told = values(exposed(samples).decode())
+    assert told == {(sample.name, sample.labels): 7.0 for sample in samples}
+
+
+def test_a_histogram_is_told_by_its_buckets_sum_and_number() -> None:
+    meters = Meters()
+    for seconds in (0.001, 0.3, 7200.0):
+        meters.observe(metrics.RPC_TIME, seconds, "Poll")
+    (family,) = [
+        family for family in text_string_to_metric_families(exposed(meters.histograms()).decode()) if family.samples
+    ]
+    assert (family.name, family.type) == ("amoro_rpc_seconds", "histogram")
+    told = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}
+    assert {sample.labels["method"] for sample in family.samples} == {"Poll"}
+    assert told["amoro_rpc_seconds_bucket", "0.001"] == 1
+    assert told["amoro_rpc_seconds_bucket", "0.1"] == 1
+    assert told["amoro_rpc_seconds_bucket", "0.5"] == 2
+    assert told["amoro_rpc_seconds_bucket", "3600"] == 2
+    assert told["amoro_rpc_seconds_bucket", "+Inf"] == told["amoro_rpc_seconds_count", None] == 3
+    assert told["amoro_rpc_seconds_sum", None] == 7200.301
+
+
+def test_calls_and_the_disk_of_a_coordinator_are_measured(served: tuple[Coordinator, int]) -> None:
+    coordinator, port = served
+    with grpc.insecure_channel(coordinator.address) as channel:
+        metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
+        AdminServiceStub(channel).GetStatus(admin_pb2.GetStatusRequest(), metadata=metadata, timeout=60)
+    text = scrape(port, "/metrics", coordinator.admin_token.reveal())[1]
+    assert 'amoro_rpc_seconds_count{method="GetStatus"} 1.0' in text
+    told = values(text)
+    assert told["amoro_leader", ()] == told["amoro_store_up", ()] == 1
+    assert told["amoro_coordinator_epoch", ()] == 1
+    assert 0 < told["amoro_state_disk_free_ratio", ()] < 1

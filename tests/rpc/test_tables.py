@@ -1,0 +1,346 @@
+"""Tables over the wire: commits that are told, manifests that end their reader, verification, groups above bounds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher import Endpoint
+from amoro_core.app import Coordinator
+from amoro_core.errors import AttemptAbandoned
+from amoro_core.iceberg.decoding import DecodingWorkers
+from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_table
+from amoro_core.model.verification import RowsDigest
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.settings import Settings
+from amoro_optimizer.client import Client
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files
+from tests.rpc.conftest import Command, Said
+from tests.rpc.test_services import register
+
+Changed = Callable[..., Said]
+
+
+@pytest.fixture
+def changed(coordinator: Coordinator, command: Command) -> Changed:
+    """`amoro table changed` beside the coordinator."""
+    return lambda *arguments: command("table", "changed", *arguments)
+
+
+def head_of(catalog: SqlCatalog, name: str) -> int:
+    found = catalog.load_table(name).metadata.current_snapshot_id
+    assert found is not None
+    return found
+
+
+def wait_until_seen(coordinator: Coordinator, name: str, snapshot_id: int) -> None:
+    """Fail unless the coordinator sees that head of the table soon."""
+    seen = None
+    for _ in range(1500):
+        seen = coordinator.tables.find_known(parse_table(name)).snapshot_id
+        if seen == snapshot_id:
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError(f"{name} was seen at {seen}")
+
+
+def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
+    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    known = coordinator.tables.ensure(parse_table("cat.db.t"))
+    assert known.snapshot_id is None
+    writer.append(table, [row(1)])
+    for _ in range(3):
+        said = changed("cat.db.t", "--hint", "appended", "-o", "json")
+        assert (said.status, said.err) == (0, "")
+        assert (said.document["schema"], said.document["table"]) == ("amoro.table/v1", "cat.db.t")
+    wait_until_seen(coordinator, "cat.db.t", head_of(catalog, "db.t"))
+    assert (changed("cat.db.t").status, changed("cat.db.t").err) == (0, "")
+
+
+def test_a_new_table_that_is_told_of_is_found_and_looked_at(
+    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+) -> None:
+    writer.append(writer.make_table(catalog, "db.t", SCHEMA), [row(1)])
+    assert coordinator.tables.list_tables() == []
+    assert changed("cat.db.t").status == 0
+    wait_until_seen(coordinator, "cat.db.t", head_of(catalog, "db.t"))
+
+
+def test_a_table_that_does_not_exist_is_named(coordinator: Coordinator, catalog: SqlCatalog, changed: Changed) -> None:
+    writer.make_table(catalog, "db.orders", SCHEMA)
+    assert changed("cat.db.orders").status == 0
+    assert changed("cat.db.order") == Said(
+        3,
+        "",
+        "Error: table cat.db.order does not exist [AMORO-3002]\nHint: Did you mean cat.db.orders?\n",
+    )
+    assert changed("cta.db.orders").status == 3
+    assert [str(one.identifier) for one in coordinator.tables.list_tables()] == ["cat.db.orders"]
+
+
+def test_of_several_tables_those_that_exist_are_looked_at_and_the_others_are_named(
+    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+) -> None:
+    for name in ("first", "second"):
+        writer.append(writer.make_table(catalog, f"db.{name}", SCHEMA), [row(1)])
+    said = changed("cat.db.first", "cat.db.none", "cat.db.sec*", "cat.db.gone", "-o", "json")
+    document = said.document
+    assert (said.status, document["schema"], document["exit_status"]) == (3, "amoro.selected/v1", 3)
+    assert [(one["table"], one["outcome"], one["code"]) for one in document["tables"]] == [
+        ("cat.db.first", "idle", ""),
+        ("cat.db.none", "not_found", "AMORO-3002"),
+        ("cat.db.second", "idle", ""),
+        ("cat.db.gone", "not_found", "AMORO-3002"),
+    ]
+    assert "2 of 4 tables did not succeed; the worst is cat.db.none: table cat.db.none does not exist" in said.err
+    for name in ("first", "second"):
+        wait_until_seen(coordinator, f"cat.db.{name}", head_of(catalog, f"db.{name}"))
+    said = changed("cat.db.first", "cat.db.second")
+    assert (said.status, said.err) == (0, "")
+    assert {"cat.db.first", "cat.db.second"} <= {*said.out.split()}
+
+
+@pytest.fixture
+def two_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be asked for before the coordinator."""
+    monkeypatch.setattr("amoro_core.services.hearing.MOST_A_MINUTE", 2)
+
+
+def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
+    two_a_minute: None, coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+) -> None:
+    for number in range(4):
+        writer.append(writer.make_table(catalog, f"db.t{number}", SCHEMA), [row(1)])
+    said = changed("cat.db.t0", "cat.db.t1", "cat.db.t2", "-o", "json")
+    assert said.status == 5
+    assert [(one["table"], one["code"]) for one in said.document["tables"]] == [
+        ("cat.db.t0", ""),
+        ("cat.db.t1", ""),
+        ("cat.db.t2", "AMORO-5009"),
+    ]
+    assert "1 of 3 tables did not succeed" in said.err
+    said = changed("cat.db.t3")
+    assert (said.status, said.out) == (5, "")
+    told = "has told of 2 changed tables within a minute; cat.db.t3 is looked at in its own time [AMORO-5009]"
+    assert told in said.err
+    assert "Hint: Tell again in " in said.err
+    for number in (0, 1):
+        wait_until_seen(coordinator, f"cat.db.t{number}", head_of(catalog, f"db.t{number}"))
+
+
+def test_a_commit_that_is_told_is_planned_without_a_wait_of_the_coordinator(
+    tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    coordinator = Coordinator(tmp_path / "home", replace(Settings(), port=0))
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
+    identifier = parse_table("cat.db.t")
+    coordinator.start()
+    try:
+        coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        runtime = coordinator.tables.ensure(identifier)
+        coordinator.tables.refresh(runtime.table_id)  # its next look is a minute away
+        for number in range(12):
+            writer.append(table, [row(number)])
+        with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
+            client.table_changed("cat.db.t", "")
+        for _ in range(1500):
+            if coordinator.optimizing.list_processes(runtime.table_id):
+                break
+            threading.Event().wait(0.02)
+        assert len(coordinator.optimizing.list_processes(runtime.table_id)) == 1
+    finally:
+        coordinator.stop()
+
+
+#: Files of the table that ends what decodes it.
+FILES = 7
+#: A worker that is killed by that table's manifest, as one that takes too much memory is, while there is the mark.
+PROGRAM = """
+import os, signal, sys
+from multiprocessing.connection import Connection
+from amoro_core.iceberg import decoding_worker
+
+heard = decoding_worker._heard
+
+def fragile(data):
+    listed = heard(data)
+    if listed.live_files == {files} and os.path.exists({mark!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return listed
+
+decoding_worker._heard = fragile
+decoding_worker.serve(Connection(int(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    made = tmp_path / "fragile"
+    made.touch()
+    return made
+
+
+@pytest.fixture
+def fragile(tmp_path: Path, catalog: SqlCatalog, mark: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
+    """A coordinator whose workers decode every manifest."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    program = (sys.executable, "-P", "-c", PROGRAM.format(files=FILES, mark=str(mark)))
+    workers = partial(DecodingWorkers, least_files=0, program=program)
+    monkeypatch.setattr("amoro_core.wiring.DecodingWorkers", workers)
+    coordinator = Coordinator(tmp_path / "home", replace(Settings(), port=0, planning_workers="2"))
+    coordinator.start()
+    coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+    yield coordinator
+    coordinator.stop()
+
+
+def wait_for(coordinator: Coordinator, name: str, condition: Callable[[TableRuntime], object]) -> None:
+    for _ in range(3000):
+        found = coordinator.tables.find_known(parse_table(name))
+        if condition(found):
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError(f"{name} is {found.status}: {found.status_reason}")
+
+
+def test_a_table_that_ends_its_workers_is_refused_and_others_are_planned_until_it_can_be_decoded(
+    fragile: Coordinator, catalog: SqlCatalog, mark: Path, command: Command
+) -> None:
+    enabled = {"self-optimizing.enabled": "true"}
+    bad, good = (writer.make_table(catalog, f"db.{name}", SCHEMA, properties=enabled) for name in ("bad", "good"))
+    writer.append(bad, [row(number) for number in range(FILES)], files=FILES)
+    with closing(AdminClient(Endpoint(fragile.address, fragile.admin_token))) as client:
+        client.table_changed("cat.db.bad", "")
+        wait_for(fragile, "cat.db.bad", lambda table: table.status is OptimizingStatus.REFUSED)
+        for number in range(12):
+            writer.append(good, [row(number)])
+        client.table_changed("cat.db.good", "")
+        known = fragile.tables.find_known(parse_table("cat.db.good"))
+        wait_for(fragile, "cat.db.good", lambda _: fragile.optimizing.list_processes(known.table_id))
+
+        (manifest,) = (one.manifest_path for one in bad.refresh().current_snapshot().manifests(bad.io))
+        said = command("table", "show", "cat.db.bad", "-o", "json")
+        shown = said.document
+        assert (said.status, shown["status"]) == (0, "refused")
+        assert f"decoding the manifest {manifest} has ended 3 processes" in shown["status_reason"]
+        assert "If memory is short, add some" in shown["status_reason"]
+        assert command("table", "list", "--refusal", "planning", "-o", "name").out == "cat.db.bad\n"
+        assert command("table", "list", "--refusal", "location", "-o", "name").out == ""
+        said = command("optimize", "cat.db.bad")
+        assert said.status == 6
+        assert f"decoding the manifest {manifest} has ended 3 processes" in said.err
+        assert "[AMORO-6001]" in said.err
+
+        mark.unlink()
+        client.table_changed("cat.db.bad", "")
+        wait_for(fragile, "cat.db.bad", lambda table: table.status is not OptimizingStatus.REFUSED)
+    shown = command("table", "show", "cat.db.bad", "-o", "json").document
+    assert shown["files"]["data_files"] == FILES
+
+
+PATIENCE_S = 60
+
+
+def rewritten(catalog: SqlCatalog) -> None:
+    """A table of which a process has replaced the only file by one with the same rows."""
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    (file,) = oracle.live_files(table)
+    added = tuple(write_data_files(table, [row(1)]))
+    commit(table, lambda head: Change(added, frozenset({file.path}), summary={"amoro.process-id": "p"}))
+
+
+def test_both_sides_and_their_checksums_are_answered(coordinator: Coordinator, catalog: SqlCatalog) -> None:
+    rewritten(catalog)
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        request = pb.VerifyTableRequest(table="cat.db.t")
+        found = AdminServiceStub(channel).VerifyTable(request, metadata=metadata, timeout=PATIENCE_S)
+    (comparison,) = found.comparisons
+    (partition,) = comparison.partitions
+    assert (found.sound, found.files, list(comparison.process_ids)) == (True, 1, ["p"])
+    assert (partition.rows_before, partition.rows_after, partition.equal) == (1, 1, True)
+    assert len(partition.checksum_before) == 32
+    assert partition.checksum_before == partition.checksum_after
+
+
+def test_reading_ends_when_the_caller_has_gone(
+    coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten(catalog)
+    reading, stopped = threading.Event(), threading.Event()
+
+    def read_until_told(work: Any, access: Any, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
+        reading.set()
+        pause = threading.Event()
+        for _ in range(PATIENCE_S * 20):
+            if is_cancelled():
+                stopped.set()
+                raise AttemptAbandoned("nobody waits")
+            pause.wait(0.05)
+        return RowsDigest()
+
+    monkeypatch.setattr(coordinator.verifying, "_digest", read_until_told)
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        call = AdminServiceStub(channel).VerifyTable.future(
+            pb.VerifyTableRequest(table="cat.db.t"), metadata=metadata, timeout=PATIENCE_S
+        )
+        assert reading.wait(PATIENCE_S)
+        call.cancel()
+        assert stopped.wait(PATIENCE_S)
+
+
+KINDS = ("rewrite", CLUSTER)
+
+
+def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_whose(
+    coordinator: Coordinator, client: Client, catalog: SqlCatalog, command: Command
+) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.target-size": "8192"})
+    for first in range(4):
+        writer.append(table, [row(number) for number in range(first, 2000, 4)])
+    table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
+    asked = ClusterOptions(columns=("id",))
+    begun = coordinator.services.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked)
+    (task,) = coordinator.optimizing.find_process(begun.process_id).tasks
+
+    def told() -> tuple[str, bool]:
+        """What the process says, and whether the command line shows it to people."""
+        words = command("process", "show", begun.process_id, "-o", "json").document["no_optimizer"]
+        return words, bool(words) and words in command("process", "show", begun.process_id).out
+
+    small = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=10)
+    larger = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=task.input_bytes - 1)
+    register(coordinator, client)  # it has no bound, as it puts nothing in order
+    assert not client.poll(small.token, [1], 0)
+    assert not client.poll(larger.token, [1], 0)
+    words = (
+        f"group 1 has {task.input_bytes} bytes, and the largest that any takes is {task.input_bytes - 1} bytes "
+        f"(optimizer {larger.optimizer_id}): give one more disk, or lower self-optimizing.cluster.max-group-bytes"
+    )
+    assert told() == (words, True)
+    fitting = register(coordinator, client, work_kinds=KINDS, max_cluster_bytes=task.input_bytes)
+    assert told() == ("", False)
+    (handed,) = client.poll(fitting.token, [1], 0)
+    assert handed.attempt.task_id == task.task_id
