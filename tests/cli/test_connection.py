@@ -193,45 +193,6 @@ def test_without_a_coordinator_what_changes_something_works_in_its_own_process(
     assert embedded.calls == [("embedded", home, Path("c.yaml"), timedelta(0)), "embedded ended"]
 
 
-LOOKING = {
-    "ListTables": ["table", "list"],
-    "GetTable": ["table", "show", "a.b.c"],
-    "GetTableProperties": ["table", "properties", "a.b.c"],
-    "GetTableHealth": ["table", "health", "a.b.c"],
-    "ListTableFiles": ["table", "files", "a.b.c"],
-    "ListSnapshots": ["table", "snapshots", "a.b.c"],
-    "ListBlockers": ["table", "blockers"],
-    "PlanTable": ["plan", "a.b.c"],
-    "VerifyTable": ["verify", "a.b.c"],
-    "SuggestColumns": ["cluster", "suggest", "a.b.c"],
-    "ListProcesses": ["process", "list"],
-    "GetProcess": ["process", "show", "01997a"],
-    "ListTasks": ["task", "list", "01997a"],
-    "ListCatalogs": ["catalog", "list"],
-    "GetCatalog": ["catalog", "show", "sales"],
-    "ListOptimizers": ["optimizer", "list"],
-    "GetInstance": ["optimizer", "status", "01997a"],
-    "GetInstanceLogs": ["optimizer", "logs", "01997a"],
-    "ListGroups": ["group", "list"],
-    "GetGroup": ["group", "show", "default"],
-    "ListTokens": ["token", "list"],
-    "GetSettings": ["config", "show"],
-    "GetState": ["state", "show"],
-    "CheckState": ["state", "check"],
-    "BackupState": ["state", "backup", "b.db"],
-}
-
-
-@pytest.mark.parametrize("call", LOOKING)
-def test_every_command_that_looks_works_without_the_lock(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, call: str
-) -> None:
-    admin.script(call, Failure("that is all", "AMORO-1001"))
-    assert bare_cli(*LOOKING[call], "--home", str(home)).status == 1
-    assert embedded.calls == [("reading", home, None), "reading ended"]
-    assert [name for name, _ in admin.requests] == [call]
-
-
 def test_what_a_dry_run_shows_is_read_without_the_lock(
     bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
 ) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from amoro_cli.remote import remote_error
-from amoro_core import errors
+from amoro_core import connect, errors
 from amoro_core.errors import AddressInUse, AmoroError
+from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.fakes import Failure, FakeAdmin, FakeLauncher
+from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
 
 
 @pytest.mark.parametrize(
@@ -93,50 +93,6 @@ def test_an_interrupt_ends_with_130(bare_cli: Cli, launcher: FakeLauncher) -> No
     assert bare_cli("up").status == 130
 
 
-@pytest.mark.parametrize("name", ["orders", "a..b", "a.b.c.", "a b.c.d", "a.`b.c"])
-def test_a_name_that_no_table_has_is_wrong_usage(cli: Cli, admin: FakeAdmin, name: str) -> None:
-    result = cli("optimize", name)
-    assert (result.status, result.out) == (2, "")
-    assert f"{name!r} is not the name of a table. Write catalog.namespace.table" in result.err
-    assert admin.requests == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("optimize", "a.b.c", "--type", "huge"), "'huge' is not one of 'minor', 'major', 'full'"),
-        (("optimize", "a.b.c", "--timeout", "10"), "'10' is not a duration: write 30s, 10m or 1h"),
-        (("optimize", "a.b.c", "--timeout", "0s"), "'0s' is not a duration above zero and at most 365d"),
-        (("optimize", "a.b.c", "--wat"), "No such option: --wat"),
-        (("optimize",), "Missing argument 'TABLE'"),
-        (("table", "list", "--status", "odd"), "'odd' is not one of"),
-        (("table", "list", "-o", "xml"), "'xml' is not one of"),
-        (("process", "list", "--limit", "0"), "Invalid value for '--limit'"),
-        (("up", "--memory", "lots"), "'lots' is not an amount of memory: write 512MB or 1GB"),
-        (("up", "--memory", "512"), "'512' is less than 1MB: write 512MB or 1GB"),
-        (("up", "--threads", "1001"), "Invalid value for '--threads': '1001'"),
-        (("optimizer", "run", "--threads", "9999999"), "Invalid value for '--threads' / '-p': '9999999'"),
-        (("up", "--port", "70000"), "Invalid value for '--port'"),
-        (("frobnicate",), "No such command 'frobnicate'"),
-        (("verify", "a.b.c", "--before", "9" * 30), "'999999999999999999999999999999' is not the id of a snap"),
-        (("verify", "a.b.c", "--after", str(2**63)), f"'{2**63}' is not the id of a snapshot"),
-        (("group", "scale", "g", "2147483648"), "Invalid value for 'N': Input should be less than or equal to 10000"),
-        (("optimizer", "logs", "01997a4c", "--lines", str(2**31)), "Invalid value for '--lines' / '-n'"),
-        (("process", "list", "--limit", str(2**31)), "Invalid value for '--limit'"),
-        (("table", "files", "a.b.c", "--limit", str(2**31)), "Invalid value for '--limit'"),
-        (("table", "snapshots", "a.b.c", "--limit", str(2**31)), "Invalid value for '--limit'"),
-        (("demo", "--seconds", "9" * 400), "Invalid value for '--seconds'"),
-    ],
-)
-def test_wrong_usage_ends_with_two_and_says_what_is_right(
-    bare_cli: Cli, launcher: FakeLauncher, arguments: tuple[str, ...], message: str
-) -> None:
-    result = bare_cli(*arguments)
-    assert (result.status, result.out, launcher.calls) == (2, "", [])
-    assert message in result.err
-    assert "Try 'amoro" in result.err
-
-
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -150,14 +106,17 @@ def test_wrong_usage_ends_with_two_and_says_what_is_right(
         (124, errors.WaitTimeout),
     ],
 )
-@pytest.mark.parametrize("code", ["AMORO-9999", "AMORO-1002", ""])
-def test_whatever_its_code_an_error_is_of_the_class_of_its_exit_status(
-    status: int, kind: type[AmoroError], code: str
+def test_whatever_its_code_an_error_is_in_python_of_the_class_of_its_exit_status(
+    admin: FakeAdmin, address: str, status: int, kind: type[AmoroError]
 ) -> None:
-    error = remote_error(code, status, "why", "what to do")
-    assert isinstance(error, kind)
-    assert (error.exit_status, error.message, error.hint) == (status, "why", "what to do")
-    assert error.code == (code or kind.code)
+    admin.script("GetStatus", pb.GetStatusResponse())
+    with connect(address, TOKEN) as client:
+        for code in ("AMORO-9999", "AMORO-1002"):
+            admin.script("GetTable", Failure("why", code, status, "what to do"))
+            with pytest.raises(kind) as told:
+                client.table("a.b.c")
+            error = told.value
+            assert (error.exit_status, error.message, error.hint, error.code) == (status, "why", "what to do", code)
 
 
 @pytest.mark.parametrize(
@@ -228,32 +187,3 @@ def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launc
     )
     launcher.error = OSError(28, "No space left on device")
     assert bare_cli("up").err.startswith("Error: No space left on device [AMORO-1003]\nHint: Free some space")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("plan", "a.b.c", "--where", ""), "the value of --where is empty"),
-        (("plan", "a.b.c", "--where="), "the value of --where is empty"),
-        (("--home", "", "table", "list"), "the value of --home is empty"),
-        (("table", "list", "-o", ""), "the value of -o is empty"),
-        (("table", "show", ""), "an argument is empty"),
-        (("table", "list", "--columns", " "), "the value of --columns is empty"),
-        (("table", "show", "--address=here:1", ""), "an argument is empty"),
-    ],
-)
-def test_an_argument_without_text_does_not_count_as_none_given(
-    cli: Cli, admin: FakeAdmin, arguments: tuple[str, ...], what: str
-) -> None:
-    told = cli(*arguments)
-    assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
-    assert admin.requests == []
-
-
-def test_an_argument_that_is_not_utf_8_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:
-    told = cli("table", "show", "a.b.\udcff")
-    assert (told.status, told.err) == (
-        2,
-        "Error: 'a.b.\\udcff' is not UTF-8 [AMORO-2001]\nHint: Write names and paths in UTF-8.\n",
-    )
-    assert admin.requests == []

@@ -1,4 +1,9 @@
+"""amoro plan, optimize, verify and undo: what is asked of the coordinator, and what is told of its answers."""
+
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import grpc
 import pytest
@@ -122,69 +127,6 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
 
 
 @pytest.mark.usefixtures("_planned")
-def test_a_process_that_is_limited_to_partitions_says_so(cli: Cli, admin: FakeAdmin) -> None:
-    where = "dt >= '2026-09-20'"
-    admin.script("GetProcess", process(where=where))
-    assert (
-        json.loads(cli("optimize", "a.b.c", "--where", where, "--wait", "-o", "json").out)["process"]["where"] == where
-    )
-    assert admin.asked("OptimizeTable") == [pb.OptimizeTableRequest(table="a.b.c", where=where)]
-    assert f"where     {where}\n" in cli("process", "show", PROCESS).out
-
-
-@pytest.mark.usefixtures("_planned")
-def test_a_receipt_shows_the_figures_of_its_own_action(cli: Cli, admin: FakeAdmin) -> None:
-    own = [
-        ("depth_of_a_before", 56, ""),
-        ("depth_of_a_after", 9, ""),
-        ("cpu_ms", 1600, "ms"),
-        ("spill_bytes", 0, "bytes"),
-    ]
-    figures = [pb.Figure(name=name, value=value, unit=unit) for name, value, unit in own]
-    admin.script("GetProcess", process(receipt=receipt(figures=figures)))
-    lines = [" ".join(line.split()) for line in cli("optimize", "sales.db.orders", "--wait").out.splitlines()]
-    assert "depth of a 56 → 9" in lines
-    assert "cpu 1.6 s" in lines
-    assert not [line for line in lines if "spill" in line]
-
-
-@pytest.mark.usefixtures("_planned")
-def test_a_receipt_says_how_many_files_were_copied_and_why_others_were_encoded(cli: Cli, admin: FakeAdmin) -> None:
-    figures = [
-        pb.Figure(name=f"files_{how}", value=value, unit="files") for how, value in (("copied", 9), ("encoded", 3))
-    ]
-    encoded = [pb.EncodedFiles(reason="its footer is encrypted", files=2), pb.EncodedFiles(reason="other", files=1)]
-    admin.script("GetProcess", *[process(receipt=receipt(figures=figures, encoded=encoded))] * 2)
-    assert (
-        "  files copied   9\n"
-        "  files encoded  3\n"
-        "  encoded since  its footer is encrypted (2 files)\n"
-        "  encoded since  other (1 file)\n"
-    ) in cli("optimize", "sales.db.orders", "--wait").out
-    body = json.loads(cli("process", "show", PROCESS, "-o", "json").out)
-    assert body["receipt"]["encoded"] == [
-        {"reason": "its footer is encrypted", "files": 2},
-        {"reason": "other", "files": 1},
-    ]
-
-
-@pytest.mark.usefixtures("_planned")
-def test_a_receipt_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process(receipt=receipt(disputed_deletes=2)))
-    result = cli("optimize", "sales.db.orders", "--wait")
-    assert result.out.splitlines()[-1] == (
-        "  2 equality deletes apply by the specification, but Iceberg's Java readers, such as Spark, pass over them"
-        " by the bounds of keys (as of UUIDs): they show fewer rows after the rewrite"
-    )
-
-
-@pytest.mark.usefixtures("_planned")
-def test_an_undo_is_not_undone(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process(type="undo-optimizing"))
-    assert "undo  " not in cli("optimize", "sales.db.orders", "--wait").out
-
-
-@pytest.mark.usefixtures("_planned")
 def test_a_process_that_failed_ends_with_its_own_status_and_code(cli: Cli, admin: FakeAdmin) -> None:
     admin.script(
         "GetProcess",
@@ -208,15 +150,6 @@ def test_a_part_that_was_committed_has_a_receipt_and_ends_with_five(cli: Cli, ad
         f"{PROCESS}  committed a part of the plan as snapshot 5120000000000000902 in 14.2 s"
     )
     assert "Error: 2 of 3 groups conflict [AMORO-5001]\n" in result.err
-
-
-@pytest.mark.usefixtures("_planned")
-@pytest.mark.parametrize(("status", "code"), [(5, "AMORO-5000"), (6, "AMORO-6001"), (7, "AMORO-7001")])
-def test_the_exit_status_is_the_one_of_the_process(cli: Cli, admin: FakeAdmin, status: int, code: str) -> None:
-    admin.script("GetProcess", process("closed", exit_status=status))
-    result = cli("optimize", "sales.db.orders", "--wait")
-    assert result.status == status
-    assert f"Error: Process {PROCESS} ended as closed [{code}]\n" in result.err
 
 
 @pytest.mark.usefixtures("_planned")
@@ -353,3 +286,339 @@ def test_what_a_commit_still_waits_for_at_the_end_of_the_wait_is_in_the_error(
     result = cli("optimize", "sales.db.orders", "--wait", "--timeout", "1s")
     assert result.status == exit_status
     assert f"Error: {message}" in result.err
+
+
+TITLE = (
+    "sales.db.orders  main@5120000000000000881  health 61/100  1 of 3 partitions to be rewritten  3 tasks\n"
+    "  minor: 12 small files in dt=2026-09-20\n"
+)
+PLAN_TEXT = (
+    TITLE + "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
+    "  minor  12 small files     48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
+    "  skipped 2 partitions: below triggers\n"
+    "Not optimized by itself: observed only: it was never enabled\n"
+    "Nothing was changed. Run: amoro optimize sales.db.orders\n"
+)
+
+
+def test_a_plan_shows_what_would_be_rewritten_and_why(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    result = cli("plan", "db.orders")
+    assert (result.status, result.out, result.err) == (0, PLAN_TEXT, "")
+    assert admin.asked("PlanTable") == [pb.PlanTableRequest(table="db.orders")]
+
+
+def test_an_explained_plan_lists_every_partition_with_its_reason(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan(enabled=True))
+    assert cli("plan", "sales.db.orders", "--explain", "--type", "minor").out == (
+        TITLE + "  WHY                      FILES      DELETES    SIZE  → FILES  PARTITION\n"
+        "  minor  12 small files       48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
+        "  skipped  below triggers      6            0  780 MB        -  dt=2026-09-19 (spec 1)\n"
+        "  skipped  below triggers      0            0     0 B        -  dt=2026-09-18 (spec 1)\n"
+        "Nothing was changed. Run: amoro optimize sales.db.orders --type minor\n"
+    )
+
+
+def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin: FakeAdmin) -> None:
+    skipped = [pb.PlannedPartition(partition=f"p={n}", reason=f"reason {n // 2}") for n in range(9)]
+    admin.script("PlanTable", nothing(partitions=skipped))
+    assert cli("plan", "sales.db.orders").out == (
+        "sales.db.orders  main@5120000000000000881  health 98/100  0 of 9 partitions to be rewritten\n"
+        "  skipped 2 partitions: reason 0\n"
+        "  skipped 2 partitions: reason 1\n"
+        "  skipped 2 partitions: reason 2\n"
+        "  and 3 partitions for other reasons: see --explain\n"
+        "Nothing to do for sales.db.orders: below all triggers; next minor by interval\n"
+        "Next by the clock: 2026-09-21 14:13:20Z\n"
+    )
+
+
+def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    body = json.loads(cli("plan", "sales.db.orders", "-o", "json").out)
+    assert [body[key] for key in ("schema", "table", "type", "tasks", "next_at")] == [
+        "amoro.plan/v1",
+        "sales.db.orders",
+        "minor",
+        3,
+        None,
+    ]
+    assert body["partitions"][1] == {
+        "partition": "dt=2026-09-19",
+        "spec_id": 1,
+        "type": None,
+        "reason": "below triggers",
+        "data_files": 6,
+        "equality_delete_files": 0,
+        "position_delete_files": 0,
+        "input_bytes": 0,
+        "expected_files": 0,
+        "tasks": 0,
+        "columns": [],
+        "deletion_vectors": 0,
+        "files_to_fold": 0,
+        "delete_files_to_fold": 0,
+        "bytes_to_fold": 0,
+        "data_bytes": 817889280,
+        "coarse_files": 0,
+        "coarse_bytes": 0,
+    }
+    assert len(body["partitions"]) == 3
+
+
+def test_a_dry_run_is_the_plan_of_that_type_and_optimizes_nothing(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    result = cli("optimize", "sales.db.orders", "--dry-run", "--type", "full", "--force")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.endswith("Run: amoro optimize sales.db.orders --type full --force\n")
+    assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", type="full", force=True))]
+
+
+def test_a_condition_limits_plan_and_optimize_to_partitions_and_stands_in_the_command(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    admin.script("PlanTable", plan(enabled=True))
+    where = "dt >= '2026-09-20'"
+    result = cli("plan", "sales.db.orders", "--where", where)
+    assert result.out.splitlines()[-1] == (
+        "Nothing was changed. Run: amoro optimize sales.db.orders --where 'dt >= '\"'\"'2026-09-20'\"'\"''"
+    )
+    cli("optimize", "sales.db.orders", "--dry-run", "--where", where)
+    assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", where=where))] * 2
+
+
+SUM = "00112233445566778899aabbccddeeff"
+OTHER = "ffeeddccbbaa99887766554433221100"
+
+
+def compared(partition: str, before: int, after: int, checksum: str = SUM) -> pb.ComparedPartition:
+    return pb.ComparedPartition(
+        partition=partition, files_before=7, files_after=1, rows_before=before, rows_after=after,
+        checksum_before=SUM, checksum_after=checksum, equal=before == after and checksum == SUM,
+    )  # fmt: skip
+
+
+def verification(*partitions: pb.ComparedPartition, problems: tuple[str, ...] = ()) -> pb.Verification:
+    equal = all(partition.equal for partition in partitions)
+    comparison = pb.Comparison(
+        before=11, after=12, process_ids=[PROCESS], files_in_both=3, equal=equal, partitions=partitions,
+        rows_before=sum(one.rows_before for one in partitions), rows_after=sum(one.rows_after for one in partitions),
+    )  # fmt: skip
+    return pb.Verification(
+        table="sales.db.orders", snapshot_id=13, sound=equal and not problems, comparisons=[comparison], files=34,
+        problems=problems,
+    )  # fmt: skip
+
+
+def test_a_proof_shows_counts_and_checksums_of_both_sides(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("VerifyTable", verification(compared("dt=1", 1059, 1059)))
+    result = cli("verify", "sales.db.orders")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        f"snapshot 11 → 12 by {PROCESS}\n"
+        "  PARTITION  FILES  ROWS BEFORE  ROWS AFTER  CHECKSUM BEFORE                   CHECKSUM AFTER\n"
+        f"  dt=1       7 → 1        1,059       1,059  {SUM}  {SUM}  =\n"
+        "  3 more data files are in both, with the same deletes\n"
+        "files  all 34 of snapshot 13 exist with their sizes, 0 dangling deletes\n"
+        "rows   1,059 = 1,059 ✓ none was lost, added or changed\n"
+    )
+    assert admin.asked("VerifyTable") == [pb.VerifyTableRequest(table="sales.db.orders")]
+
+
+def test_a_difference_comes_first_and_ends_with_1(cli: Cli, admin: FakeAdmin) -> None:
+    found = verification(
+        compared("dt=1", 9, 9), compared("dt=2", 10, 9), compared("dt=3", 4, 4, OTHER), problems=("f.parquet is gone",)
+    )
+    admin.script("VerifyTable", found)
+    result = cli("verify", "sales.db.orders", "--before", "11", "--after", "12")
+    assert result.status == 1
+    lines = result.out.splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["dt=2", "dt=3", "dt=1"]
+    assert lines[2].endswith("≠")
+    assert lines[-2:] == ["✗ f.parquet is gone", "rows   23 before, 22 after ✗ they differ"]
+    assert result.err.startswith("Error: sales.db.orders did not pass the verification [AMORO-1011]\nHint: ")
+    assert admin.asked("VerifyTable") == [pb.VerifyTableRequest(table="sales.db.orders", before=11, after=12)]
+
+
+def test_many_equal_partitions_are_counted_and_programs_get_them_all(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("VerifyTable", verification(*(compared(f"dt={number}", 1, 1) for number in range(25))))
+    assert "  and 5 equal partitions: see -o json\n" in cli("verify", "sales.db.orders").out
+    body = json.loads(cli("verify", "sales.db.orders", "-o", "json").out)
+    assert (body["schema"], body["sound"], len(body["comparisons"][0]["partitions"])) == (
+        "amoro.verification/v1",
+        True,
+        25,
+    )
+
+
+def test_what_is_not_compared_is_said(cli: Cli, admin: FakeAdmin) -> None:
+    nothing = pb.Verification(
+        table="sales.db.orders", snapshot_id=13, sound=True, files=1, other_snapshots=[7, 8],
+        note="the parent of snapshot 12 is 11, which has expired",
+    )  # fmt: skip
+    admin.script("VerifyTable", nothing)
+    result = cli("verify", "sales.db.orders", "--after", "12")
+    assert (result.status, result.out) == (
+        0,
+        "Nothing to compare: the parent of snapshot 12 is 11, which has expired.\n"
+        "Not compared, since others changed rows there: 2 snapshots 7, 8\n"
+        "files  all 1 of snapshot 13 exist with their sizes, 0 dangling deletes\n",
+    )
+
+
+def test_reading_that_does_not_end_in_time_is_given_up(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("VerifyTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
+    result = cli("verify", "sales.db.orders", "--timeout", "2m")
+    assert (result.status, result.out, result.err) == (
+        124,
+        "",
+        "Error: Reading both sides of sales.db.orders did not end within 120 s, and was given up [AMORO-8001]\n"
+        "Hint: Nothing was changed. Give it more time with --timeout.\n",
+    )
+
+
+NEWER = "01997b00-0000-7000-8000-000000000000"
+DOCUMENT = {"process_id": PROCESS, "type": "minor", "operation": "replace", "data_files_restored": 54}
+
+
+def answer(**changes: object) -> pb.MaintainTableResponse:
+    told = {
+        "table": "sales.db.orders",
+        "action": "undo",
+        "is_due": True,
+        "reason": f"takes back process {PROCESS} (minor)",
+        "document": json.dumps(DOCUMENT),
+    }
+    return pb.MaintainTableResponse(**{**told, **changes})
+
+
+def test_a_dry_run_tells_what_would_change(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PreviewUndo", answer())
+    result = cli("undo", PROCESS, "--dry-run")
+    assert result.out == (
+        f"sales.db.orders  undo: would be done: takes back process {PROCESS} (minor)\n"
+        f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
+    )
+    assert admin.asked("PreviewUndo") == [pb.UndoRequest(process_id=PROCESS)]
+    assert admin.asked("UndoProcess") == []
+
+
+def test_it_is_planned_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetProcess", process())
+    admin.script("UndoProcess", answer(process_id=NEWER))
+    result = cli("undo", PROCESS)
+    assert result.out == f"sales.db.orders  undo: planned as {NEWER}, takes back process {PROCESS} (minor)\n" + (
+        f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
+    )
+    assert result.err.splitlines() == [
+        "Optimizing may do the same again. To prevent it: amoro table disable sales.db.orders",
+        f"Follow it with: amoro process show {NEWER}",
+    ]
+
+
+def test_waiting_ends_with_the_receipt(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("UndoProcess", answer(process_id=NEWER))
+    admin.script("GetProcess", process(process_id=NEWER, type="undo-optimizing", receipt=receipt()))
+    result = cli("undo", PROCESS, "--wait", "-o", "json")
+    told = json.loads(result.out)
+    assert (told["outcome"], told["process_id"], told["plan"]) == ("success", NEWER, DOCUMENT)
+
+
+# What a receipt, a plan and a comparison say on top
+
+OF_JAVA = (
+    "  {} by the specification, but Iceberg's Java readers, such as Spark, pass over {} by the bounds of keys (as of "
+    "UUIDs): they {} fewer rows after the rewrite"
+)
+
+
+def figures(**values: int) -> list[pb.Figure]:
+    units = {"cpu_ms": "ms", "spill_bytes": "bytes", "files_copied": "files", "files_encoded": "files"}
+    return [pb.Figure(name=name, value=value, unit=units.get(name, "")) for name, value in values.items()]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            {"figures": figures(depth_of_a_before=56, depth_of_a_after=9, cpu_ms=1600, spill_bytes=0)},
+            ["depth of a 56 → 9", "cpu 1.6 s"],
+        ),
+        (
+            {
+                "figures": figures(files_copied=9, files_encoded=3),
+                "encoded": [
+                    pb.EncodedFiles(reason="its footer is encrypted", files=2), pb.EncodedFiles(reason="other", files=1)
+                ],
+            },
+            [
+                *("files copied 9", "files encoded 3", "encoded since its footer is encrypted (2 files)"),
+                "encoded since other (1 file)",
+            ],
+        ),
+        ({"disputed_deletes": 2}, [OF_JAVA.format("2 equality deletes apply", "them", "show").strip()]),
+        (
+            {"figures": figures(rows_carried_over=12, groups_rebased=2)},
+            [
+                "rows 9,812,004 = 9,812,004 ✓, 12 of them deleted by others meanwhile and carried over",
+                "groups rebased 2",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_receipt_says(cli: Cli, admin: FakeAdmin, more: dict[str, Any], says: list[str]) -> None:
+    admin.script("GetProcess", process(receipt=receipt(**more)))
+    lines = [" ".join(line.split()) for line in cli("process", "show", PROCESS).out.splitlines()]
+    assert [line for line in says if line not in lines] == []
+    assert not [line for line in lines if "spill" in line]
+    document = json.loads(cli("process", "show", PROCESS, "-o", "json").out)["receipt"]
+    assert len(document["encoded"]) == len(more.get("encoded", []))
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "says", "explained"),
+    [
+        ({}, {"disputed_deletes": 1}, [OF_JAVA.format("1 equality delete applies", "it", "will show")], []),
+        (
+            {},
+            {
+                "copying": "every row is encoded anew: no file is Parquet",
+                "files": pb.FileSummary(data_files=54, coarse_files=2, coarse_bytes=220 * 2**20),
+            },
+            [],
+            ["  copying: every row is encoded anew: no file is Parquet\n  coarse: 2 files of target size, 220 MB\n"],
+        ),
+        (
+            {"equality_delete_files": 1, "position_delete_files": 5, "deletion_vectors": 3},
+            {},
+            ["  1 eq, 2 pos, 3 vec  "],
+            [],
+        ),
+        (
+            {"delete_files_to_fold": 3, "files_to_fold": 30, "bytes_to_fold": 2100},
+            {},
+            [
+                "  to fold into deletion vectors: 3 position delete files of 2.1 kB, for 30 data files\n",
+                "  9 eq, 3 pos (2.1 kB to fold)  ",
+            ],
+            [],
+        ),
+    ],
+)
+def test_a_plan_says(
+    cli: Cli, admin: FakeAdmin, first: dict[str, int], more: dict[str, Any], says: list[str], explained: list[str]
+) -> None:
+    made = plan(**more)
+    made.partitions[0].MergeFrom(pb.PlannedPartition(**first))
+    admin.script("PlanTable", made)
+    brief, whole = cli("plan", "sales.db.orders").out, cli("plan", "sales.db.orders", "--explain").out
+    assert [one for one in says if one not in brief or one not in whole] == []
+    assert [one for one in explained if one in brief or one not in whole] == []
+
+
+def test_a_comparison_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin: FakeAdmin) -> None:
+    found = verification(compared("dt=1", 9, 9))
+    found.comparisons[0].disputed_deletes = 3
+    admin.script("VerifyTable", found)
+    line = OF_JAVA.format("3 equality deletes apply", "them", "show")
+    assert line in cli("verify", "sales.db.orders").out.splitlines()

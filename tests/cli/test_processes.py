@@ -1,12 +1,24 @@
+"""Processes, tasks, attempts, events, values over time, the queue, and what is watched."""
+
+from __future__ import annotations
+
+import io
 import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from amoro_core.documents.quantities import format_count
+from amoro_cli.launcher import Endpoint
+from amoro_core.model.secrets import Secret
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2, queue_pb2
 from tests.cli.conftest import Cli
-from tests.cli.fakes import Failure, FakeAdmin
-from tests.cli.messages import NOON, PROCESS, listed, process, task
+from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
+from tests.cli.messages import NOON, PROCESS, listed, process, table, task
 
 
 def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeAdmin) -> None:
@@ -32,11 +44,6 @@ def test_processes_as_json_and_names(cli: Cli, admin: FakeAdmin) -> None:
     assert body["processes"][0]["finished_at"] is None
     assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n"
     assert admin.asked("ListProcesses")[0] == pb.ListProcessesRequest(limit=20)
-
-
-def test_no_processes_are_said(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListProcesses", pb.ListProcessesResponse())
-    assert cli("process", "list").out == "No processes.\n"
 
 
 def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
@@ -70,28 +77,6 @@ def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin
     assert f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10\n" in out
 
 
-def test_rows_that_others_deleted_meanwhile_are_told_with_the_equation_of_rows(cli: Cli, admin: FakeAdmin) -> None:
-    shown = process()
-    for name, value, unit in (("rows_carried_over", 12, "rows"), ("groups_rebased", 2, "groups")):
-        shown.receipt.figures.add(name=name, value=value, unit=unit)
-    admin.script("GetProcess", shown)
-    out = cli("process", "show", PROCESS).out
-    rows = format_count(shown.receipt.rows_before)
-    assert f" {rows} = {rows} ✓, 12 of them deleted by others meanwhile and carried over\n" in out
-    assert out.count("carried over") == 1
-    assert "groups rebased  2\n" in out
-
-
-def test_a_prefix_that_is_too_short_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:
-    result = cli("process", "show", "01997")
-    assert (result.status, result.out) == (2, "")
-    assert result.err == (
-        "Error: '01997' is too short for the id of a process [AMORO-2001]\n"
-        "Hint: Give 6 characters or more. See: amoro process list\n"
-    )
-    assert admin.requests == []
-
-
 def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CancelProcess", process("closed", failure="somebody cancelled it", finished_ms=NOON + 1000))
     result = cli("process", "cancel", "01997a")
@@ -99,13 +84,6 @@ def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     assert "status    closed\n" in result.out
     assert "failure   somebody cancelled it\n" in result.out
     assert admin.asked("CancelProcess") == [pb.CancelProcessRequest(process_id="01997a")]
-
-
-def test_what_can_not_be_cancelled_is_a_conflict_with_the_reason(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("CancelProcess", Failure("process x commits already", "AMORO-5007", 5, "Wait for its end."))
-    result = cli("process", "cancel", "01997a")
-    assert (result.status, result.out) == (5, "")
-    assert result.err == "Error: process x commits already [AMORO-5007]\nHint: Wait for its end.\n"
 
 
 def test_tasks_of_a_process_are_listed_by_status(cli: Cli, admin: FakeAdmin) -> None:
@@ -157,14 +135,6 @@ def test_a_task_that_the_process_lacks_is_not_found(cli: Cli, admin: FakeAdmin) 
     )
 
 
-@pytest.mark.parametrize("text", ["01997a", "01997a-", "01997a-0", "01997a-x", "01997-1"])
-def test_what_is_no_task_is_wrong_usage(cli: Cli, admin: FakeAdmin, text: str) -> None:
-    result = cli("task", "show", text)
-    assert (result.status, result.out) == (2, "")
-    assert "[AMORO-2001]" in result.err
-    assert admin.requests == []
-
-
 def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli, admin: FakeAdmin) -> None:
     waiting = "waiting to commit: no answer, next try at 2026-09-21 14:13:20 UTC"
     item = process("committing", waiting=waiting, retry_ms=1_790_000_000_000)
@@ -174,3 +144,387 @@ def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli,
     assert f"commit    {waiting}\n" in cli("process", "show", PROCESS).out
     body = json.loads(cli("process", "show", PROCESS, "-o", "json").out)
     assert (body["waiting"], body["retry_at"]) == (waiting, "2026-09-21T14:13:20.000Z")
+
+
+EVENTFUL = "01997a4c-aaaa-7aaa-8aaa-aaaaaaaaaaaa"
+EVENT = journal_pb2.Event(
+    event_id=7,
+    happened_ms=NOON,
+    kind="failed",
+    table="sales.db.orders",
+    process_id=EVENTFUL,
+    text="minor failed: no\ndisk",
+    data={"tasks": "3"},
+)
+ATTEMPT = journal_pb2.AttemptInfo(
+    task_id=3,
+    attempt=2,
+    optimizer_id="o-1",
+    thread_id=4,
+    outcome="failed",
+    scheduled_ms=NOON,
+    started_ms=NOON + 1000,
+    finished_ms=NOON + 5000,
+    failure_code="AMORO-1",
+    failure="no disk",
+    input_rows=1000,
+    input_bytes=2048,
+)
+
+
+def test_filters_are_asked_for(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListEvents", journal_pb2.ListEventsResponse(events=[EVENT], total=9, next="5-7", total_is_exact=True))
+    words = ("--kind", "failed", "--kind", "LOST", "--table", "sales.db.orders", "--process", "01997a", "--limit", "1")
+    result = cli("event", "list", *words, "--after", "6-8")
+    (asked,) = admin.asked("ListEvents")
+    assert asked == journal_pb2.ListEventsRequest(
+        kinds=["failed", "lost"], table="sales.db.orders", process_id="01997a", limit=1, after="6-8"
+    )
+    header, line, more = result.out.splitlines()
+    assert header.split() == ["EVENT", "AT", "KIND", "TABLE", "PROCESS", "TEXT"]
+    assert line.split()[0] == "7"
+    assert line.endswith("minor failed: no disk")
+    assert more == "and more: see --limit"
+
+
+def test_programs_get_every_field_of_an_event(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListEvents", journal_pb2.ListEventsResponse(events=[EVENT], total=1))
+    (told,) = json.loads(cli("event", "list", "-o", "json").out)["events"]
+    assert told["event_id"] == 7
+    assert told["data"] == {"tasks": "3"}
+    assert told["happened_at"].startswith("20")
+    assert cli("event", "list", "-o", "name").out == "7\n"
+
+
+def test_events_are_followed_from_the_last_one_in_their_order(cli: Cli, admin: FakeAdmin) -> None:
+    def later(number: int) -> journal_pb2.Event:
+        return journal_pb2.Event(event_id=number, happened_ms=NOON, kind="lost", text=f"event {number}")
+
+    answers: list[Any] = [
+        journal_pb2.ListEventsResponse(events=[later(9), EVENT], last_event_id=9, total_is_exact=True),
+        journal_pb2.ListEventsResponse(events=[later(10), later(11)], last_event_id=12),
+        journal_pb2.ListEventsResponse(events=[later(12)], last_event_id=12, total_is_exact=True),
+        journal_pb2.ListEventsResponse(last_event_id=12, total_is_exact=True),
+        Failure("gone", "AMORO-1008", 1),
+    ]
+    admin.script("ListEvents", *answers)
+    result = cli("event", "list", "--follow", "--interval", "1ms")
+    assert result.status == 1
+    assert [line.split()[-1] for line in result.out.splitlines()] == ["disk", "9", "10", "11", "12"]
+    assert [request.newer_than for request in admin.asked("ListEvents")] == [0, 9, 11, 12, 12]
+
+
+@pytest.mark.parametrize(
+    ("of", "process", "task"),
+    [
+        ("01997a", "01997a", 0),
+        ("01997a-3", "01997a", 3),
+        (EVENTFUL, EVENTFUL, 0),
+        (f"{EVENTFUL}-12", EVENTFUL, 12),
+        ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0),
+    ],
+)
+def test_attempts_are_those_of_a_process_or_of_a_task(
+    cli: Cli, admin: FakeAdmin, of: str, process: str, task: int
+) -> None:
+    admin.script("ListAttempts", journal_pb2.ListAttemptsResponse(process_id=EVENTFUL, attempts=[ATTEMPT], total=1))
+    result = cli("task", "attempts", of)
+    assert admin.asked("ListAttempts") == [journal_pb2.ListAttemptsRequest(process_id=process, task_id=task)]
+    line = result.out.splitlines()[1].split()
+    assert line[:3] == ["3", "2", "failed"]
+    assert line[-5:] == ["kB", "o-1/4", "[AMORO-1]", "no", "disk"]
+    assert "4.0 s" in result.out
+    assert cli("task", "attempts", of, "-o", "name").out == f"{EVENTFUL}-3-2\n"
+
+
+MINUTE = 60_000
+SERIES = journal_pb2.GetSeriesResponse(
+    step_s=600,
+    series=[
+        journal_pb2.Series(
+            name="threads-busy",
+            label="default",
+            kind="level",
+            points=[journal_pb2.SeriesPoint(from_ms=NOON, n=4, sum=6, min=0, max=3)],
+        ),
+        journal_pb2.Series(
+            name="bytes-rewritten",
+            kind="total",
+            unit="bytes",
+            points=[journal_pb2.SeriesPoint(from_ms=NOON - MINUTE, n=2, sum=4096, min=0, max=4096)],
+        ),
+        journal_pb2.Series(
+            name="queue-age",
+            kind="level",
+            unit="seconds",
+            points=[journal_pb2.SeriesPoint(from_ms=NOON + MINUTE, n=2, sum=180, min=60, max=120)],
+        ),
+    ],
+)
+
+
+def test_a_total_is_its_sum_and_a_level_its_mean(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetSeries", SERIES)
+    lines = cli("series", "show", "threads-busy", "queue-age", "--label", "default", "--since", "6h").out.splitlines()
+    (asked,) = admin.asked("GetSeries")
+    assert (list(asked.names), asked.label, asked.table, asked.step_s) == (
+        ["threads-busy", "queue-age"],
+        "default",
+        "",
+        0,
+    )
+    assert asked.since_ms > NOON
+    assert [line.split()[2:] for line in lines[1:4]] == [
+        ["bytes-rewritten", "4.0", "kB", "0", "B", "4.0", "kB"],
+        ["threads-busy/default", "1.5", "0", "3"],
+        ["queue-age", "1", "min", "30", "s", "1", "min", "0", "s", "2", "min", "0", "s"],
+    ]
+    assert lines[-1].startswith("one value for 10")
+
+
+def test_programs_get_every_value(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetSeries", SERIES)
+    told = json.loads(cli("series", "show", "-o", "json").out)
+    assert (told["schema"], told["step_s"]) == ("amoro.series/v1", 600)
+    assert told["series"][0]["points"][0]["sum"] == 6
+    assert cli("series", "show", "-o", "name").out == "threads-busy/default\nbytes-rewritten\nqueue-age\n"
+
+
+QUEUE = queue_pb2.ListQueueResponse(
+    pending=[
+        queue_pb2.PendingTable(
+            table="sales.db.orders", table_id=7, group="default", place=1, type="minor", since_ms=1789999999000,
+            policy="quota", key="0.100, never", quota=0.5, limit=2, occupation=0.1, held_back="blocked",
+        )
+    ],
+    waiting=[
+        queue_pb2.WaitingProcess(
+            process_id="01997a4c", table="sales.db.returns", group="default", place=1, type="minor", waiting_tasks=1200,
+            running_tasks=3, limit=2, share=0.5, ahead_s=61.2, created_ms=1789999999000,
+        )
+    ],
+    pending_total=3,
+    waiting_total=1,
+    next="cursor-2",
+)  # fmt: skip
+
+
+def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", QUEUE)
+    result = cli("group", "queue", "default", "--limit", "1")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "Tables that wait for a plan:\n"
+        "GROUP    PLACE  TABLE            TYPE   SINCE                 POLICY  KEY           HELD BACK\n"
+        "default      1  sales.db.orders  minor  2026-09-21 14:13:19Z  quota   0.100, never  blocked\n"
+        "and 2 more: see --limit\n"
+        "\n"
+        "Processes that wait for threads:\n"
+        "GROUP    PLACE  PROCESS   TABLE             WAITING  RUNNING  SHARE  AHEAD\n"
+        "default      1  01997a4c  sales.db.returns    1,200      3/2    50%   61 s\n"
+    )
+    assert admin.asked("ListQueue") == [queue_pb2.ListQueueRequest(group="default", limit=1)]
+
+
+def test_programs_get_every_field_and_the_names_of_what_waits(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", QUEUE)
+    body = json.loads(cli("group", "queue", "--limit", "1", "-o", "json").out)
+    assert (body["schema"], body["pending_total"], body["pending"][0]["since_at"], body["next"]) == (
+        "amoro.queue/v1",
+        3,
+        "2026-09-21T14:13:19.000Z",
+        "cursor-2",
+    )
+    assert body["waiting"][0]["share"] == 0.5
+    assert cli("group", "queue", "--limit", "1", "-o", "name").out == "sales.db.orders\n01997a4c\n"
+
+
+def page(*table_ids: int, following: str = "", moved: bool = False) -> queue_pb2.ListQueueResponse:
+    tables = [queue_pb2.PendingTable(table=f"c.d.t{one}", table_id=one, group="default") for one in table_ids]
+    return queue_pb2.ListQueueResponse(pending=tables, pending_total=9, next=following, order_changed=moved)
+
+
+def test_pages_are_asked_for_up_to_the_limit_and_a_table_on_two_is_listed_once(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", page(1, 2, following="b"), page(2, 3, following="c", moved=True), page(4, 5))
+    result = cli("group", "queue", "--only", "pending")
+    rows = [line.split()[2] for line in result.out.splitlines() if line.startswith("default")]
+    assert rows == ["c.d.t1", "c.d.t2", "c.d.t3", "c.d.t4", "c.d.t5"]
+    assert "The queue has moved since the page before" in result.out
+    assert "threads" not in result.out
+    wanted = [queue_pb2.ListQueueRequest(limit=1000, after=after, only="pending") for after in ("", "b", "c")]
+    assert admin.asked("ListQueue") == wanted
+    admin.script("ListQueue", page(1, 2, following="b"), page(3, following="c"))
+    assert cli("group", "queue", "--limit", "3", "-o", "name").out == "c.d.t1\nc.d.t2\nc.d.t3\n"
+    assert [one.limit for one in admin.asked("ListQueue")[3:]] == [3, 1]
+
+
+def test_what_follows_a_cursor_is_listed_alone(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", page(7, following="b"))
+    result = cli("group", "queue", "--after", "a", "--limit", "1")
+    assert result.out.splitlines()[3:] == ["", "Nothing more waits for threads.", "", "and more: see --limit"]
+    assert [one.after for one in admin.asked("ListQueue")] == ["a"]
+
+
+QUICKLY = ("--watch", "--interval", "1ms")
+
+
+def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAdmin) -> None:
+    running, committing = process(status="running"), process(status="committing")
+    ended = process(status="success")
+    admin.script("GetProcess", running, running, committing, committing, ended)
+    result = cli("process", "show", PROCESS, *QUICKLY, "-o", "yaml")
+    assert (result.status, result.err) == (0, "")
+    assert [line for line in result.out.splitlines() if line.startswith("status: ")] == [
+        "status: running",
+        "status: committing",
+        "status: success",
+    ]
+    assert [body["status"] for body in yaml.safe_load_all(result.out)] == ["running", "committing", "success"]
+    assert len(admin.asked("GetProcess")) == 5
+
+
+def test_a_task_is_watched_with_its_process(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script(
+        "ListTasks",
+        listed(process(status="running"), task(task_id=1, status="acked")),
+        listed(process(status="success"), task(task_id=1, status="success")),
+    )
+    assert cli("task", "list", PROCESS, *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-1\n"
+    admin.script("ListTasks", listed(process(status="success"), task(task_id=1, status="success")))
+    assert cli("task", "show", f"{PROCESS}-1", *QUICKLY, "-o", "name").out == f"{PROCESS}-1\n"
+
+
+def test_a_list_is_shown_at_each_change_until_something_ends_it(cli: Cli, admin: FakeAdmin) -> None:
+    first, second = (pb.ListTablesResponse(tables=[table(table=name)]) for name in ("sales.db.a", "sales.db.b"))
+    admin.script("ListTables", first, first, second, Failure("gone", "AMORO-1008", 1))
+    result = cli("table", "list", *QUICKLY, "-o", "name")
+    assert (result.status, result.out) == (1, "sales.db.a\nsales.db.b\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> Terminal:
+    """A terminal without colours in place of stdout; fixtures come too early, capturing would undo it."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    return made
+
+
+CLEAR = "\x1b[H\x1b[2J"
+
+
+def test_on_a_terminal_each_takes_the_place_of_the_one_before(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch)
+    admin.script("GetProcess", process(status="running"), process(status="success"))
+    cli("process", "show", PROCESS, *QUICKLY)
+    first, second = screen.getvalue().split(CLEAR)[1:]
+    assert "status    running" in first
+    assert "status    success" in second
+    assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's
+
+
+def test_a_dumb_terminal_is_not_steered(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    admin.script("GetProcess", process(status="running"), process(status="success"))
+    cli("process", "show", PROCESS, *QUICKLY)
+    assert "\x1b" not in screen.getvalue()
+    assert screen.getvalue().count(PROCESS) == 4  # twice shown, twice in the receipt: once to undo it
+
+
+def _processes(*done: tuple[str, int]) -> pb.ListProcessesResponse:
+    """Processes on these tables, with so many of the 1000 rows of 100 MB rewritten; −1: it has ended."""
+    rows = [
+        process(
+            status="running" if rows >= 0 else "success",
+            process_id=f"01997a4c-0000-7000-8000-{number:012}",
+            table=name,
+            tasks_done=0,
+            input_bytes=100 * 2**20,
+            input_bytes_done=rows * 100 * 2**20 // 1000,
+            busy_optimizers=1,
+        )
+        for number, (name, rows) in enumerate(done)
+    ]
+    return pb.ListProcessesResponse(processes=rows)
+
+
+def test_each_process_that_runs_has_a_bar_which_moves(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch)
+    admin.script(
+        "ListProcesses",
+        _processes(("sales.db.a", 250), ("sales.db.b", 0)),
+        _processes(("sales.db.a", 750), ("sales.db.b", 500)),
+        _processes(("sales.db.a", -1), ("sales.db.b", 500)),
+        Failure("gone", "AMORO-1008", 1),
+    )
+    cli("process", "list", *QUICKLY)
+    looks = [look.split("\n\n")[1].splitlines() for look in screen.getvalue().split(CLEAR)[1:]]
+    assert [len(bars) for bars in looks] == [2, 2, 1]
+    words = "running, 0/3 tasks"
+    assert [[bar.split(", 1 optimizer")[0] for bar in bars] for bars in looks] == [
+        [f"sales.db.a {_bar(0.25)} {words}, 25 MB of 100 MB", f"sales.db.b {_bar(0)} {words}, 0 B of 100 MB"],
+        [f"sales.db.a {_bar(0.75)} {words}, 75 MB of 100 MB", f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
+        [f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
+    ]
+    speeds = [bar.split(", 1 optimizer")[1].split() for bars in looks for bar in bars]
+    assert [words[-2] for words in speeds] == ["ETA"] * 5
+    assert speeds[0] == ["?", "ETA", "-:--:--"]  # nothing to go by yet
+    assert speeds[2][1].endswith("B/s")
+    assert re.fullmatch(r"\d:\d\d:\d\d", speeds[2][-1])
+
+
+def _bar(part: float) -> str:
+    """What rich draws of a bar of 24 columns without colours."""
+    full = int(part * 24)
+    return "━" * full + " " * (24 - full)
+
+
+def test_a_narrow_terminal_still_shows_how_fast_it_goes(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch, columns=80)
+    name = "warehouse.finance.quarterly_ledger"
+    admin.script("ListProcesses", _processes((name, 250)), _processes((name, 500)), Failure("gone", "AMORO-1008", 1))
+    cli("process", "list", *QUICKLY)
+    bar = screen.getvalue().split("\n\n")[-1].splitlines()[0]
+    assert bar.startswith("…terly_ledger ━━━")
+    assert "running, 0/3 tasks " in bar
+    assert re.search(r"B/s \d:\d\d:\d\d$", bar)
+    assert len(bar) <= 80
+
+
+def test_lists_are_filtered_by_group(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table(table="sales.db.b", group="two")]))
+    assert cli("table", "list", "--group", "two", "-o", "name").out == "sales.db.b\n"
+    assert admin.asked("ListTables") == [pb.ListTablesRequest(group="two")]
+    admin.script("ListOptimizers", pb.ListOptimizersResponse(optimizers=[pb.Optimizer(optimizer_id="o", group="one")]))
+    body = json.loads(cli("optimizer", "list", "--group", "one", "-o", "json").out)
+    assert [item["group"] for item in body["optimizers"]] == ["one"]
+    assert admin.asked("ListOptimizers") == [pb.ListOptimizersRequest(group="one")]
+
+
+def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(
+    bare_cli: Cli, admin: FakeAdmin, launcher: FakeLauncher, address: str, home: Path
+) -> None:
+    launcher.endpoint = Endpoint(address, Secret(TOKEN))
+    admin.script("GetProcess", process(status="running"))
+    result = bare_cli("process", "show", PROCESS, *QUICKLY, "-o", "name", "--home", str(home))
+    assert (result.status, result.out) == (0, f"{PROCESS}\n")
+
+
+def test_blockers_are_watched(cli: Cli, admin: FakeAdmin) -> None:
+    first, second = (pb.ListBlockersResponse(blockers=[pb.Blocker(blocker_id=name)]) for name in ("a", "b"))
+    admin.script("ListBlockers", first, first, second, Failure("gone", "AMORO-1008", 1))
+    result = cli("table", "blockers", *QUICKLY, "-o", "name")
+    assert (result.status, result.out) == (1, "a\nb\n")

@@ -1,22 +1,36 @@
+"""What is started, the status, what shells complete, and what is shown on a terminal."""
+
+import io
 import json
+import os
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from amoro_cli.launcher import DemoOptions, Finding, OptimizerOptions, SparkOptions, UpOptions
-from amoro_cli.session import available_cores
+from amoro_cli.launcher import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
+from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
+from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
+from amoro_core.documents.monitoring import BOARD, RULES, SCRAPE
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, record
-from tests.cli.fakes import FakeLauncher
+from tests.cli.fakes import FakeAdmin, FakeLauncher
+from tests.cli.messages import NOON, PROCESS, process
+from tests.prometheus.promtool import ROOT
 
 MB = 2**20
+CORES = len(os.sched_getaffinity(0))
 
 
 def optimizer_options(home: Path, **changes: object) -> OptimizerOptions:
     values: dict[str, object] = {
         "address": "127.0.0.1:1261",
         "group": "default",
-        "threads": available_cores(),
+        "threads": CORES,
         "memory_bytes": 512 * MB,
         "token_file": None,
         "home": home,
@@ -185,3 +199,330 @@ def test_a_setting_of_spark_without_key_or_value_is_wrong_usage(
     assert result.status == 2
     assert f"'{setting}' is not KEY=VALUE" in result.err
     assert launcher.calls == []
+
+
+@pytest.fixture
+def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, home: Path) -> object:
+    launcher.known = {
+        Kind.TABLE: ["cat.db.orders", "cat.db.`odd name`", "other.db.t", "cat.db.\x1b[2J"],
+        Kind.CATALOG: ["cat", "other"],
+        Kind.PROCESS: ["0199-a", "0199-b"],
+        Kind.GROUP: ["default"],
+        Kind.OPTIMIZER: ["0198-o"],
+    }
+    monkeypatch.setenv("AMORO_HOME", str(home))
+    monkeypatch.setenv("_AMORO_COMPLETE", "complete_bash")
+
+    def call(words: str) -> list[str]:
+        """What bash offers for the last word."""
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        result = bare_cli()
+        assert (result.status, result.err) == (0, "")
+        return [line for line in result.out.split("\n") if line]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("amoro opt", ["optimize", "optimizer"]),
+        ("amoro table en", ["enable"]),
+        ("amoro plan cat", ["cat.db.orders", "cat.db.`odd name`"]),
+        ("amoro verify o", ["other.db.t"]),
+        ("amoro table show x", []),
+        ("amoro table list --catalog o", ["other"]),
+        ("amoro process list --table other", ["other.db.t"]),
+        ("amoro process show ", ["0199-a", "0199-b"]),
+        ("amoro group show ", ["default"]),
+        ("amoro optimizer drain ", ["0198-o"]),
+        ("amoro optimizer release ", ["0198-o"]),
+        ("amoro catalog show c", ["cat"]),
+        ("amoro optimize cat.db.orders o", ["other.db.t"]),
+        ("amoro table list --sort-by health,-f", ["health,-files"]),
+        ("amoro table list --columns table,s", ["table,status", "table,size", "table,small"]),
+    ],
+)
+def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
+    typed: object, words: str, offered: list[str]
+) -> None:
+    assert typed(words) == offered
+
+
+def test_names_are_those_of_the_state_directory_that_is_meant(
+    typed: object, launcher: FakeLauncher, home: Path, tmp_path: Path
+) -> None:
+    typed("amoro plan cat")
+    typed(f"amoro --home {tmp_path} plan cat")
+    assert launcher.calls == [("names", Kind.TABLE, home), ("names", Kind.TABLE, tmp_path)]
+
+
+def test_completion_loads_nothing_that_takes_its_time(tmp_path: Path) -> None:
+    program = (
+        "import sys, json, atexit;"
+        "atexit.register(lambda: print(json.dumps(sorted({'grpc', 'google.protobuf', 'pyarrow', 'pyiceberg',"
+        "'sqlite_utils', 'structlog', 'rich', 'yaml'} & set(sys.modules))), file=sys.stderr));"
+        "from amoro_core.__main__ import main; main()"
+    )
+    environment = {
+        "AMORO_HOME": str(tmp_path),
+        "_AMORO_COMPLETE": "complete_bash",
+        "COMP_WORDS": "amoro plan c",
+        "COMP_CWORD": "2",
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (done.returncode, json.loads(done.stderr)) == (0, [])
+
+
+DOCUMENT = Document(
+    "amoro.example/v1",
+    {},
+    (),
+    (
+        "head [red]line[/red]",
+        Grid(
+            ("ID", "STATUS", "SIZE"), (("a" * 100, "failed", "1"), ("客", "[b]", "10")), frozenset({"SIZE"}), indent=2
+        ),
+        Pairs((("status", "success"),)),
+    ),
+)
+PLAIN = (
+    "head [red]line[/red]\n"
+    f"  ID{' ' * 98}  STATUS  SIZE\n"
+    f"  {'a' * 100}  failed     1\n"
+    f"  客{' ' * 98}  [b]       10\n"
+    "status  success\n"
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_off_a_terminal_columns_are_plain_and_nothing_is_cut_off() -> None:
+    stream = io.StringIO()
+    write(DOCUMENT, OutputFormat.TABLE, stream)
+    assert stream.getvalue() == PLAIN
+
+
+def test_on_a_terminal_the_same_lines_have_colours_and_ids_stay_whole() -> None:
+    stream = Terminal()
+    write(DOCUMENT, OutputFormat.TABLE, stream)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "head [red]line[/red]"
+    assert lines[1] == f"  \x1b[1mID{' ' * 98}\x1b[0m  \x1b[1mSTATUS\x1b[0m  \x1b[1mSIZE\x1b[0m"
+    assert lines[2] == f"  {'a' * 100}  \x1b[31mfailed\x1b[0m     1"
+    assert lines[4] == "\x1b[1mstatus\x1b[0m  \x1b[32msuccess\x1b[0m"
+
+
+def test_a_terminal_that_wants_no_colours_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    write(DOCUMENT, OutputFormat.TABLE, stream)
+    assert stream.getvalue() == PLAIN
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    write(DOCUMENT, OutputFormat.TABLE, stream)
+    assert stream.getvalue() == PLAIN
+
+
+def test_progress_is_live_on_a_terminal_and_ends_with_a_clean_line() -> None:
+    stream = Terminal()
+    with progress_report(stream) as report:
+        assert isinstance(report, LiveProgress)
+        report.note("planned [x]")
+        report.show(process("running", tasks_done=1, input_bytes=100, busy_optimizers=1))
+        report.show(process("committing", tasks_done=3, input_bytes=100, input_bytes_done=100))
+    text = stream.getvalue()
+    assert "planned [x]\n" in text
+    assert PROCESS[:13] in text
+    assert text.endswith("\x1b[1A\x1b[2K")
+
+
+ROWS = (
+    ("01997a4c-7f3a-7000-8000-00000000000a", "sales.db.orders_of_the_year", "running", "why this one runs, at length"),
+    ("01997a4c-7f3a-7000-8000-00000000000b", "a.b.c", "failed", "-"),
+)
+GRID = Grid(("PROCESS", "TABLE", "STATUS", "WHY"), ROWS, spare=("WHY", "STATUS"), elastic="TABLE")
+ANSWER = Document("amoro.example/v1", {}, (), (GRID,))
+
+
+def shown(columns: int, form: OutputFormat = OutputFormat.TABLE, stream: io.StringIO | None = None) -> list[str]:
+    """The lines on a terminal of so many columns, without colours."""
+    out = stream or Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        patch.setenv("NO_COLOR", "1")
+        write(ANSWER, form, out)
+    return out.getvalue().splitlines()
+
+
+def test_a_list_fits_its_terminal_by_leaving_out_columns_that_can_be_spared() -> None:
+    assert shown(110)[0].split() == ["PROCESS", "TABLE", "STATUS", "WHY"]
+    assert shown(80)[0].split() == ["PROCESS", "TABLE", "STATUS"]
+    assert shown(80)[-1] == "Not shown for lack of room: why; -o wide shows all columns."
+    assert max(len(line) for line in shown(80)) <= 80
+    assert shown(70)[0].split() == ["PROCESS", "TABLE"]
+    assert shown(70)[-1] == "Not shown for lack of room: status, why; -o wide shows all columns."
+
+
+def test_what_still_does_not_fit_is_cut_and_ids_never_are() -> None:
+    assert shown(60)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.orders_of_th…"
+    assert shown(20)[1] == "01997a4c-7f3a-7000-8000-00000000000a  sales.db.or…"
+
+
+def test_all_columns_come_where_they_are_asked_for_and_off_a_terminal() -> None:
+    whole = shown(200)
+    assert shown(40, OutputFormat.WIDE) == whole
+    assert shown(40, stream=io.StringIO()) == whole
+    assert len(whole) == 3
+
+
+def test_of_a_path_that_is_cut_the_end_is_kept() -> None:
+    grid = Grid(("PATH",), (("file:///lake/warehouse/db/t/data/part-0.parquet",),), elastic="PATH")
+    assert fit(grid, 20).rows == (("…data/part-0.parquet",),)
+
+
+def test_names_that_would_break_a_line_or_turn_it_round_are_escaped_and_exact_in_json() -> None:
+    name = "a\nb\u202egnp\x1b[31m"
+    document = Document("amoro.example/v1", {"name": name}, (name,), (name, Pairs((("name", name),))))
+    text, names, data = io.StringIO(), io.StringIO(), io.StringIO()
+    write(document, OutputFormat.TABLE, text)
+    write(document, OutputFormat.NAME, names)
+    write(document, OutputFormat.JSON, data)
+    escaped = r"a\nb\u202egnp\x1b[31m"
+    assert text.getvalue() == f"{escaped}\nname  {escaped}\n"
+    assert names.getvalue() == f"{escaped}\n"
+    assert json.loads(data.getvalue())["name"] == name
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 200])
+def test_the_bar_has_room_and_its_line_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    bars = Bars(stream, named=False)
+    figures = {"input_bytes": 100 * 2**20, "input_bytes_done": 50 * 2**20, "busy_optimizers": 1}
+    bars.draw([process("running", tasks_done=118, tasks_total=120, **figures)])
+    (line,) = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines() if line.strip()]
+    assert line.startswith(f"{PROCESS[:13]} ")
+    assert line.count("━") + line.count("╸") + line.count("╺") >= 20
+    assert "running, 118/120 tasks" in line
+    assert ("50 MB of 100 MB" in line, "1 optimizer" in line) == (columns >= 110, columns >= 117)
+    assert len(line) <= columns
+
+
+def test_progress_is_plain_on_a_dumb_terminal_and_off_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress_report(io.StringIO()) as report:
+        assert isinstance(report, PlainProgress)
+    monkeypatch.setenv("TERM", "dumb")
+    with progress_report(Terminal()) as report:
+        assert isinstance(report, PlainProgress)
+
+
+def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    result = bare_cli("optimizer", "package", "--file", "a.tar.gz", "--include", "s3fs", "--without-interpreter")
+    assert (result.status, result.err) == (0, "")
+    assert launcher.calls == [PackageOptions(Path("a.tar.gz"), ("s3fs",), False)]
+    assert result.out == (
+        "archive         made.tar.gz\n"
+        "size            1.5 MB\n"
+        "python          3.11\n"
+        "executors need  nothing\n"
+        "distributions   2\n"
+        "Use it with: amoro optimizer run --backend spark --master MASTER --spark-conf spark.archives=made.tar.gz#amoro"
+        " --spark-conf spark.pyspark.python=./amoro/bin/python\n"
+    )
+    assert json.loads(bare_cli("optimizer", "package", "-o", "json").out) == {
+        "schema": "amoro.package/v1",
+        "path": "made.tar.gz",
+        "size_bytes": 1572864,
+        "python": "3.11",
+        "has_interpreter": True,
+        "distributions": [{"name": "amoro", "version": "0.1.0"}, {"name": "pyarrow", "version": "26.0"}],
+    }
+    assert launcher.calls[-1] == PackageOptions(None, (), True)
+
+
+COORDINATOR = pb.GetStatusResponse(
+    version="1.2", started_ms=NOON, address="127.0.0.1:1261", tables=1234, optimizers=2, pid=77, role="leader"
+)
+
+
+def condition(name: str, *, raised: bool = True) -> monitoring.Condition:
+    return monitoring.Condition(
+        name=name,
+        severity="page",
+        raised=raised,
+        text=f"{name} in group a",
+        labels={"group": "a"},
+        value=2,
+        since_ms=NOON,
+        remedy=f"Mend {name}.",
+    )
+
+
+def test_what_is_wrong_is_told_with_what_to_do(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetStatus", COORDINATOR)
+    found = [condition("tasks-wait"), condition("tasks-wait"), condition("disk-low", raised=False)]
+    admin.script("ListConditions", monitoring.ListConditionsResponse(conditions=found))
+    result = cli("status")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "version            1.2\n"
+        "coordinator        at 127.0.0.1:1261 since 2026-09-21 14:13:20Z, PID 77\n"
+        "tables             1,234\n"
+        "optimizers         2\n"
+        "running processes  0\n"
+        "\n"
+        "CONDITION   SEVERITY  SINCE                 WHAT\n"
+        "tasks-wait  page      2026-09-21 14:13:20Z  tasks-wait in group a\n"
+        "tasks-wait  page      2026-09-21 14:13:20Z  tasks-wait in group a\n"
+        "\n"
+        "tasks-wait: Mend tasks-wait.\n"
+        "Watched, not for long enough yet: disk-low\n"
+    )
+    told = json.loads(cli("status", "-o", "json").out)
+    assert (told["schema"], told["tables"], told["conditions"][0]["labels"]) == (
+        "amoro.status/v1",
+        1234,
+        {"group": "a"},
+    )
+    assert [one["raised"] for one in told["conditions"]] == [True, True, False]
+    assert cli("status", "-o", "name").out == "tasks-wait\ntasks-wait\ndisk-low\n"
+
+
+def test_nothing_wrong_is_told_of_a_coordinator_only(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetStatus", COORDINATOR)
+    admin.script("ListConditions", monitoring.ListConditionsResponse())
+    assert cli("status").out.endswith("\nNothing is wrong.\n")
+    admin.script("GetStatus", pb.GetStatusResponse(version="1.2", address="127.0.0.1:9", role="reading"))
+    told = cli("status").out
+    assert "coordinator        none runs on this state directory\n" in told
+    assert "Nothing is wrong" not in told
+
+
+def test_the_files_for_prometheus_and_grafana_are_written_without_a_coordinator(bare_cli: Cli, tmp_path: Path) -> None:
+    result = bare_cli("monitoring", "export", str(tmp_path / "new"))
+    assert (result.status, result.err) == (0, "")
+    assert result.out.split() == [str(tmp_path / "new" / name) for name in (RULES, SCRAPE, BOARD)]
+    kept = ROOT / "deploy" / "monitoring"
+    for name in (RULES, SCRAPE, BOARD):
+        assert (tmp_path / "new" / name).read_text() == (kept / name).read_text()
+    (tmp_path / "file").touch()
+    result = bare_cli("monitoring", "export", str(tmp_path / "file"))
+    assert (result.status, result.out) == (2, "")
+    assert f"{tmp_path}/file/amoro.rules.yml can't be written" in result.err

@@ -1,12 +1,18 @@
+"""Tables: lists with their order and columns, one of them, several of them, and upgrading."""
+
+import itertools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2
 from tests.cli.conftest import Cli
 from tests.cli.fakes import Failure, FakeAdmin
-from tests.cli.messages import table
+from tests.cli.messages import NOON, PROCESS, listed, nothing, plan, process, table, task
 
 TABLE_JSON = {
     "table": "sales.db.orders",
@@ -66,43 +72,20 @@ format          Iceberg, version 2
 location        file:///w/db/orders
 uuid            9c12d441-03fe-4693-9a96-a0705ddf69c1
 """
-EMPTY = {"schema": "amoro.tables/v1", "tables": [], "total": 0, "next": None}
-
-
-def test_tables_are_listed_in_aligned_columns_and_unknown_figures_are_dashes(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table(), table(table="a.b.客", health_score=-1)]))
-    result = cli("table", "list")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == (
-        "TABLE            STATUS   OPTIMIZED  HEALTH  FILES    SIZE  SMALL  DELETES  LAST OPTIMIZED\n"
-        "sales.db.orders  pending  yes            61  1,054  310 MB     54       12  never\n"
-        "a.b.客           pending  yes             -      -       -      -        -  never\n"
-    )
 
 
 def test_tables_are_listed_as_json_with_exact_numbers_and_iso_times(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListTables", pb.ListTablesResponse(tables=[table()], total_is_exact=True))
     result = cli("table", "list", "--catalog", "sales", "--status", "PENDING", "-o", "json")
     assert (result.status, result.err) == (0, "")
-    assert json.loads(result.out) == {**EMPTY, "tables": [TABLE_JSON]}
+    assert json.loads(result.out) == {
+        "schema": "amoro.tables/v1",
+        "tables": [TABLE_JSON],
+        "total": 0,
+        "next": None,
+    }
     assert list(json.loads(result.out)["tables"][0]) == list(TABLE_JSON)
     assert admin.asked("ListTables") == [pb.ListTablesRequest(catalog="sales", status="pending")]
-
-
-def test_names_only_are_one_on_a_line(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table(), table(table="a.b.c")]))
-    assert cli("table", "list", "-o", "name").out == "sales.db.orders\na.b.c\n"
-
-
-def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse())
-    assert cli("table", "list").out == (
-        "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
-        "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one.\n"
-    )
-    assert cli("table", "list", "--status", "refused").out == "None of the known tables matches.\n"
-    assert cli("table", "list", "-o", "name").out == ""
-    assert json.loads(cli("table", "list", "-o", "json").out) == EMPTY
 
 
 def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeAdmin) -> None:
@@ -166,13 +149,6 @@ def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli:
     assert json.loads(cli("table", "show", "sales.db.orders", "-o", "jsonl").out)["schema"] == "amoro.table/v1"
 
 
-def test_columns_grow_with_later_pages_of_a_piped_list(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", _pages(["a.b.c", "a.b.very_long_name", "a.b.e"], 1))
-    assert cli("table", "list", "--columns", "table,health").out == (
-        "TABLE  HEALTH\na.b.c      61\na.b.very_long_name      61\na.b.e                   61\n"
-    )
-
-
 def test_a_total_that_was_not_counted_to_its_end_says_so(cli: Cli, admin: FakeAdmin) -> None:
     names = [f"a.b.t{number}" for number in range(9)]
     admin.script("ListTables", _pages(names, 2, is_exact=False))
@@ -227,31 +203,6 @@ def test_of_a_table_that_could_not_be_evaluated_no_figures_are_told(cli: Cli, ad
     )
 
 
-def test_the_format_of_a_table_is_told_by_its_name(cli: Cli, admin: FakeAdmin) -> None:
-    told = []
-    for format in ("journal", ""):  # coordinators of before tell none: their tables are Iceberg's
-        admin.script("GetTable", table(format=format, format_version=1))
-        told += [line for line in cli("table", "show", "db.orders").out.splitlines() if line.startswith("format")]
-    assert told == ["format          Journal, version 1", "format          Iceberg, version 1"]
-
-
-def test_a_property_that_is_not_known_is_said_with_what_may_have_been_meant(cli: Cli, admin: FakeAdmin) -> None:
-    rows = [
-        ("enabled", "false", "default"),
-        ("quota", "0.5", "table"),
-        ("enabld", "true", "unknown"),
-        ("x", "", "unknown"),
-    ]
-    listed = [pb.Setting(key=f"self-optimizing.{key}", value=value, origin=origin) for key, value, origin in rows]
-    admin.script("GetTableProperties", pb.GetTablePropertiesResponse(table="a.b.c", properties=listed))
-    assert cli("table", "properties", "a.b.c").out.splitlines()[3:7] == [
-        "self-optimizing.enabld   true   unknown",
-        "self-optimizing.x        -      unknown",
-        "self-optimizing.enabld is not known here: did you mean self-optimizing.enabled?",
-        "self-optimizing.x is not known here.",
-    ]
-
-
 def test_enabling_and_disabling_answer_with_the_table(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("SetTableEnabled", table())
     assert cli("table", "enable", "sales.db.orders").out == TABLE_TEXT
@@ -265,18 +216,390 @@ def test_enabling_and_disabling_answer_with_the_table(cli: Cli, admin: FakeAdmin
     ]
 
 
-def test_control_characters_in_what_the_coordinator_says_do_not_reach_the_terminal(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetTable", table(status_reason="\x1b[2Jgone\r"))
-    assert "pending since 2026-09-21 14:13:20Z: \\x1b[2Jgone\\r\n" in cli("table", "show", "a.b.c").out
+def summary(files: int) -> pb.FileSummary:
+    return pb.FileSummary(data_files=files, data_bytes=files)
 
 
-def test_how_the_last_process_failed_stands_in_the_table(cli: Cli, admin: FakeAdmin) -> None:
-    failure = "minor 01997a4c: [AMORO-1006] access to s3://b/m.avro was denied; tried 3 times"
-    admin.script("GetTable", table(failure=failure))
-    assert f"last failure    {failure}\n" in cli("table", "show", "sales.db.orders").out
+@pytest.fixture
+def _tables(admin: FakeAdmin) -> None:
+    tables = [
+        table(table="a.b.nine", files=summary(9), health_score=50),
+        table(table="a.b.ten", files=summary(10), health_score=90),
+        table(table="a.b.new", files=summary(0), health_score=-1),
+        table(table="a.b.more", files=summary(1000), health_score=50),
+    ]
+    admin.script("ListTables", pb.ListTablesResponse(tables=tables))
 
 
-def test_rows_that_came_back_stand_in_the_table(cli: Cli, admin: FakeAdmin) -> None:
-    told = "snapshot 7 of spark deletes rows of /a.parquet, which snapshot 6 had replaced before"
-    admin.script("GetTable", table(late_deletes=told))
-    assert f"late deletes    {told}\n" in cli("table", "show", "sales.db.orders").out
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize(
+    ("sort_by", "names"),
+    [
+        ("files,status", ["new", "nine", "ten", "more"]),  # by their number, not by its digits
+        ("-files,status", ["more", "ten", "nine", "new"]),
+        ("health,status", ["new", "nine", "more", "ten"]),  # equal ones as they stand
+        ("-health,table", ["ten", "more", "nine", "new"]),
+        ("-Health, -TABLE", ["ten", "nine", "more", "new"]),
+    ],
+)
+def test_a_list_is_sorted_by_what_its_columns_mean(cli: Cli, sort_by: str, names: list[str]) -> None:
+    listed = [f"a.b.{name}" for name in names]
+    assert cli("table", "list", "-o", "name").out.split() == ["a.b.nine", "a.b.ten", "a.b.new", "a.b.more"]
+    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").out.split() == listed
+    body = json.loads(cli("table", "list", "--sort-by", sort_by, "-o", "json").out)
+    assert [one["table"] for one in body["tables"]] == listed
+
+
+@pytest.mark.parametrize(
+    ("sort_by", "asked"),
+    [
+        ("table", ("name", "asc")),
+        ("-Small", ("small-files", "desc")),
+        ("LAST OPTIMIZED", ("last-optimized", "asc")),
+        ("-health", ("health", "desc")),
+        ("optimized", ("", "")),  # no key of the coordinator: sorted here
+        ("health,table", ("", "")),
+    ],
+)
+@pytest.mark.usefixtures("_tables")
+def test_tables_are_sorted_by_one_column_where_they_are_kept(
+    cli: Cli, admin: FakeAdmin, sort_by: str, asked: tuple[str, str]
+) -> None:
+    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").status == 0
+    assert [(request.sort, request.order) for request in admin.asked("ListTables")] == [asked]
+
+
+@pytest.mark.usefixtures("_tables")
+def test_a_list_has_the_columns_that_are_wanted_in_that_order(cli: Cli) -> None:
+    assert cli("table", "list", "--columns", "health,table,last-optimized", "--sort-by", "-files,table").out == (
+        "HEALTH  TABLE     LAST OPTIMIZED\n"
+        "    50  a.b.more  never\n"
+        "    90  a.b.ten   never\n"
+        "    50  a.b.nine  never\n"
+        "     -  a.b.new   never\n"
+    )
+    for name in ("LAST OPTIMIZED", "last_optimized"):
+        assert cli("table", "list", "--columns", name).out.startswith("LAST OPTIMIZED\nnever\n")
+    whole = json.loads(cli("table", "list", "--columns", "table", "-o", "json").out)
+    assert whole["tables"][0]["health_score"] == 50
+
+
+LISTS: list[tuple[str, str, Any]] = [
+    ("table list", "ListTables", pb.ListTablesResponse(tables=[table()])),
+    ("table files a.b.c", "ListTableFiles", pb.ListTableFilesResponse(files=[pb.TableFile(path="x")])),
+    ("table snapshots a.b.c", "ListSnapshots", pb.ListSnapshotsResponse(snapshots=[pb.Snapshot(snapshot_id=4)])),
+    ("table blockers", "ListBlockers", pb.ListBlockersResponse(blockers=[pb.Blocker(blocker_id="b")])),
+    ("process list", "ListProcesses", pb.ListProcessesResponse(processes=[process()])),
+    (f"task list {PROCESS}", "ListTasks", listed(process(), task())),
+    ("group list", "ListGroups", pb.ListGroupsResponse(groups=[pb.Group(name="g")])),
+    ("optimizer list", "ListOptimizers", pb.ListOptimizersResponse(optimizers=[pb.Optimizer()])),
+    ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(catalogs=[pb.Catalog(name="c")])),
+    ("token list", "ListTokens", pb.ListTokensResponse(tokens=[pb.Token(name="t", created_ms=NOON)])),
+]
+
+
+@pytest.mark.parametrize(("command", "method", "answer"), LISTS, ids=[one for one, *_ in LISTS])
+def test_every_list_can_be_sorted_by_every_column_and_has_them_all_by_itself(
+    cli: Cli, admin: FakeAdmin, command: str, method: str, answer: Any
+) -> None:
+    admin.script(method, answer)
+    words = command.split()
+    for option in ("--sort-by", "--columns"):
+        refused = cli(*words, option, "nonsense")
+        assert (refused.status, refused.out, admin.requests) == (2, "", [])
+    known = re.search(r"'nonsense' is not a column\. The columns are ([^.]*)\.", refused.err)
+    assert known is not None
+    names = known[1].split(", ")
+    whole = cli(*words)
+    assert whole.status == 0
+    every = ",".join(names)
+    assert cli(*words, "--columns", every, "--sort-by", f"-{every}").out == whole.out
+    last = cli(*words, "--columns", names[-1]).out.splitlines()[0]
+    assert last.casefold().replace(" ", "-") == names[-1]
+    told = " ".join(cli(*words[:2], "--help").out.split()).replace("- ", "-")
+    assert f"in that order: {known[1]}" in told
+
+
+def test_a_near_column_is_suggested(cli: Cli) -> None:
+    refused = cli("table", "list", "--columns", "last-optimised")
+    assert "Did you mean last-optimized? The columns are table, " in refused.err
+    assert "'' is not a column" in cli("table", "list", "--sort-by", "health,").err
+
+
+REFUSED = Failure("a.b.off is switched off", "AMORO-6001", 6, "Switch it on.")
+GONE = Failure("table a.b.gone does not exist", "AMORO-3002", 3, "See: amoro table list")
+SEVERAL = ("a.b.one", "a.b.idle", "a.b.off", "a.b.gone")
+
+
+def selecting(admin: FakeAdmin, *tables: str, **more: Any) -> None:
+    admin.script("SelectTables", pb.SelectTablesResponse(tables=tables, **more))
+
+
+def optimized(request: pb.OptimizeTableRequest) -> Any:
+    match request.table:
+        case "a.b.idle":
+            return pb.OptimizeTableResponse(plan=nothing(table=request.table))
+        case "a.b.off":
+            return REFUSED
+        case "a.b.gone":
+            return GONE
+    return pb.OptimizeTableResponse(process_id=f"{PROCESS[:-1]}{request.table[-1]}", plan=plan(table=request.table))
+
+
+def planned(request: pb.PlanTableRequest) -> Any:
+    match request.table:
+        case "a.b.off":
+            return REFUSED
+        case "a.b.idle":
+            return nothing(table=request.table)
+        case "a.b.large":
+            return plan(table=request.table, enabled=False, type="major", reason="many files")
+        case "a.b.small":
+            part = pb.PlannedPartition(type="minor", data_files=3, input_bytes=2**30, expected_files=2)
+            return plan(table=request.table, enabled=False, partitions=[part], reason="few files")
+    part = pb.PlannedPartition(type="minor", data_files=2, input_bytes=2**20, expected_files=1)
+    return plan(table=request.table, enabled=True, partitions=[part], reason="two files")
+
+
+def test_several_tables_are_optimized_and_each_has_its_line_and_the_worst_ends_the_command(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    selecting(admin, *SEVERAL)
+    admin.script("OptimizeTable", optimized)
+    admin.script("GetProcess", process(table="a.b.one"))
+    result = cli("optimize", "a.b.*", "a.b.gone", "--wait")
+    assert admin.asked("SelectTables") == [pb.SelectTablesRequest(names=["a.b.*", "a.b.gone"])]
+    assert result.status == 3
+    assert result.out == (
+        "TABLE     OUTCOME        FILES    DELETES  ROWS           TOOK  WHY\n"
+        "a.b.one   success        54 → 10  14 → 0   9,812,004 ✓  14.2 s  12 small files in dt=2026-09-20\n"
+        "a.b.idle  nothing to do  -        -        -                 -  below all triggers; next minor by interval\n"
+        "a.b.off   refused        -        -        -                 -  [AMORO-6001] a.b.off is switched off\n"
+        "a.b.gone  not found      -        -        -                 -  [AMORO-3002] table a.b.gone does not exist\n"
+        "4 tables: 1 success, 1 nothing to do, 1 refused, 1 not found\n"
+    )
+    assert result.err.endswith(
+        "Error: 2 of 4 tables did not succeed; the worst is a.b.gone: table a.b.gone does not exist "
+        "[AMORO-3002]\nHint: See: amoro table list\n"
+    )
+
+
+def test_several_tables_as_json_have_their_outcomes_and_the_status_that_stands_for_all(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    selecting(admin, *SEVERAL)
+    admin.script("OptimizeTable", optimized)
+    result = cli("optimize", *SEVERAL, "-o", "json")
+    body = json.loads(result.out)
+    assert (result.status, body["schema"], body["exit_status"]) == (3, "amoro.optimized/v1", 3)
+    assert [
+        (item["table"], item["outcome"], item["exit_status"], item["code"], bool(item["process_id"]))
+        for item in body["tables"]
+    ] == [
+        ("a.b.one", "planned", 0, "", True),
+        ("a.b.idle", "nothing_to_do", 0, "", False),
+        ("a.b.off", "refused", 6, "AMORO-6001", False),
+        ("a.b.gone", "not_found", 3, "AMORO-3002", False),
+    ]
+    assert (body["tables"][2]["hint"], body["tables"][2]["plan"]) == ("Switch it on.", None)
+    assert cli("optimize", *SEVERAL, "-o", "name").out == f"{PROCESS[:-1]}e\n"
+
+
+def test_a_coordinator_has_all_tables_before_the_first_is_waited_for_and_busy_ones_come_last(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    selecting(admin, "a.b.one", "a.b.two")
+    busy = Failure("a.b.one is busy", "AMORO-5004", 5)
+    answers = {"a.b.one": [busy], "a.b.two": []}
+
+    def answer(request: pb.OptimizeTableRequest) -> Any:
+        return answers[request.table].pop() if answers[request.table] else optimized(request)
+
+    admin.script("OptimizeTable", answer)
+    admin.script("GetProcess", process())
+    assert cli("optimize", "a.b.*", "--wait").status == 0
+    assert [(name, getattr(request, "table", "")) for name, request in admin.requests] == [
+        ("SelectTables", ""),
+        ("OptimizeTable", "a.b.one"),
+        ("OptimizeTable", "a.b.two"),
+        ("OptimizeTable", "a.b.one"),
+        ("GetProcess", ""),
+        ("ListTasks", ""),
+        ("GetProcess", ""),
+        ("ListTasks", ""),
+    ]
+
+
+def test_what_has_not_been_begun_in_time_says_so(cli: Cli, admin: FakeAdmin) -> None:
+    selecting(admin, "a.b.one", "a.b.idle")
+    admin.script("OptimizeTable", optimized)
+    result = cli("optimize", "a.b.*", "--timeout", "1ms", "-o", "json")
+    assert result.status == 124
+    assert [(item["outcome"], item["message"]) for item in json.loads(result.out)["tables"]] == [
+        ("not_ended", "a.b.one was not started in time"),
+        ("not_ended", "a.b.idle was not started in time"),
+    ]
+
+
+def test_one_name_is_told_as_ever_and_a_pattern_for_one_table_as_several(cli: Cli, admin: FakeAdmin) -> None:
+    selecting(admin, "a.b.idle")
+    admin.script("OptimizeTable", optimized)
+    for names, schema in ((["a.b.idle"], "amoro.optimize/v1"), (["a.b.id*"], "amoro.optimized/v1")):
+        assert json.loads(cli("optimize", *names, "-o", "json").out)["schema"] == schema
+    assert len(admin.asked("SelectTables")) == 1
+
+
+def test_a_pattern_that_matches_nothing_is_told_by_the_coordinator_and_nothing_is_done(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    admin.script("SelectTables", Failure("no table matches 'a.x*'", "AMORO-3002", 3))
+    result = cli("optimize", "a.b.c", "a.x*")
+    assert (result.status, result.out) == (3, "")
+    assert result.err.startswith("Error: no table matches 'a.x*' [AMORO-3002]\n")
+    assert [name for name, _ in admin.requests] == ["SelectTables"]
+
+
+def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_gain_for_cost(cli: Cli, admin: FakeAdmin) -> None:
+    selecting(
+        admin,
+        *("a.b.idle", "a.b.large", "a.b.off", "a.b.small", "a.b.self"),
+        unlisted=[pb.UnlistedCatalog(catalog="down", code="AMORO-1010", exit_status=1, message="no answer")],
+    )
+    admin.script("PlanTable", planned)
+    result = cli("plan")
+    assert admin.asked("SelectTables") == [pb.SelectTablesRequest()]
+    assert result.status == 1
+    assert result.out == (
+        "TABLE      WHAT     AUTOMATIC  FILES SAVED   READS  WHY\n"
+        "a.b.self   minor    yes                  1  1.0 MB  two files\n"
+        "a.b.large  major    no                  56  310 MB  many files\n"
+        "a.b.small  minor    no                   1  1.0 GB  few files\n"
+        "a.b.idle   nothing  yes                  -       -  below all triggers; next minor by interval\n"
+        "a.b.off    refused  -                    -       -  [AMORO-6001] a.b.off is switched off\n"
+        "down       failed   -                    -       -  [AMORO-1010] no answer\n"
+        "6 tables: 3 planned, 1 nothing to do, 1 refused, 1 failed. Nothing was changed.\n"
+    )
+    body = json.loads(cli("plan", "-o", "json").out)
+    assert [(item["table"], item["gain_files"], item["cost_bytes"]) for item in body["tables"]][:2] == [
+        ("a.b.self", 1, 2**20 + 2 * 4 * 2**20),
+        ("a.b.large", 56, 310 * 2**20 + 60 * 4 * 2**20),
+    ]
+    assert cli("plan", "-o", "name").out == "a.b.self\na.b.large\na.b.small\n"
+
+
+def test_a_condition_and_a_type_are_for_every_table_and_explain_shows_each(cli: Cli, admin: FakeAdmin) -> None:
+    selecting(admin, "a.b.small", "a.b.idle")
+    admin.script("PlanTable", planned)
+    out = cli("plan", "a.*", "--type", "full", "--where", "dt = 1", "--explain").out
+    assert {(one.type, one.where) for one in admin.asked("PlanTable")} == {("full", "dt = 1")}
+    assert "\na.b.small  main@" in out
+    assert "Nothing to do for a.b.idle" in out
+
+
+def test_tables_are_shown_enabled_and_disabled_together(cli: Cli, admin: FakeAdmin) -> None:
+    selecting(admin, "a.b.one", "a.b.gone")
+    admin.script("GetTable", lambda request: GONE if request.table == "a.b.gone" else table(table=request.table))
+    admin.script("SetTableEnabled", lambda request: table(table=request.table, enabled=request.enabled))
+    shown = cli("table", "show", "a.*")
+    assert (shown.status, shown.out.splitlines()[0]) == (3, "table           a.b.one")
+    assert shown.out.splitlines()[-3:] == [
+        "TABLE     OUTCOME    WHY",
+        "a.b.gone  not found  [AMORO-3002] table a.b.gone does not exist",
+        "2 tables: 1 pending, 1 not found",
+    ]
+    done = cli("table", "disable", "a.*", "-o", "json")
+    assert done.status == 0
+    assert [(item["table"], item["result"]["enabled"]) for item in json.loads(done.out)["tables"]] == [
+        ("a.b.one", False),
+        ("a.b.gone", False),
+    ]
+    assert cli("table", "enable", "a.*").out.splitlines()[1].startswith("a.b.one   pending  yes")
+
+
+def test_the_exit_status_of_several_tables_is_the_worst_of_all(cli: Cli, admin: FakeAdmin) -> None:
+    """Each beside the one that is next to it."""
+    worst_first = (1, 4, 2, 3, 6, 7, 5, 124)
+    selecting(admin, "a.b.one", "a.b.two")
+    statuses: dict[str, int] = {}
+    admin.script("GetTable", lambda request: Failure("no", "AMORO-9999", statuses[request.table]))
+    found = []
+    for worse, better in itertools.pairwise(worst_first):
+        statuses |= {"a.b.one": better, "a.b.two": worse}
+        found.append(cli("table", "show", "a.b.*").status)
+    assert found == list(worst_first[:-1])
+
+
+NAME = "sales.db.orders"
+COMMAND = ("table", "upgrade", NAME, "--format-version", "3")
+
+
+class Input:
+    """An input at which somebody sits and answers."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = list(answers)
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return f"{self._answers.pop(0)}\n" if self._answers else ""
+
+
+@pytest.fixture(autouse=True)
+def _answered(admin: FakeAdmin) -> None:
+    def answer(request: snapshots_pb2.UpgradeTableRequest) -> snapshots_pb2.TableUpgrade:
+        return snapshots_pb2.TableUpgrade(
+            table=request.table, before=2, after=3, is_done=not request.dry_run, notes=["It can't be taken back."]
+        )
+
+    admin.script("UpgradeTable", answer)
+
+
+def dry_runs(admin: FakeAdmin) -> Sequence[bool]:
+    asked = admin.asked("UpgradeTable")
+    assert {(one.table, one.format_version) for one in asked} <= {(NAME, 3)}
+    return [one.dry_run for one in asked]
+
+
+def test_a_dry_run_says_what_it_means(cli: Cli, admin: FakeAdmin) -> None:
+    done = cli(*COMMAND, "--dry-run")
+    assert (done.status, done.err) == (0, "")
+    assert done.out == f"{NAME}: would be upgraded from format 2 to 3\n  It can't be taken back.\n"
+    assert dry_runs(admin) == [True]
+
+
+def test_with_yes_it_does_not_ask(cli: Cli, admin: FakeAdmin) -> None:
+    done = cli(*COMMAND, "--yes", "-o", "json")
+    assert (done.status, done.err) == (0, "")
+    assert json.loads(done.out) | {"notes": []} == {
+        "schema": "amoro.upgrade/v1",
+        "table": NAME,
+        "before": 2,
+        "after": 3,
+        "is_done": True,
+        "notes": [],
+    }
+    assert dry_runs(admin) == [True, False]
+
+
+def test_without_a_terminal_it_wants_yes(cli: Cli, admin: FakeAdmin) -> None:
+    done = cli(*COMMAND)
+    assert (done.status, done.out) == (2, "")
+    assert "there is no terminal to ask" in done.err
+    assert "Say --yes." in done.err
+    assert dry_runs(admin) == [True]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("y", (0, [True, False])), ("Yes", (0, [True, False])), ("n", (2, [True])), ("", (2, [True]))],
+)
+def test_it_asks_and_does_what_is_answered(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, answer: str, expected: tuple[int, list[bool]]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Input(answer))
+    done = cli(*COMMAND)
+    assert (done.status, dry_runs(admin)) == expected
+    assert "It can't be taken back." in done.err
+    assert f"Upgrade {NAME} from format 2 to 3? [y/N]\n" in done.err

@@ -1,7 +1,12 @@
+"""What commands print for programs, and how quantities are read and written."""
+
+import json
 from datetime import timedelta
 
+import jsonschema
 import pytest
 
+from amoro_core.documents.contract import schemas, stored
 from amoro_core.documents.quantities import (
     format_bytes,
     format_duration,
@@ -10,6 +15,31 @@ from amoro_core.documents.quantities import (
     many,
 )
 from amoro_core.model.quantities import parse_duration, parse_memory
+from tests.cli.conftest import Cli
+from tests.cli.contract import check_document
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import table
+
+
+def test_schemas_are_stored_as_the_code_makes_them_and_are_schemas() -> None:
+    for name, schema in schemas().items():
+        assert stored(name) == schema, "run: python docs/generate.py"
+        jsonschema.Draft202012Validator.check_schema(stored(name))
+
+
+def test_a_document_with_another_type_a_missing_or_an_unknown_key_is_found(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetTable", table())
+    good = json.loads(cli("table", "show", "a.b.c", "-o", "json").out)
+    check_document(json.dumps(good))
+    for bad in (
+        {**good, "snapshot_id": "12"},
+        {**good, "more": 1},
+        {key: value for key, value in good.items() if key != "status"},
+        {**good, "evaluated_at": 12},
+        {**good, "files": {**good["files"], "more": 1}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            check_document(json.dumps(bad))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,733 @@
+"""What commands ask the coordinator for, and what they show of its answer: one row for each."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoro_core.protocol import accounts_pb2 as accounts
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import audit_pb2 as audit
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import snapshots_pb2 as snapshots
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import NOON, PROCESS, table
+
+TABLE = "sales.db.orders"
+ID = "01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2"
+AT, AT_ISO = "2026-09-21 14:13:20Z", "2026-09-21T14:13:20.123Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A command, its method's answer, the request that it sends, the whole output, and parts of it as JSON."""
+
+    words: str
+    method: str
+    answer: Any
+    request: Any = None
+    shows: str | None = None
+    holds: Mapping[str, Any] = field(default_factory=dict)  # by dotted keys
+    name: str | None = None  # what -o name prints
+
+
+GROUP = pb.Group(
+    name="nightly", scheduling_policy="quota", properties={"owner": "data"}, container="external", optimizers=2,
+    threads=8, tables=1200, running_tasks=5,
+    uses=[
+        pb.GroupUse(table=TABLE, quota=0.5, limit=4, running_tasks=5, occupation=1.25, table_id=7),
+        pb.GroupUse(table="sales.db.lines", quota=0, limit=0, occupation=-1),
+    ],
+)  # fmt: skip
+GROUP_TEXT = """\
+group           nightly
+policy          quota
+container       external
+optimizers      2
+threads         8, 5 busy
+tables          1,200
+property owner  data
+
+  TABLE            QUOTA  LIMIT  BUSY      USED
+  sales.db.orders    0.5      4     5      125%
+  sales.db.lines       0      0     0  no limit
+"""
+CATALOG = pb.Catalog(
+    name="sales", origin="amoro", properties={"type": "rest", "uri": "http://c:8181", "token": "***"},
+    allowed_locations=["s3://old/"], commits=True,
+)  # fmt: skip
+CATALOG_TEXT = """\
+catalog           sales
+from              amoro
+commits           yes
+property token    ***
+property type     rest
+property uri      http://c:8181
+allowed location  s3://old/
+Its tables are only observed until they are enabled: amoro table enable TABLE
+"""
+OPTIMIZER = pb.Optimizer(
+    optimizer_id="o-1", group="default", threads=4, memory_bytes=2**31, registered_ms=NOON, touched_ms=NOON + 1000,
+    running_tasks=3, labels={"version": "0.1.0", "host": "w1"},
+)  # fmt: skip
+DRAINING = pb.Optimizer()
+DRAINING.CopyFrom(OPTIMIZER)
+DRAINING.draining = True
+INSTANCE = pb.InstanceStatus(
+    resource_id="r-1", group="nightly", container="local", state="stopping", started_ms=NOON, since_ms=NOON,
+    optimizer_id="o-1", handle="12", liveness="ended", detail="its process has ended with status 1",
+)  # fmt: skip
+INSTANCE_TEXT = f"""\
+instance            r-1
+group               nightly
+container           local
+state               stopping since {AT}
+started             {AT}
+optimizer           o-1
+handle              12
+its container says  ended: its process has ended with status 1
+"""
+ANN = accounts.User(name="ann", role="operator", pattern="shop.**", created_ms=NOON)
+CALL = audit.AuditEvent(
+    event_id=7, happened_ms=NOON, actor="airflow", actor_kind="token", said="ann", role="operator", pattern="shop.**",
+    address="10.0.0.7", way="grpc", operation="OptimizeTable", object="shop.db.t", parameters={"table": "shop.db.t"},
+    outcome="refused", code="AMORO-4001",
+)  # fmt: skip
+BLOCKER = pb.Blocker(
+    blocker_id=ID, table=TABLE, operations=["batch-write", "optimize"], reason="nightly", created_ms=NOON,
+    expires_ms=NOON + 60_000,
+)  # fmt: skip
+BLOCKER_TEXT = f"""\
+blocker  {ID}
+table    {TABLE}
+blocks   batch-write, optimize
+expires  2026-09-21 14:14:20Z
+reason   nightly
+It expires by itself. To keep it, renew it in time: amoro table renew {ID}
+"""
+LEASE = pb.Lease(
+    lease_id=ID, table=TABLE, snapshot_id=7, holder="audit", created_ms=NOON, expires_ms=NOON, tag=f"lease-{ID}"
+)
+SETTINGS = pb.GetSettingsResponse(
+    settings=[
+        pb.Setting(key="port", value="7000", origin="file /h/amoro.yaml", default="1261"),
+        pb.Setting(key="host", value="127.0.0.1", origin="default", default="127.0.0.1"),
+    ]
+)
+PROPERTIES = pb.GetTablePropertiesResponse(
+    table=TABLE, enabled=True, enabled_origin="amoro table enable",
+    properties=[
+        pb.Setting(key="self-optimizing.quota", value="0.9", origin="table", default="0.5"),
+        pb.Setting(key="self-optimizing.enabld", value="true", origin="unknown"),
+        pb.Setting(key="self-optimizing.x", value="", origin="unknown"),
+        pb.Setting(key="self-optimizing.enabled", value="false", origin="default"),
+    ],
+)  # fmt: skip
+HEALTH = pb.TableHealth(
+    table=TABLE, health_score=61, small_files=21, equality_deletes=30, position_deletes=10,
+    files=pb.FileSummary(
+        data_files=1054, fragment_files=48, undersized_files=6, equality_delete_files=9, position_delete_files=3,
+        coarse_files=2, coarse_bytes=220 * 2**20,
+    ),
+    reason="minor: 12 small files", fragmentation=48 / 1054, weight=1, fragment_bytes=16 * 2**20,
+    target_bytes=96 * 2**20, full_weight_files=12,
+)  # fmt: skip
+FILES = pb.ListTableFilesResponse(
+    files=[
+        pb.TableFile(
+            path="s3://w/a.parquet", content="data", partition="dt=1", records=1000, bytes=2048, sequence_number=4,
+            deletes=1,
+        ),
+        pb.TableFile(path="s3://w/d.parquet", content="equality-deletes", records=2, bytes=512, dangling=True),
+    ],
+    total=1500, snapshot_id=7,
+)  # fmt: skip
+SNAPSHOTS = pb.ListSnapshotsResponse(
+    snapshots=[
+        pb.Snapshot(
+            snapshot_id=12, parent_snapshot_id=11, sequence_number=3, committed_ms=NOON, operation="replace",
+            summary={"amoro.process-id": PROCESS}, refs=["main"],
+        ),
+        pb.Snapshot(snapshot_id=11, sequence_number=2, committed_ms=NOON - 1000, operation="append"),
+    ],
+    total=3,
+)  # fmt: skip
+FACTS = pb.StateFacts(
+    path="/h/amoro.db", bytes=4096, log_bytes=1024, free_bytes=2**30, epoch=3, leader_pid=17, python="3.11.7",
+    sqlite="3.46.1", backup_ms=NOON, backup_path="/b/copy.db",
+    migrations=[
+        pb.AppliedMigration(number=1, name="create_tables"),
+        pb.AppliedMigration(number=2, name="keep_audit", applied_ms=NOON),
+    ],
+)  # fmt: skip
+
+
+def totals(*figures: int) -> snapshots.SnapshotTotals:
+    names = ("data_files", "delete_files", "records", "position_deletes", "equality_deletes", "bytes")
+    return snapshots.SnapshotTotals(**dict(zip(names, figures, strict=True)))
+
+
+COMPARISON = snapshots.SnapshotComparison(
+    table=TABLE, is_ancestor=True, commits=3, own_commits=1,
+    before=snapshots.ComparedSnapshot(
+        snapshot_id=7, committed_ms=NOON, operation="append", totals=totals(1200, 0, 10, -1, -1, 4096)
+    ),
+    after=snapshots.ComparedSnapshot(
+        snapshot_id=8, committed_ms=NOON, operation="replace", totals=totals(12, 3, 10, 4, -1, 2048)
+    ),
+)  # fmt: skip
+RETENTION = snapshots.Retention(
+    table=TABLE, going=1, staying="1 stays (1 branch)",
+    snapshots=[
+        snapshots.SnapshotFate(snapshot_id=8, committed_ms=NOON, ground="branch", reason="branch main"),
+        snapshots.SnapshotFate(snapshot_id=7, committed_ms=NOON, goes=True, reason="older than is to be kept"),
+    ],
+    refs=[
+        snapshots.RefFate(name="main", snapshot_id=8, branch=True),
+        snapshots.RefFate(name="old", snapshot_id=7, goes=True, reason="tag old is older than 5d"),
+    ],
+)  # fmt: skip
+DIGEST = journal.TableDigest(
+    table=TABLE, snapshot_id=77, read_ms=NOON, target_bytes=128 * 1024**2, partitions_total=40,
+    sizes=[
+        journal.SizeBin(from_bytes=0),
+        journal.SizeBin(from_bytes=1024, data_files=1200, data_bytes=2_000_000, equality_delete_files=3),
+    ],
+    partitions=[
+        journal.PartitionDigest(path=f"day={day}", health=day, due="minor", reason="12 fragments", data_files=9)
+        for day in (1, 2)
+    ],
+)  # fmt: skip
+PAUSED = pb.TableAction(
+    action="expire-snapshots", is_on=True, by="table-expire.enabled is true by default", failures=3, paused_ms=NOON,
+    reason="planning failed: m1.avro is gone", paused_for="3 failures in a row, the last: planning failed",
+)  # fmt: skip
+TRASH = pb.Trash(process_id=ID, table=TABLE, action="clean-orphan-files", files=3, bytes=30)
+CONDEMNED = pb.CondemnedFile(path="b", kind="data", size_bytes=10, reason="an orphan", status="waiting")
+
+ROWS = (
+    # Groups, optimizers and their instances
+    Row(
+        "group create nightly --policy balanced --property owner=data", "CreateGroup", GROUP, shows=GROUP_TEXT,
+        request=pb.CreateGroupRequest(
+            name="nightly", scheduling_policy="balanced", properties={"owner": "data"}, container="external"
+        ),
+    ),
+    Row(
+        "group create nightly --memory 1GB", "CreateGroup", GROUP,
+        request=pb.CreateGroupRequest(
+            name="nightly", scheduling_policy="quota", properties={"memory": "1024MB"}, container="external"
+        ),
+    ),
+    Row(
+        "group list", "ListGroups", pb.ListGroupsResponse(groups=[GROUP]), name="nightly\n",
+        shows="GROUP    POLICY  CONTAINER  OPTIMIZERS  THREADS  BUSY  TABLES\n"
+        "nightly  quota   external            2        8     5   1,200\n",
+        holds={"schema": "amoro.groups/v1", "groups.0.running_tasks": 5},
+    ),
+    Row(
+        "group show nightly", "GetGroup", GROUP, pb.GetGroupRequest(name="nightly"), GROUP_TEXT,
+        {"schema": "amoro.group/v1", "uses.0.occupation": 1.25, "uses.1.occupation": None},
+    ),
+    Row(
+        "group update nightly --property a=b --unset c --memory 512MB --container local", "UpdateGroup", GROUP,
+        pb.UpdateGroupRequest(
+            name="nightly", properties={"a": "b", "memory": "512MB"}, removed_properties=["c"], container="local"
+        ),
+        GROUP_TEXT,
+    ),
+    Row(
+        "group remove nightly", "RemoveGroup", pb.RemoveGroupResponse(name="nightly"),
+        shows="Group nightly is removed.\n", holds={"schema": "amoro.removed/v1", "name": "nightly"},
+    ),
+    Row(
+        "optimizer list --group default", "ListOptimizers", pb.ListOptimizersResponse(optimizers=[OPTIMIZER]),
+        pb.ListOptimizersRequest(group="default"),
+        f"OPTIMIZER  GROUP    STATE   THREADS  BUSY  MEMORY  REGISTERED            LAST SEEN             LABELS\n"
+        f"o-1        default  active        4     3  2.0 GB  {AT}  2026-09-21 14:13:21Z  host=w1, version=0.1.0\n",
+        {"schema": "amoro.optimizers/v1", "optimizers.0.memory_bytes": 2**31, "optimizers.0.registered_at": AT_ISO},
+    ),
+    Row(
+        "optimizer release o-1", "ReleaseOptimizer", pb.ReleaseOptimizerResponse(optimizer_id="o-1", tasks=1),
+        pb.ReleaseOptimizerRequest(optimizer_id="o-1"), "Optimizer o-1 is released; 1 task planned again.\n",
+        {"schema": "amoro.released/v1", "tasks": 1},
+    ),
+    Row(
+        "optimizer drain o-1", "DrainOptimizer", DRAINING, pb.DrainOptimizerRequest(optimizer_id="o-1"),
+        f"optimizer      o-1\ngroup          default\nstate          draining\nthreads        4, 3 busy\n"
+        f"memory         2.0 GB\nregistered     {AT}\nlast seen      2026-09-21 14:13:21Z\nlabel host     w1\n"
+        f"label version  0.1.0\n",
+        {"schema": "amoro.optimizer/v1", "draining": True},
+    ),
+    *(
+        Row(f"optimizer {verb} r-1234", method, INSTANCE, kind(id="r-1234"), INSTANCE_TEXT,
+            {"schema": "amoro.instance/v1", "liveness": "ended"})
+        for verb, method, kind in (
+            ("status", "GetInstance", pb.GetInstanceRequest), ("kill", "KillInstance", pb.KillInstanceRequest)
+        )
+    ),
+    Row(
+        "optimizer logs r-1234", "GetInstanceLogs", pb.InstanceLogs(resource_id="r-1", lines=["one", "two \x1b[2J"]),
+        pb.GetInstanceLogsRequest(id="r-1234", lines=100), "one\ntwo \\x1b[2J\n", {"lines": ["one", "two \x1b[2J"]},
+    ),
+    # Catalogs
+    Row(
+        "catalog add sales type=rest 'uri=http://c:8181?a=b' --property token=abc --allow-location s3://old/",
+        "AddCatalog", CATALOG,
+        pb.AddCatalogRequest(
+            name="sales", properties={"type": "rest", "uri": "http://c:8181?a=b", "token": "abc"},
+            allowed_locations=["s3://old/"],
+        ),
+        CATALOG_TEXT,
+    ),
+    Row(
+        "catalog list", "ListCatalogs",
+        pb.ListCatalogsResponse(
+            catalogs=[CATALOG, pb.Catalog(name="h", origin="pyiceberg", refusal="no atomic commits")]
+        ),
+        shows="CATALOG  FROM       COMMITS                TYPE  URI            WAREHOUSE\n"
+        "sales    amoro      yes                    rest  http://c:8181  -\n"
+        "h        pyiceberg  no: no atomic commits  -     -              -\n",
+        holds={"schema": "amoro.catalogs/v1", "catalogs.0.properties.token": "***"}, name="sales\nh\n",
+    ),
+    Row(
+        "catalog show sales", "GetCatalog", CATALOG, pb.GetCatalogRequest(name="sales"), CATALOG_TEXT,
+        {"schema": "amoro.catalog/v1", "allowed_locations": ["s3://old/"], "commits": True},
+    ),
+    Row(
+        "catalog update sales uri=http://c:8181 --property type=rest --unset token --allow-location s3://old/ "
+        "--forbid-location s3://older/", "UpdateCatalog", CATALOG,
+        pb.UpdateCatalogRequest(
+            name="sales", properties={"type": "rest", "uri": "http://c:8181"}, removed_properties=["token"],
+            allowed_locations=["s3://old/"], removed_locations=["s3://older/"],
+        ),
+        CATALOG_TEXT,
+    ),
+    Row(
+        "catalog remove sales", "RemoveCatalog", pb.RemoveCatalogResponse(name="sales", tables=2),
+        shows="Catalog sales is removed; 2 tables forgotten, none touched.\n", holds={"name": "sales", "tables": 2},
+    ),
+    # Who may do what
+    Row(
+        "token create airflow --role enrolment", "CreateToken",
+        pb.Token(name="airflow", kind="enrolment", created_ms=NOON, token="amo_x"),
+        pb.CreateTokenRequest(name="airflow", kind="enrolment"),
+        "name   airflow\nrole   enrolment\ntoken  amo_x\nSave it now: it is not shown again.\n",
+        {"schema": "amoro.token/v1", "token": "amo_x", "created_at": AT_ISO, "expires_at": None}, "amo_x\n",
+    ),
+    Row(
+        "token create a --role operator --on shop.** --expires 90d", "CreateToken",
+        pb.Token(name="a", kind="operator", token="amo_y", pattern="shop.**", expires_ms=NOON),
+        pb.CreateTokenRequest(name="a", kind="operator", pattern="shop.**", lasts_ms=90 * 86_400_000),
+        f"name     a\nrole     operator\non       shop.**\nexpires  {AT}\ntoken    amo_y\n"
+        "Save it now: it is not shown again.\n",
+    ),
+    Row(
+        "token list", "ListTokens", pb.ListTokensResponse(tokens=[pb.Token(name="b", kind="admin", created_ms=NOON)]),
+        shows=f"TOKEN  ROLE   ON  CREATED               EXPIRES\nb      admin  -   {AT}  never\n",
+        holds={
+            "tokens": [{"name": "b", "kind": "admin", "created_at": AT_ISO, "pattern": "", "expires_at": None}]
+        },
+    ),
+    Row(
+        "token revoke b", "RevokeToken", pb.RevokeTokenResponse(name="b"), pb.RevokeTokenRequest(name="b"),
+        "Token b is revoked.\n",
+    ),
+    Row(
+        "user add ann --role operator --on shop.** --password-file {file}", "AddUser", ANN,
+        accounts.AddUserRequest(name="ann", role="operator", pattern="shop.**", password="correct horse battery"),
+        "name  ann\nrole  operator\non    shop.**\n",
+    ),
+    Row(
+        "user list", "ListUsers", accounts.ListUsersResponse(users=[ANN], total=1),
+        shows=f"USER  ROLE      ON       CREATED\nann   operator  shop.**  {AT}\n",
+        holds={"users": [{"name": "ann", "role": "operator", "pattern": "shop.**", "created_at": AT_ISO}]},
+    ),
+    Row("user update ann --on shop.**", "UpdateUser", ANN, accounts.UpdateUserRequest(name="ann", pattern="shop.**")),
+    Row("user update ann --role admin", "UpdateUser", ANN, accounts.UpdateUserRequest(name="ann", role="admin")),
+    Row(
+        "user password ann --password-file {file}", "SetPassword", ANN,
+        accounts.SetPasswordRequest(name="ann", password="correct horse battery"),
+    ),
+    Row("user remove ann", "RemoveUser", accounts.RemoveUserResponse(name="ann"), shows="User ann is removed.\n"),
+    Row(
+        "audit list --actor airflow --outcome refused --object shop.db.t", "ListAudit",
+        audit.ListAuditResponse(events=[CALL], total=1, total_is_exact=True),
+        audit.ListAuditRequest(actor="airflow", outcome="refused", object="shop.db.t", limit=20),
+        holds={
+            "audit.0.happened_at": AT_ISO, "audit.0.said": "ann", "audit.0.parameters": {"table": "shop.db.t"},
+            "audit.0.code": "AMORO-4001",
+        },
+    ),
+    # A table in detail
+    Row(
+        f"table block {TABLE} --for 90s --reason nightly --operation optimize --operation batch-write", "BlockTable",
+        BLOCKER,
+        pb.BlockTableRequest(
+            table=TABLE, operations=["optimize", "batch-write"], hold_ms=90_000, reason="nightly"
+        ),
+        BLOCKER_TEXT,
+    ),
+    Row("table renew 01a1ff", "RenewBlocker", BLOCKER, pb.RenewBlockerRequest(blocker_id="01a1ff"), BLOCKER_TEXT),
+    Row(
+        "table unblock 01a1ff", "ReleaseBlocker", BLOCKER, pb.ReleaseBlockerRequest(blocker_id="01a1ff"),
+        f"Blocker {ID} is released; {TABLE} is free.\n",
+    ),
+    Row(
+        f"table blockers {TABLE}", "ListBlockers", pb.ListBlockersResponse(blockers=[BLOCKER]),
+        pb.ListBlockersRequest(table=TABLE),
+        holds={"blockers.0.operations": ["batch-write", "optimize"], "blockers.0.created_at": AT_ISO},
+    ),
+    Row(
+        f"lease take {TABLE} --snapshot 7 --as-tag --for 1h", "TakeLease", LEASE,
+        pb.TakeLeaseRequest(table=TABLE, snapshot_id=7, hold_ms=3_600_000, as_tag=True), holds={"tag": f"lease-{ID}"},
+    ),
+    Row(
+        f"lease take {TABLE} --since 7", "TakeLease", pb.Lease(lease_id=ID, table=TABLE, snapshot_id=7),
+        pb.TakeLeaseRequest(table=TABLE, snapshot_id=7, since=True),
+    ),
+    Row("lease list", "ListLeases", pb.ListLeasesResponse(leases=[LEASE]), holds={"leases.0.tag": f"lease-{ID}"}),
+    Row(
+        "config show", "GetSettings", SETTINGS, shows="KEY   VALUE\nport  7000\nhost  127.0.0.1\n",
+        holds={"schema": "amoro.settings/v1", "settings.0.origin": "file /h/amoro.yaml"}, name="port\nhost\n",
+    ),
+    Row(
+        "config show --origin", "GetSettings", SETTINGS,
+        shows="KEY   VALUE      ORIGIN\nport  7000       file /h/amoro.yaml\nhost  127.0.0.1  default\n",
+    ),
+    Row(
+        f"table properties {TABLE}", "GetTableProperties", PROPERTIES,
+        shows="KEY                      VALUE  ORIGIN\n"
+        "self-optimizing.quota    0.9    table\n"
+        "self-optimizing.enabld   true   unknown\n"
+        "self-optimizing.x        -      unknown\n"
+        "self-optimizing.enabled  false  default\n"
+        "self-optimizing.enabld is not known here: did you mean self-optimizing.enabled?\n"
+        "self-optimizing.x is not known here.\n"
+        "optimized: yes, amoro table enable\n",
+        holds={"schema": "amoro.properties/v1", "enabled": True, "properties.0.default": "0.5"},
+    ),
+    Row(
+        f"table health {TABLE}", "GetTableHealth", HEALTH,
+        shows="table             sales.db.orders\n"
+        "health            61/100, as Amoro scores it\n"
+        "fragmentation     5% by count: 48 of 1,054 data files are fragments, 16 MB or less\n"
+        "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
+        "coarse            2 files of target size, 220 MB: small row groups that minor copied, until major or full\n"
+        "equality deletes  30/40: 9 files\n"
+        "position deletes  10/20: 3 files\n"
+        "weight            100%: share of its faults charged to a partition; in full from 12 files and 96 MB on\n"
+        "evaluation        minor: 12 small files\n",
+        holds={"schema": "amoro.health/v1", "files.coarse_files": 2, "fragmentation": 48 / 1054, "weight": 1.0},
+    ),
+    Row(
+        f"table files {TABLE} --limit 2", "ListTableFiles", FILES, pb.ListTableFilesRequest(table=TABLE, limit=2),
+        "PARTITION  CONTENT                     RECORDS    SIZE  SEQUENCE  DELETES  PATH\n"
+        "dt=1       data                          1,000  2.0 kB         4        1  s3://w/a.parquet\n"
+        "-          equality-deletes, dangling        2   512 B         0        -  s3://w/d.parquet\n"
+        "and 1,498 more: see --limit\n",
+        {"schema": "amoro.files/v1", "total": 1500, "snapshot_id": 7},
+    ),
+    Row(
+        f"table snapshots {TABLE}", "ListSnapshots", SNAPSHOTS, pb.ListSnapshotsRequest(table=TABLE, limit=20),
+        "SNAPSHOT  PARENT  SEQUENCE  COMMITTED             OPERATION  REFS  PROCESS\n"
+        f"      12      11         3  {AT}  replace    main  {PROCESS}\n"
+        "      11       -         2  2026-09-21 14:13:19Z  append     -     -\n"
+        "and 1 more: see --limit\n",
+        {"snapshots.1.parent_snapshot_id": None, "snapshots.1.committed_at": "2026-09-21T14:13:19.123Z"},
+    ),
+    Row(
+        f"table compare {TABLE} 7 8", "CompareSnapshots", COMPARISON,
+        snapshots.CompareSnapshotsRequest(table=TABLE, before=7, after=8), holds={"after.totals.data_files": 12},
+    ),
+    Row(
+        f"table retention {TABLE}", "GetRetention", RETENTION,
+        holds={"schema": "amoro.retention/v1", "going": 1}, name="7\n",
+    ),
+    Row(
+        f"table sizes {TABLE}", "GetTableDigest", DIGEST, journal.GetTableDigestRequest(table=TABLE),
+        holds={"schema": "amoro.digest/v1", "sizes.1.data_files": 1200}, name="day=1\nday=2\n",
+    ),
+    Row(
+        f"table actions {TABLE}", "ListActions", pb.ListActionsResponse(table=TABLE, actions=[PAUSED]),
+        holds={"actions.0.paused_at": AT_ISO, "actions.0.paused_for": PAUSED.paused_for},
+    ),
+    Row(
+        f"trash show {ID} --limit 1 --after cursor-1", "ShowTrash",
+        pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3),
+        pb.ShowTrashRequest(process_id=ID, limit=1, after="cursor-1"),
+        holds={"files.0.path": "b", "next": "cursor-2", "total": 3},
+    ),
+    # The state database
+    Row(
+        "state backup {here}/copy.db", "BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096),
+        shows="/b/copy.db  4.0 kB\n", holds={"schema": "amoro.backup/v1", "bytes": 4096},
+    ),
+    Row(
+        "state show", "GetState", FACTS,
+        shows="file         /h/amoro.db\n"
+        "size         4.0 kB, and 1.0 kB of write-ahead log\n"
+        "free         1.0 GB on its disk\n"
+        f"schema       2, keep audit, since {AT}\n"
+        "coordinator  pid 17 holds its lock; it was opened 3 times\n"
+        f"last backup  /b/copy.db, {AT}\n"
+        "versions     Python 3.11.7, SQLite 3.46.1\n",
+        holds={"schema": "amoro.state/v1", "migrations.0.applied_at": None},
+    ),
+    Row("state check", "CheckState", pb.CheckStateResponse(), shows="The state database is sound.\n"),
+)  # fmt: skip
+
+
+def _found(document: Any, key: str) -> Any:
+    for name in key.split("."):
+        document = document[int(name)] if isinstance(document, list) else document[name]
+    return document
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.words[:50] for row in ROWS])
+def test_a_command_asks_for_what_it_says_and_shows_the_answer(
+    cli: Cli, admin: FakeAdmin, tmp_path: Path, row: Row
+) -> None:
+    (tmp_path / "password").write_text("correct horse battery\nsecond line\n")
+    words = shlex.split(row.words.format(file=tmp_path / "password", here=tmp_path))
+    admin.script(row.method, row.answer)
+    result = cli(*words)
+    assert (result.status, result.err) == (0, "")
+    if row.request is not None:
+        assert admin.asked(row.method) == [row.request]
+    if row.shows is not None:
+        assert result.out == row.shows
+    document = json.loads(cli(*words, "-o", "json").out)
+    assert {key: _found(document, key) for key in row.holds} == row.holds
+    if row.name is not None:
+        assert cli(*words, "-o", "name").out == row.name
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "answer", "says"),
+    [
+        ("table list", "ListTables", pb.ListTablesResponse(), "No tables are known. `amoro up` finds those of all"),
+        ("table list --status idle", "ListTables", pb.ListTablesResponse(), "None of the known tables matches.\n"),
+        ("table blockers a.b.c", "ListBlockers", pb.ListBlockersResponse(), "Nothing is blocked.\n"),
+        ("table files a.b.c", "ListTableFiles", pb.ListTableFilesResponse(), "No files.\n"),
+        ("table snapshots a.b.c", "ListSnapshots", pb.ListSnapshotsResponse(), "No snapshots.\n"),
+        ("table sizes a.b.c", "GetTableDigest", journal.TableDigest(table="a.b.c"), "The files of a.b.c were not read"),
+        ("process list", "ListProcesses", pb.ListProcessesResponse(), "No processes.\n"),
+        ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(), "No catalogs. Add one with: amoro catalog add"),
+        ("optimizer list", "ListOptimizers", pb.ListOptimizersResponse(), "No optimizers are registered. Start one"),
+        (
+            "optimizer list --group night", "ListOptimizers", pb.ListOptimizersResponse(),
+            "No optimizers are registered in the group. Start one with: amoro optimizer run --group night\n",
+        ),
+        ("token list", "ListTokens", pb.ListTokensResponse(), "No tokens were created; those of the state directory"),
+        ("audit list", "ListAudit", audit.ListAuditResponse(), "Nothing was changed.\n"),
+        ("event list --since 1d", "ListEvents", journal.ListEventsResponse(), "No events.\n"),
+        ("task attempts 01997a", "ListAttempts", journal.ListAttemptsResponse(), "No attempts.\n"),
+        ("series show --step 1h", "GetSeries", journal.GetSeriesResponse(step_s=3600), "No values in this time.\n"),
+    ],
+)  # fmt: skip
+def test_nothing_is_said_in_words(cli: Cli, admin: FakeAdmin, words: str, method: str, answer: Any, says: str) -> None:
+    admin.script(method, answer)
+    result = cli(*words.split())
+    assert (result.status, result.out.startswith(says)) == (0, True), result.out
+    assert cli(*words.split(), "-o", "name").out == ""
+
+
+def lines_of(cli: Cli, words: str) -> list[str]:
+    return cli(*words.split()).out.splitlines()
+
+
+def test_a_group_with_instances_says_how_starting_them_went(cli: Cli, admin: FakeAdmin) -> None:
+    made = pb.Group(name="x", scheduling_policy="quota", container="local", wanted_instances=2)
+    admin.script("ScaleGroup", made)
+    assert {"container   local", "instances   0 of 2"} <= {*lines_of(cli, "group scale x 2")}
+    assert admin.asked("ScaleGroup") == [pb.ScaleGroupRequest(name="x", instances=2)]
+    made.instances.add(resource_id="r1", container="local", state="running", optimizer_id="o1", handle="12")
+    made.failed_starts, made.start_failure, made.gave_up_starting = 5, "no memory", True
+    admin.script("GetGroup", made)
+    shown = lines_of(cli, "group show x")
+    assert "failed starts  5 in a row, given up; scale it to try again: no memory" in shown
+    assert [line.split() for line in shown[-2:]] == [
+        ["INSTANCE", "CONTAINER", "STATE", "STARTED", "OPTIMIZER"],
+        ["r1", "local", "running", "never", "o1"],
+    ]
+
+
+def test_configuration_files_are_uploaded_replaced_and_removed(cli: Cli, admin: FakeAdmin, tmp_path: Path) -> None:
+    site = tmp_path / "hive-site.xml"
+    site.write_text("<configuration/>")
+    kept = pb.SiteFile(name="hive-site.xml", bytes=2048, properties={"uri": "thrift://a", "s3.region": "eu"})
+    shown = pb.Catalog(name="sales", commits=True, site_files=[kept])
+    admin.script("AddCatalog", shown)
+    admin.script("UpdateCatalog", shown)
+    result = cli("catalog", "add", "sales", "--site", str(site))
+    assert (result.status, result.err) == (0, "")
+    assert "file hive-site.xml  2.0 kB, gives s3.region, uri\n" in result.out
+    assert admin.asked("AddCatalog")[0].site_files == {"hive-site.xml": "<configuration/>"}
+    assert cli("catalog", "update", "sales", "--site", str(site), "--remove-site", "core-site.xml").status == 0
+    (asked,) = admin.asked("UpdateCatalog")
+    assert (asked.site_files, asked.removed_site_files) == ({"hive-site.xml": "<configuration/>"}, ["core-site.xml"])
+
+
+def test_a_file_that_cannot_be_read_or_stands_twice_is_wrong_usage(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "latin.xml").write_bytes(b"\xe9")
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "x.xml").write_text("<configuration/>")
+    for names, said in (
+        (["none.xml"], f"{tmp_path / 'none.xml'} can't be read: No such file or directory [AMORO-2001]\n"),
+        (["latin.xml"], "latin.xml is not UTF-8"),
+        (["a/x.xml", "b/x.xml"], "Two files are named x.xml"),
+    ):
+        sites = [word for name in names for word in ("--site", str(tmp_path / name))]
+        result = cli("catalog", "add", "sales", *sites)
+        assert (result.status, said in result.err) == (2, True)
+    told = cli("user", "password", "ann", "--password-file", str(tmp_path / "none"))
+    assert (told.status, "can't be read: No such file" in told.err) == (2, True)
+
+
+def test_a_login_link_is_printed(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.script("MakeLoginLink", accounts.LoginLink(url="http://127.0.0.1:1630/login/link?code=x", expires_ms=NOON))
+    link = "http://127.0.0.1:1630/login/link?code=x\n"
+    assert cli("login").out == f"{link}It can be used once, until {AT}.\n"
+    assert cli("login", "-o", "name").out == link
+    opened, works = list[str](), [True, False]
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or works.pop(0))
+    assert cli("login", "--browser").status == 0
+    assert "no browser was found" in cli("login", "--browser").err
+    assert opened == [link.strip()] * 2
+
+
+def test_the_audit_is_a_line_for_each_call(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListAudit", audit.ListAuditResponse(events=[CALL, CALL], total=2, total_is_exact=True))
+    row = [cell.strip() for cell in lines_of(cli, "audit list")[1].split("  ") if cell]
+    assert row == [
+        *("7", AT, "airflow (ann)", "operator", "grpc", "10.0.0.7", "OptimizeTable", "shop.db.t"),
+        "refused [AMORO-4001]",
+    ]
+    first, second = lines_of(cli, "audit list -o jsonl")
+    assert (first, json.loads(first)["schema"]) == (second, "amoro.audited/v1")
+
+
+def test_a_score_of_few_or_tiny_files_is_explained(cli: Cli, admin: FakeAdmin) -> None:
+    base: dict[str, Any] = {
+        "table": TABLE, "health_score": 100, "small_files": 40, "equality_deletes": 40, "position_deletes": 20,
+        "fragmentation": 1, "fragment_bytes": 16 * 2**20, "target_bytes": 96 * 2**20, "full_weight_files": 12,
+    }  # fmt: skip
+    one = pb.FileSummary(data_files=1, fragment_files=1, equality_delete_files=1)
+    admin.script("GetTableHealth", pb.TableHealth(**base, files=one, reason="nothing to do"))
+    lines = lines_of(cli, f"table health {TABLE}")
+    assert lines[2:6] == [
+        "fragmentation     100% by count: 1 of 1 data file is a fragment, 16 MB or less",
+        "small files       40/40: 1 fragment, 0 undersized of 1 file",
+        "coarse            none of target size",
+        "equality deletes  40/40: 1 file",
+    ]
+    many = pb.FileSummary(data_files=42, fragment_files=42, data_bytes=42_000)
+    admin.script("GetTableHealth", pb.TableHealth(**base, files=many, weight=42_000 / (96 * 2**20)))
+    lines = lines_of(cli, f"table health {TABLE}")
+    assert lines[7].startswith("weight            below 1%: ")
+    assert lines[-1].startswith("Most files are fragments, but they hold so little data that reading them costs almost")
+
+
+def test_differences_of_snapshots_are_told_with_their_sign_and_unknown_totals_as_such(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    admin.script("CompareSnapshots", COMPARISON)
+    lines = lines_of(cli, f"table compare {TABLE} 7 8")
+    told = {line[: line.index("  ")].strip(): line.split()[-2:] for line in lines[1:-1] if "  " in line.strip()}
+    assert told["data files"] == ["12", "-1,188"]
+    assert told["delete files"] == ["3", "+3"]
+    assert told["rows"] == ["10", "0"]
+    assert told["position deletes"] == ["4", "-"]
+    assert lines[-1] == "3 commits from one to the other, 1 of them Amoro's"
+    admin.script("CompareSnapshots", snapshots.SnapshotComparison(before=COMPARISON.before, after=COMPARISON.after))
+    assert lines_of(cli, f"table compare {TABLE} 7 8")[-1] == "The first did not lead to the second."
+
+
+def test_what_goes_and_what_stays_is_told_with_the_reason(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetRetention", RETENTION)
+    lines = lines_of(cli, f"table retention {TABLE}")
+    assert [line.split()[0] for line in lines[1:3]] == ["8", "7"]
+    assert lines[1].endswith("stays  branch main")
+    assert lines[2].endswith("goes   older than is to be kept")
+    assert lines[3:] == [
+        "tag old goes: tag old is older than 5d",
+        "1 snapshot would go with the next expiry; 1 stays (1 branch)",
+    ]
+
+
+def test_only_sizes_that_files_have_are_shown_and_some_partitions(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetTableDigest", DIGEST)
+    lines = lines_of(cli, f"table sizes {TABLE} --partitions 1")
+    assert [line.split() for line in lines if line.startswith("target")] == [["target", "128", "MB"]]
+    (line,) = [line for line in lines if "1,200" in line]
+    assert line.split()[-1] == "3"
+    assert [line.split()[0] for line in lines if line.startswith("day=")] == ["day=1"]
+    assert lines[-1] == "and 39 more partitions"
+    admin.script("GetTableDigest", journal.TableDigest(table=TABLE, read_ms=NOON, sizes=[journal.SizeBin()]))
+    assert lines_of(cli, f"table sizes {TABLE}")[-1] == "No files."
+
+
+def test_a_paused_action_says_since_when_why_and_how_it_goes_on(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListActions", pb.ListActionsResponse(table=TABLE, actions=[PAUSED]))
+    lines = lines_of(cli, f"table actions {TABLE}")
+    assert lines[-1] == (
+        f"expire-snapshots is paused since {AT}: 3 failures in a row, the last: planning failed. It resumes after a "
+        f"run that succeeds, amoro table maintain {TABLE} --action expire-snapshots, or when its properties change."
+    )
+    assert "paused since 2026-09-21 14:13:20" in lines[1]
+    admin.script("ListActions", pb.ListActionsResponse(actions=[pb.TableAction(action="expire-snapshots", is_on=True)]))
+    assert "pause" not in cli("table", "actions", TABLE).out
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "answer", "says"),
+    [
+        (
+            f"table show {TABLE}", "GetTable", table(blockers=[BLOCKER]),
+            "blocked         batch-write, optimize until 2026-09-21 14:14:20Z: nightly\n",
+        ),
+        (f"lease take {TABLE} --snapshot 7", "TakeLease", LEASE, f"tag       lease-{ID}"),
+        (
+            f"trash show {ID} --limit 1 --after cursor-1", "ShowTrash",
+            pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3), "and more: see --limit",
+        ),
+        (
+            f"trash show {ID} --limit 1", "ShowTrash",
+            pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3), "and 2 more: see --limit",
+        ),
+        ("optimizer logs r-1234", "GetInstanceLogs", pb.InstanceLogs(resource_id="r-1"), "No output yet"),
+        ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), "schema       none yet\n"),
+        ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), "last backup  none that the audit knows\n"),
+        (f"table show {TABLE}", "GetTable", table(failure="minor: no"), "last failure    minor: no\n"),
+        (f"table show {TABLE}", "GetTable", table(late_deletes="snapshot 7"), "late deletes    snapshot 7\n"),
+        (f"table show {TABLE}", "GetTable", table(format="journal"), "format          Journal, version 2\n"),
+        (f"table show {TABLE}", "GetTable", table(format=""), "format          Iceberg, version 2\n"),
+        (f"table show {TABLE}", "GetTable", table(status_reason="\x1b[2Jgone\r"), f"since {AT}: \\x1b[2Jgone\\r\n"),
+    ],
+)  # fmt: skip
+def test_an_answer_also_says(cli: Cli, admin: FakeAdmin, words: str, method: str, answer: Any, says: str) -> None:
+    admin.script(method, answer)
+    assert says in cli(*words.split()).out
+
+
+def test_a_check_ends_with_1_when_something_is_wrong(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("CheckState", pb.CheckStateResponse(problems=["row 1 is lost"]))
+    damaged = cli("state", "check", "-o", "json")
+    document = {"schema": "amoro.check/v1", "ok": False, "problems": ["row 1 is lost"]}
+    assert (damaged.status, json.loads(damaged.out)) == (1, document)
+    assert damaged.err.startswith("Error: the state database is damaged [AMORO-1007]\nHint: ")
+
+
+def test_a_backup_without_a_directory_goes_to_this_one(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096))
+    cli("state", "backup", "copy.db")
+    assert admin.asked("BackupState") == [pb.BackupStateRequest(path=str(Path.cwd() / "copy.db"))]

@@ -1,0 +1,265 @@
+"""Commands and their usage: each asks for its operation, tells how it is used, and refuses wrong usage by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from amoro_cli.launcher import Endpoint
+from amoro_cli.main import build
+from amoro_core.model.secrets import Secret
+from amoro_core.protocol import admin_pb2 as pb
+from tests.admin.operations import OPERATIONS, READ_WITHOUT_LOCK, WRONG, Wrong
+from tests.cli.conftest import Cli
+from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
+from tests.cli.messages import process
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The commands below one."""
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path
+        return
+    for name, child in children.items():
+        yield from leaves(child, (*path, name))
+
+
+def made(*arguments: str) -> list[tuple[str, ...]]:
+    """The commands that are made for a command line; all without arguments."""
+    return list(leaves(typer.main.get_command(build(FakeLauncher(), arguments or ()))))
+
+
+@pytest.fixture(scope="module")
+def commands() -> list[tuple[str, ...]]:
+    return list(leaves(typer.main.get_command(build(FakeLauncher()))))
+
+
+@pytest.mark.parametrize("operation", [name for name, row in OPERATIONS.items() if row.command])
+def test_a_command_asks_for_its_operation_and_one_that_looks_takes_no_lock(
+    bare_cli: Cli, launcher: FakeLauncher, admin: FakeAdmin, address: str, home: Path, tmp_path: Path, operation: str
+) -> None:
+    """Where no coordinator runs."""
+    row = OPERATIONS[operation]
+    launcher.endpoint = Endpoint(address, Secret(TOKEN))
+    names = {"file": tmp_path / "password", "queries": tmp_path / "queries"}
+    names["file"].write_text("correct horse battery\n")
+    names["queries"].write_text('{"columns": ["id"]}\n')
+    admin.scripts.clear()
+    admin.script("HurryTrash", pb.HurryTrashResponse())
+    admin.script("UpgradeTable", Failure("that is all", "AMORO-1001"))
+    admin.script("GetProcess", process("running"))
+    admin.script(operation, Failure("that is all", "AMORO-1001"))
+    ended = bare_cli(*(word.format(**names) for word in row.command), "--home", str(home))
+    assert (ended.status, "that is all" in ended.err) == (1, True), ended.err
+    assert admin.requests[-1][0] == operation
+    looks = not row.is_audited or operation in READ_WITHOUT_LOCK
+    assert launcher.calls[0][0] == ("reading" if looks else "embedded")
+    assert launcher.calls[-1] == ("reading ended" if looks else "embedded ended")
+
+
+@pytest.mark.parametrize("wrong", [one for one in WRONG if one.command], ids=lambda one: " ".join(one.command)[:40])
+def test_wrong_usage_of_an_operation_asks_nobody(cli: Cli, admin: FakeAdmin, wrong: Wrong) -> None:
+    ended = cli(*wrong.command)
+    assert (ended.status, ended.out, admin.requests) == (2, "", [])
+    assert wrong.words.casefold() in ended.err.casefold()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("optimize a.b.c --timeout 10", "'10' is not a duration: write 30s, 10m or 1h"),
+        ("optimize a.b.c --timeout 0s", "'0s' is not a duration above zero and at most 365d"),
+        ("optimize a.b.c --wat", "No such option: --wat"),
+        ("optimize", "Missing argument 'TABLE'"),
+        ("table list -o xml", "'xml' is not one of"),
+        ("process list --limit 0", "Invalid value for '--limit'"),
+        ("up --memory lots", "'lots' is not an amount of memory: write 512MB or 1GB"),
+        ("up --memory 512", "'512' is less than 1MB: write 512MB or 1GB"),
+        ("up --threads 1001", "Invalid value for '--threads': '1001'"),
+        ("optimizer run --threads 9999999", "Invalid value for '--threads' / '-p': '9999999'"),
+        ("up --port 70000", "Invalid value for '--port'"),
+        ("frobnicate", "No such command 'frobnicate'"),
+        (f"verify a.b.c --after {2**63}", f"'{2**63}' is not the id of a snapshot"),
+        ("group scale default many", "Input should be a valid integer"),
+        ("group scale g 2147483648", "Invalid value for 'N': Input should be less than or equal to 10000"),
+        (f"optimizer logs 01997a4c --lines {2**31}", "Invalid value for '--lines' / '-n'"),
+        (f"table files a.b.c --limit {2**31}", "Invalid value for '--limit'"),
+        (f"demo --seconds {'9' * 400}", "Invalid value for '--seconds'"),
+    ],
+)
+def test_wrong_usage_ends_with_two_and_says_what_is_right(
+    bare_cli: Cli, launcher: FakeLauncher, arguments: str, message: str
+) -> None:
+    result = bare_cli(*arguments.split())
+    assert (result.status, result.out, launcher.calls) == (2, "", [])
+    assert message in result.err
+    assert "Try 'amoro" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *[(f"optimize {name}", f"{name!r} is not the name of a table") for name in ("orders", "a.b.c.", "a.`b.c")],
+        *[(f"{one} a.`b*", "'a.`b*' is not") for one in ("plan", "optimize", "table show", "table enable")],
+        *[(f"task show {one}", "[AMORO-2001]") for one in ("01997a", "01997a-", "01997a-0", "01997a-x", "01997-1")],
+        ("process show 01997", "'01997' is too short for the id of a process [AMORO-2001]\nHint: Give 6 characters"),
+        ("verify sales.db.orders --before none", "'none' is not the id of a snapshot"),
+        ("catalog add sales uri", "Error: 'uri' is not a property [AMORO-2001]\nHint: "),
+        ("catalog add sales =secret", "Error: A property has no key [AMORO-2001]\nHint: "),
+        ("catalog add sales a=1 a=2", "Error: The property 'a' is given twice [AMORO-2001]\nHint: "),
+        ("catalog update sales", "Error: Nothing to change [AMORO-2001]\nHint: "),
+        ("catalog update sales a=1 --unset a", "Error: The property 'a' is both given and unset [AMORO-2001]\nHint: "),
+        ("group update nightly", "[AMORO-2001]"),
+        ("group create x --property a", "[AMORO-2001]"),
+        ("group update x --memory 1GB --property memory=1", "[AMORO-2001]"),
+        ("group scale x -1", "No such option"),
+        ("optimizer logs r-1234 --lines 0", "'--lines'"),
+        ("user update ann", "[AMORO-2001]"),
+        ("user add ann", "there is no terminal to ask for the password"),
+        ("lease take sales.db.orders", "a lease needs either --snapshot or --since"),
+        ("lease take sales.db.orders --snapshot 7 --since 7", "a lease needs either --snapshot or --since"),
+        ("trash empty a.b.c --now", "--now and --confirm go together"),
+        ("table maintain cat.db.t --location None", "--location needs --action"),
+        ("table maintain cat.db.t --older-than 3d", "expire-snapshots"),
+        ("table maintain cat.db.t --retain-last 2 --dry-run", "--retain-last needs --action"),
+        ("cluster learn db.orders", "[AMORO-2001]"),
+        ("cluster learn db.orders --queries a --spark-event-log b", "Name either"),
+        *[(f"event list --follow {one}", "--follow goes by the time") for one in ("--after 1-1", "--sort-by AT")],
+        ("plan a.b.c --where=", "the value of --where is empty [AMORO-2001]\nHint: Give it a value, or leave it out."),
+        ("table show a.b.\udcff", "'a.b.\\udcff' is not UTF-8 [AMORO-2001]\nHint: Write names and paths in UTF-8."),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage_and_nobody_is_asked(
+    cli: Cli, admin: FakeAdmin, words: str, message: str
+) -> None:
+    ended = cli(*words.split())
+    assert (ended.status, ended.out, admin.requests) == (2, "", [])
+    assert message in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("plan", "a.b.c", "--where", ""), "the value of --where is empty"),
+        (("--home", "", "table", "list"), "the value of --home is empty"),
+        (("table", "list", "-o", ""), "the value of -o is empty"),
+        (("table", "show", ""), "an argument is empty"),
+        (("table", "list", "--columns", " "), "the value of --columns is empty"),
+        (("table", "show", "--address=here:1", ""), "an argument is empty"),
+    ],
+)
+def test_an_argument_without_text_does_not_count_as_none_given(
+    cli: Cli, admin: FakeAdmin, arguments: tuple[str, ...], what: str
+) -> None:
+    told = cli(*arguments)
+    assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
+    assert admin.requests == []
+
+
+# Help
+
+
+def test_a_command_that_is_named_first_is_made_alone(commands: list[tuple[str, ...]]) -> None:
+    assert len(commands) > 70
+    for path in commands:
+        for rest in ((), ("cat.db.t", "-o", "json"), ("--help",)):
+            assert made(*path, *rest) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begun"),
+    [
+        (("--help", "--debug"), ()),
+        (("--home", "table", "table", "list"), ()),
+        (("optimise", "cat.db.t"), ()),
+        (("list",), ()),  # of groups
+        (("table",), ("table",)),
+        (("table", "--help"), ("table",)),
+        (("table", "lst"), ("table",)),
+        (("table", "plan"), ("table",)),  # of no group
+    ],
+)
+def test_all_commands_that_may_be_meant_are_made(
+    commands: list[tuple[str, ...]], arguments: tuple[str, ...], begun: tuple[str, ...]
+) -> None:
+    assert made(*arguments) == [path for path in commands if path[: len(begun)] == begun]
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_of_the_program_names_groups_without_making_their_commands(
+    bare_cli: Cli, commands: list[tuple[str, ...]], option: str
+) -> None:
+    assert made(option) == [path for path in commands if len(path) == 1]
+    whole = bare_cli(option, "--debug").out
+    assert all(f"\n  {name} " in whole for name, *_ in commands)
+    assert bare_cli(option).out == whole
+
+
+CONNECTION = ("--home", "--config", "--address", "--token-file", "--ca-file", "--certificate-file", "--key-file")
+
+
+def test_every_help_has_an_example_of_its_own_and_options_about_the_connection_at_its_end(
+    bare_cli: Cli, commands: list[tuple[str, ...]]
+) -> None:
+    options = {
+        **{key: {"--home", "--config"} for key in (("up",), ("doctor",))},
+        **{key: set[str]() for key in (("demo",), ("optimizer", "package"), ("monitoring", "export"))},
+        ("optimizer", "run"): {*CONNECTION, "-a,"} - {"--address"},
+    }
+    for path in ((), *{path[:1] for path in commands if len(path) > 1}, *commands):
+        result = bare_cli(*path, "-h")
+        assert (result.status, result.err) == (0, "")
+        assert f"\n  Example:\n    {' '.join(('amoro', *path))}" in result.out
+        own, _, connection = result.out.partition("\n\nConnection options:\n")
+        if path in commands or not path:
+            listed = {line.split()[0] for line in connection.splitlines() if line.startswith("  -")}
+            assert listed == options.get(path, {*CONNECTION}), path
+        assert not [line for line in own.splitlines() if line.strip().startswith(CONNECTION)]
+
+
+def test_values_have_words_and_no_types_and_the_version_is_printed(bare_cli: Cli) -> None:
+    told = bare_cli("optimize", "-h").out
+    assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
+    assert "\n  TABLE  catalog.namespace.table" in told
+    assert "\n  --type <minor|major|full|cluster>\n" in told
+    listed = bare_cli("table", "list", "-h").out
+    assert "\n  --limit N  " in listed
+    assert "\n  --group TEXT  " in listed
+    result = bare_cli("--version")
+    assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
+
+
+# What is loaded for it
+
+
+def _loaded(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
+    return (done.stdout + done.stderr).splitlines()[-1]
+
+
+def test_a_command_loads_no_module_of_another_one_and_nothing_heavy_for_help_and_wrong_usage() -> None:
+    program = (
+        "import sys; from amoro_cli.main import run; run(None, ['verify', '--help']);"
+        "own = sorted(name for name in sys.modules if name.startswith('amoro_cli.commands.'));"
+        "run(None, ['optimize', '--help']); run(None, ['plan', 'x']);"
+        "heavy = {'grpc', 'google.protobuf', 'pyarrow', 'pyiceberg', 'sqlite_utils', 'yaml', 'asyncio'};"
+        "print(own, sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    assert _loaded(program) == "['amoro_cli.commands.verifying'] []"
+
+
+def test_what_a_coordinator_loads_is_not_searched_for_garbage_and_leaves_out_what_few_need() -> None:
+    program = (
+        "import gc, sys; from amoro_core.command import _local; before = gc.get_freeze_count(); _local();"
+        "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo', 'mcp'};"
+        "print(before, gc.get_freeze_count() > 100_000, gc.isenabled(), sorted(few & set(sys.modules)))"
+    )
+    assert _loaded(program) == "0 True True []"
