@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -38,7 +39,9 @@ WITHOUT_PAGES = {"AMORO_HTTP_PORT": "0"}
 SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
 #: No optimizer is lost because the machine is busy.
 STEADY = "heartbeat-interval: 500ms\nheartbeat-timeout: 10min\n"
-_RESERVED: list[socket.socket] = []
+#: Who listens there is long gone when as many others were asked for.
+_RESERVED: deque[socket.socket] = deque()
+_RESERVED_AT_MOST = 200
 
 
 def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_S) -> T:
@@ -53,7 +56,7 @@ def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PA
 
 
 def free_port() -> int:
-    """A port for whoever listens there first; the system gives it to nobody else while this process lives.
+    """A port for whoever listens there; the system gives it to nobody else meanwhile.
 
     A socket is bound to it that never listens: where both say SO_REUSEADDR, as servers do, another one may.
     """
@@ -61,6 +64,8 @@ def free_port() -> int:
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))
     _RESERVED.append(reserved)
+    if len(_RESERVED) > _RESERVED_AT_MOST:
+        _RESERVED.popleft().close()
     port: int = reserved.getsockname()[1]
     return port
 
