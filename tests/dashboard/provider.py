@@ -9,30 +9,23 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import authlib.deprecate  # first: it wants its warnings to be shown always
-import flask
 import requests
-from joserfc.jwk import RSAKey
-from starlette.requests import Request
-from werkzeug.serving import make_server
 
-from amoro_core.dashboard.people import OwnAddress
 from amoro_core.settings import Settings
 from tests.dashboard.served import Answer, Served
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it imports what its own library has deprecated
-    import oidc_provider_mock
-
-assert authlib.deprecate
+if TYPE_CHECKING:
+    import flask
+    from joserfc.jwk import RSAKey
 
 CANARY = "canary-of-the-client-secret"
 RULES = ("admins=admin", "data-team=operator shop.**", "cn=all,dc=example=viewer")
 #: Makes another ID token from the claims of the right one and the provider's key.
-Forge = Callable[[dict[str, Any], RSAKey], str]
+Forge = Callable[[dict[str, Any], "RSAKey"], str]
 
 
 @dataclass
@@ -42,6 +35,7 @@ class Mock:
     issuer: str
     forge: Forge | None = None
     discovery: dict[str, Any] = field(default_factory=dict)  # in place of its own words
+    answers: threading.Event = field(default_factory=threading.Event)  # until then it hangs
     asked: list[tuple[str, dict[str, str], str]] = field(default_factory=list)  # path, form, Authorization
 
     def has(self, sub: str, **claims: object) -> None:
@@ -62,13 +56,25 @@ class Mock:
 @contextmanager
 def providing() -> Iterator[Mock]:
     """A provider with people of any name during the block."""
+    import authlib.deprecate  # first: it wants its warnings to be shown always
+    import flask
+    from joserfc.jwk import RSAKey
+    from werkzeug.serving import make_server
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it imports what its own library has deprecated
+        import oidc_provider_mock
+
+    assert authlib.deprecate
     app = oidc_provider_mock.app()
     server = make_server("localhost", 0, app, threaded=True)
     mock = Mock(f"http://localhost:{server.server_port}")
+    mock.answers.set()
 
     @app.before_request
     def note() -> None:
         sent = flask.request
+        mock.answers.wait(60)
         mock.asked.append((sent.path, sent.form.to_dict(), sent.headers.get("Authorization", "")))
 
     @app.after_request
@@ -95,23 +101,29 @@ def providing() -> Iterator[Mock]:
         server.server_close()
 
 
+_ADDRESSES = count(1)
+
+
 @dataclass
 class Browser:
-    """One browser: its cookie of the login that it has begun."""
+    """One browser: its cookie of the login that it has begun, and its address, as a trusted proxy tells it."""
 
     served: Served
     cookie: str = ""
+    address: str = field(default_factory=lambda: f"10.0.{next(_ADDRESSES)}.1")
 
     def leave(self, after: str = "/groups") -> str:
         """Where it is sent to log in."""
-        answer = self.served.ask(f"/login/oidc?next={after}", token="")
+        headers = {"X-Forwarded-For": self.address}
+        answer = self.served.ask(f"/login/oidc?next={after}", token="", headers=headers)
         assert answer.status == 303, answer.body
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         return answer.headers["location"]
 
     def come_back(self, path: str) -> Answer:
         """What it is answered when it is sent back."""
-        return self.served.ask(path, token="", headers={"Cookie": self.cookie} if self.cookie else {})
+        cookie = {"Cookie": self.cookie} if self.cookie else {}
+        return self.served.ask(path, token="", headers={**cookie, "X-Forwarded-For": self.address})
 
     def log_in(self, mock: Mock, sub: str = "ann") -> Answer:
         """The whole way."""
@@ -123,16 +135,7 @@ def query_of(url: str) -> dict[str, str]:
     return {key: value for key, (value,) in parse_qs(urlsplit(url).query).items()}
 
 
-def request_to(host: str, scheme: str = "http") -> Request:
-    """A request with that `Host`."""
-    headers = [(b"host", host.encode())]
-    return Request({"type": "http", "scheme": scheme, "path": "/", "query_string": b"", "headers": headers})
-
-
 def terms_of(**values: Any) -> Any:
     """The terms of settings with these values."""
     given = {"oidc_issuer": "https://there.example", "oidc_client_id": "amoro", "oidc_roles": RULES, **values}
     return replace(Settings(), **given).provider_terms()
-
-
-NEAR = OwnAddress(("127.0.0.1",), 1630, is_encrypted=False, has_proxies=False)

@@ -12,8 +12,8 @@ from typing import Any
 
 from amoro_core import web
 from amoro_core.app import Coordinator, running
+from amoro_core.dashboard.server import Listener
 from amoro_core.settings import Settings
-from tests.acceptance.processes import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class Served:
 
 @contextmanager
 def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
-    """A coordinator with that state directory which serves on a free port of loopback during the block."""
-    wanted = replace(settings or Settings(), port=0, http_port=free_port())
+    """A coordinator with that state directory which serves on a port of loopback during the block."""
+    wanted = replace(settings or Settings(), port=0)
     with (
-        web.listening(wanted) as listener,
+        closing(Listener("127.0.0.1", 0, wanted.certificates())) as listener,
         running(home, wanted, watch=False) as coordinator,
         web.serving(coordinator, listener),
     ):
-        yield Served(coordinator, wanted.http_port)
+        yield Served(coordinator, listener.port)

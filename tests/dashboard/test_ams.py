@@ -3,7 +3,6 @@
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,167 +10,86 @@ from typing import Any
 import pytest
 
 from amoro_core.app import optimizer_beside
-from amoro_core.dashboard.ams import shapes
-from amoro_core.dashboard.ams.answering import PREFIX
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingStatus
 from amoro_core.model.tokens import Role
-from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import catalogs, tables
 from tests.acceptance.tables import messy_table, partitioned_table
 from tests.dashboard.served import Answer, Served, serving
 from tests.dashboard.states import table as runtime
 from tests.engine import writer
 
+PREFIX = "/api/ams/v1"
 PASSWORD = "correct horse battery"
-NUMBER, TEXT, FLAG, REAL, NONE = int, str, bool, float, type(None)
-MAP: dict[str, Any] = {}
-#: Fields of Amoro's beans by name, and the types that Jackson writes; a list stands for many, {} for a map of texts.
-FILES = {"fileCnt": NUMBER, "totalSize": NUMBER, "averageSize": NUMBER}
-NAME = {"catalog": TEXT, "database": TEXT, "tableName": TEXT}
-COLUMN = {"field": TEXT, "type": TEXT, "required": FLAG, "comment": (TEXT, NONE)}
-CATALOG = {"catalogName": TEXT, "catalogType": TEXT, "storageConfigs": MAP, "authConfigs": MAP}
-CATALOG |= {"catalogProperties": MAP}
-DETAILS = {
-    "tableType": TEXT,
-    "tableIdentifier": NAME,
-    "schema": [COLUMN],
-    "pkList": [COLUMN],
-    "partitionColumnList": [
-        {
-            "field": TEXT,
-            "sourceField": (TEXT, NONE),
-            "transform": TEXT,
-            "fieldId": NUMBER,
-            "sourceFieldId": NUMBER,
-        }
-    ],
-    "properties": MAP,
-    "changeMetrics": NONE,
-    "baseMetrics": {
-        "lastCommitTime": (NUMBER, NONE),
-        "totalSize": TEXT,
-        "fileCount": NUMBER,
-        "averageFileSize": TEXT,
-        "baseWatermark": NONE,
-    },
-    "tableSummary": {
-        "file": NUMBER,
-        "size": TEXT,
-        "averageFile": TEXT,
-        "tableFormat": TEXT,
-        "records": NUMBER,
-        "optimizingStatus": TEXT,
-        "healthScore": NUMBER,
-        "smallFileScore": NUMBER,
-        "equalityDeleteScore": NUMBER,
-        "positionalDeleteScore": NUMBER,
-    },
-    "baseLocation": TEXT,
-    "filter": NONE,
-    "createTime": NUMBER,
-    "creator": NONE,
-    "tableWatermark": NONE,
-    "baseWatermark": NONE,
-    "comment": (TEXT, NONE),
-}
-CHART = (TEXT, NONE)
-SNAPSHOT = {
-    "snapshotId": TEXT,
-    "fileCount": NUMBER,
-    "fileSize": TEXT,
-    "originalFileSize": NUMBER,
-    "records": NUMBER,
-    "commitTime": NUMBER,
-    "operation": TEXT,
-    "producer": TEXT,
-    "summary": MAP,
-    "recordsSummaryForChart": {"total-records": TEXT, "eq-delete-records": CHART, "pos-delete-records": CHART},
-    "filesSummaryForChart": {"data-files": CHART, "delete-files": CHART, "total-files": TEXT},
-}
-PROCESS = {
-    "tableId": NUMBER,
-    "catalogName": TEXT,
-    "dbName": TEXT,
-    "tableName": TEXT,
-    "processId": TEXT,
-    "startTime": NUMBER,
-    "optimizingType": TEXT,
-    "status": TEXT,
-    "failReason": (TEXT, NONE),
-    "duration": NUMBER,
-    "successTasks": NUMBER,
-    "totalTasks": NUMBER,
-    "runningTasks": NUMBER,
-    "finishTime": NUMBER,
-    "inputFiles": FILES,
-    "outputFiles": FILES,
-    "summary": MAP,
-}
-TASK = {
-    "tableId": NUMBER,
-    "processId": TEXT,
-    "taskId": NUMBER,
-    "partitionData": TEXT,
-    "status": TEXT,
-    "retryNum": NUMBER,
-    "optimizerToken": (TEXT, NONE),
-    "threadId": NUMBER,
-    "startTime": NUMBER,
-    "endTime": NUMBER,
-    "costTime": NUMBER,
-    "failReason": (TEXT, NONE),
-    "inputFiles": FILES,
-    "outputFiles": NONE,
-    "summary": MAP,
-    "properties": MAP,
-}
-GROUP = {
-    "resourceGroup": {"name": TEXT, "container": TEXT, "properties": MAP},
-    "occupationCore": NUMBER,
-    "occupationMemory": NUMBER,
-}
-OPTIMIZER = {
-    "token": TEXT,
-    "startTime": NUMBER,
-    "touchTime": NUMBER,
-    "jobId": TEXT,
-    "groupName": TEXT,
-    "coreNumber": NUMBER,
-    "memory": NUMBER,
-    "jobStatus": TEXT,
-    "container": TEXT,
-}
-OF_GROUP = {
-    "tableIdentifier": {"id": NUMBER, **NAME, "format": TEXT, "identifier": NAME},
-    "tableName": TEXT,
-    "optimizeStatus": TEXT,
-    "duration": NUMBER,
-    "fileCount": NUMBER,
-    "fileSize": NUMBER,
-    "quota": REAL,
-    "quotaOccupation": REAL,
-    "groupName": TEXT,
-}
+NOTHING = type(None)
+#: Number, text, flag, real, nothing, and a map of texts; with "?" or nothing.
+KINDS = {"n": int, "t": str, "f": bool, "r": float, "-": NOTHING, "m": {}, "t?": (str, NOTHING), "n?": (int, NOTHING)}
 
 
-def require_shape(found: Any, shape: Any, place: str = "result") -> None:
+def shape(text: str, **nested: Any) -> dict[str, Any]:
+    """Fields of one of Amoro's beans by name, with the types that Jackson writes; a list stands for many."""
+    pairs = (word.partition(":") for word in text.split())
+    return {**{name: KINDS[kind] for name, _, kind in pairs}, **nested}
+
+
+FILES = shape("fileCnt:n totalSize:n averageSize:n")
+NAME = shape("catalog:t database:t tableName:t")
+COLUMN = shape("field:t type:t required:f comment:t?")
+CATALOG = shape("catalogName:t catalogType:t storageConfigs:m authConfigs:m catalogProperties:m")
+DETAILS = shape(
+    "tableType:t properties:m changeMetrics:- baseLocation:t filter:- createTime:n creator:- tableWatermark:- "
+    "baseWatermark:- comment:t?",
+    tableIdentifier=NAME,
+    schema=[COLUMN],
+    pkList=[COLUMN],
+    partitionColumnList=[shape("field:t sourceField:t? transform:t fieldId:n sourceFieldId:n")],
+    baseMetrics=shape("lastCommitTime:n? totalSize:t fileCount:n averageFileSize:t baseWatermark:-"),
+    tableSummary=shape(
+        "file:n size:t averageFile:t tableFormat:t records:n optimizingStatus:t healthScore:n smallFileScore:n "
+        "equalityDeleteScore:n positionalDeleteScore:n"
+    ),
+)
+SNAPSHOT = shape(
+    "snapshotId:t fileCount:n fileSize:t originalFileSize:n records:n commitTime:n operation:t producer:t summary:m",
+    recordsSummaryForChart={"total-records": str, "eq-delete-records": KINDS["t?"], "pos-delete-records": KINDS["t?"]},
+    filesSummaryForChart={"data-files": KINDS["t?"], "delete-files": KINDS["t?"], "total-files": str},
+)
+PROCESS = shape(
+    "tableId:n catalogName:t dbName:t tableName:t processId:t startTime:n optimizingType:t status:t failReason:t? "
+    "duration:n successTasks:n totalTasks:n runningTasks:n finishTime:n summary:m",
+    inputFiles=FILES,
+    outputFiles=FILES,
+)
+TASK = shape(
+    "tableId:n processId:t taskId:n partitionData:t status:t retryNum:n optimizerToken:t? threadId:n startTime:n "
+    "endTime:n costTime:n failReason:t? outputFiles:- summary:m properties:m",
+    inputFiles=FILES,
+)
+GROUP = shape("occupationCore:n occupationMemory:n", resourceGroup=shape("name:t container:t properties:m"))
+OPTIMIZER = shape("token:t startTime:n touchTime:n jobId:t groupName:t coreNumber:n memory:n jobStatus:t container:t")
+OF_GROUP = shape(
+    "tableName:t optimizeStatus:t duration:n fileCount:n fileSize:n quota:r quotaOccupation:r groupName:t",
+    tableIdentifier=shape("id:n catalog:t database:t tableName:t format:t", identifier=NAME),
+)
+
+
+def require_shape(found: Any, wanted: Any, place: str = "result") -> None:
     """Fail unless the value has exactly the fields of the shape, each of its type."""
-    if isinstance(shape, list):
+    if isinstance(wanted, list):
         assert isinstance(found, list), place
         for item in found:
-            require_shape(item, shape[0], f"{place}[]")
-    elif isinstance(shape, dict) and shape:
-        assert list(found) == list(shape) or set(found) == set(shape), place
-        for name, kind in shape.items():
+            require_shape(item, wanted[0], f"{place}[]")
+    elif isinstance(wanted, dict) and wanted:
+        assert set(found) == set(wanted), place
+        for name, kind in wanted.items():
             require_shape(found[name], kind, f"{place}.{name}")
-    elif shape == {}:
+    elif wanted == {}:
         assert isinstance(found, dict), place
         assert all(isinstance(value, str) for value in found.values()), place
     else:
-        kinds = shape if isinstance(shape, tuple) else (shape,)
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
         assert type(found) in kinds, f"{place} is {found!r}"
 
 
@@ -222,7 +140,7 @@ def _filled(served: Served, directory: Path) -> Iterator[tuple[Served, str, str]
 def test_everybody_hears_which_version_is_followed_and_that_it_is_up(lake: tuple[Served, str, str]) -> None:
     served, _, _ = lake
     version = see(served, "versionInfo", token="")
-    require_shape(version, {"version": TEXT, "commitTime": TEXT})
+    require_shape(version, shape("version:t commitTime:t"))
     assert version["version"].startswith("0.9.0(amoro-python ")
     assert see(served, "health/status", token="") == {"ams_ha_state": "LEADER"}
 
@@ -236,7 +154,7 @@ def test_answers_have_the_fields_of_amoro(lake: tuple[Served, str, str]) -> None
     assert see(served, "catalogs/lake/databases") == [database]
     assert see(served, "catalogs/lake/databases?keywords=nothing") == []
     listed = see(served, f"catalogs/lake/databases/{database}/tables")
-    require_shape(listed, [{"name": TEXT, "type": TEXT}])
+    require_shape(listed, [shape("name:t type:t")])
     assert (len(listed), {"name": name, "type": "ICEBERG"} in listed) == (2, True)
     named = see(served, f"catalogs/lake/databases/{database}/tables?keywords={name}")
     assert named == [{"name": name, "type": "ICEBERG"}]
@@ -248,29 +166,29 @@ def test_answers_have_the_fields_of_amoro(lake: tuple[Served, str, str]) -> None
     assert detail["schema"][0] == {"field": "id", "type": "long", "required": False, "comment": None}
 
     snapshots = see(served, f"{table}/snapshots")
-    require_shape(snapshots, {"list": [SNAPSHOT], "total": NUMBER})
+    require_shape(snapshots, {"list": [SNAPSHOT], "total": int})
     assert snapshots["list"][0]["producer"] == "OPTIMIZE"
     assert {one["producer"] for one in snapshots["list"][1:]} == {"INGESTION"}
 
     processes = see(served, f"{table}/optimizing-processes")
-    require_shape(processes, {"list": [PROCESS], "total": NUMBER})
+    require_shape(processes, {"list": [PROCESS], "total": int})
     (process,) = processes["list"]
     assert (process["processId"], process["status"], process["optimizingType"]) == (process_id, "SUCCESS", "MINOR")
     assert process["totalTasks"] == process["successTasks"] == 3
     assert process["inputFiles"]["fileCnt"] > process["outputFiles"]["fileCnt"] == 3
 
     tasks = see(served, f"{table}/optimizing-processes/{process_id}/tasks")
-    require_shape(tasks, {"list": [TASK], "total": NUMBER})
+    require_shape(tasks, {"list": [TASK], "total": int})
     assert [(one["taskId"], one["status"]) for one in tasks["list"]] == [(1, "SUCCESS"), (2, "SUCCESS"), (3, "SUCCESS")]
 
     groups = see(served, "optimize/resourceGroups")
     require_shape(groups, [GROUP])
     assert [(one["resourceGroup"]["name"], one["occupationCore"]) for one in groups] == [("default", 2)]
     optimizers = see(served, "optimize/optimizerGroups/all/optimizers")
-    require_shape(optimizers, {"list": [OPTIMIZER], "total": NUMBER})
+    require_shape(optimizers, {"list": [OPTIMIZER], "total": int})
     assert [(one["coreNumber"], one["jobStatus"]) for one in optimizers["list"]] == [(2, "RUNNING")]
     of_group = see(served, "optimize/optimizerGroups/default/tables")
-    require_shape(of_group, {"list": [OF_GROUP], "total": NUMBER})
+    require_shape(of_group, {"list": [OF_GROUP], "total": int})
     assert name in [one["tableIdentifier"]["tableName"] for one in of_group["list"]]
     assert {one["quota"] for one in of_group["list"]} == {1.0}
 
@@ -426,41 +344,3 @@ def test_nothing_is_changed_and_it_is_said_where_it_can_be(
     code, message = refused(lake[0], path, method, body={})
     assert code == 403
     assert ours in message
-
-
-def test_sizes_are_written_in_units_of_1024() -> None:
-    sizes = {0: "0.00B", 1023: "1023.00B", 1024: "1.00KB", 1536: "1.50KB", 5 * 1024**3: "5.00GB", 2**70: "1024.00EB"}
-    assert {size: shapes.size_text(size) for size in sizes} == sizes
-
-
-def test_every_status_has_one_of_amoro() -> None:
-    assert set(shapes.PROCESS_STATUSES) == set(ProcessStatus)
-    for status in OptimizingStatus:
-        assert shapes.shown_status(pb.Table(status=status.value))
-
-
-def test_snapshots_of_a_branch_are_its_ancestors() -> None:
-    def made(snapshot_id: int, parent: int, *refs: str) -> pb.Snapshot:
-        return pb.Snapshot(
-            snapshot_id=snapshot_id, parent_snapshot_id=parent, committed_ms=snapshot_id * 10, refs=list(refs)
-        )
-
-    known = [made(5, 3, "main"), made(4, 2, "audit"), made(3, 2), made(2, 1, "tag"), made(1, 0)]
-    ids = {ref: [one.snapshot_id for one in shapes.chain(known, ref)] for ref in ("main", "audit", "tag", "none")}
-    assert ids == {"main": [5, 3, 2, 1], "audit": [4, 2, 1], "tag": [2, 1], "none": []}
-    # An ancestor was expired: what is older is no part of the history that is known.
-    assert [one.snapshot_id for one in shapes.chain([known[0], known[3]], "main")] == [5]
-
-
-def test_a_running_process_has_no_figures_of_files_and_lasts_until_now() -> None:
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    created = round(began.timestamp() * 1000)
-    now = round((began + timedelta(seconds=5)).timestamp() * 1000)
-    found = shapes.process(
-        pb.Process(process_id="p", type="major", status="committing", created_ms=created),
-        TableIdentifier("c", ("a", "b"), "t"),
-        7,
-        now,
-    )
-    assert (found["status"], found["duration"], found["dbName"]) == ("RUNNING", 5000, "a.b")
-    assert (found["inputFiles"], found["outputFiles"], found["summary"]) == (None, None, {})

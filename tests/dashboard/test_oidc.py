@@ -1,26 +1,35 @@
-"""Logging in by an OpenID provider: what is let in, and what is not."""
+"""Logging in by an OpenID provider: settings, what is let in, and what is not."""
 
+import asyncio
 import base64
 import hashlib
+import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from functools import partial
 from http.cookies import SimpleCookie
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
+from starlette.requests import Request
 
 from amoro_core import web
-from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings
+from amoro_core.dashboard.people import Attempt, OwnAddress, PeopleDoor
+from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import Principal
 from amoro_core.model.tokens import Role
 from amoro_core.settings import Settings
-from tests.acceptance.processes import free_port
+from amoro_core.settings_sources import load_settings
+from tests.dashboard.conftest import Loop
 from tests.dashboard.provider import (
     CANARY,
     RULES,
@@ -29,6 +38,7 @@ from tests.dashboard.provider import (
     Mock,
     providing,
     query_of,
+    terms_of,
 )
 from tests.dashboard.served import Answer, Served, serving
 
@@ -60,6 +70,8 @@ def settings_for(mock: Mock, directory: Path) -> Settings:
         oidc_client_id="amoro",
         oidc_client_secret=f"file:{secret}",
         oidc_roles=RULES,
+        trusted_proxies=("127.0.0.1",),
+        http_hosts=("amoro.example", "other.example:8443"),
     )
 
 
@@ -69,19 +81,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def module_served(mock: Mock, directory: Path) -> Iterator[Served]:
+def served(mock: Mock, directory: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(directory))
         patch.setenv("PYICEBERG_HOME", str(directory))
         with serving(directory / "home", settings_for(mock, directory)) as made:
             yield made
-
-
-@pytest.fixture
-def served(module_served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
-    """Each test has tries of its own."""
-    monkeypatch.setattr("amoro_core.model.throttle.Throttle.take", lambda throttle, key: 0.0)
-    return module_served
 
 
 def audited(served: Served) -> list[tuple[str, str, str, str, str]]:
@@ -138,13 +143,10 @@ def test_the_cookie_of_a_login_is_for_this_alone(served: Served, mock: Mock) -> 
     assert len({*asked.values()}) == len(asked)
 
 
-def test_a_login_leads_to_no_other_site(served: Served, mock: Mock) -> None:
-    browser = Browser(served)
-    back = mock.log_in(browser.leave("//evil.example"))
-    assert browser.come_back(back).headers["location"] == "/"
-
-
 def test_a_state_is_of_one_browser_and_used_once(served: Served, mock: Mock) -> None:
+    elsewhere = Browser(served)
+    assert elsewhere.come_back(mock.log_in(elsewhere.leave("//evil.example"))).headers["location"] == "/"
+    mock.asked.clear()
     says = "was not begun in this browser"
     browser, other = Browser(served), Browser(served)
     back = mock.log_in(browser.leave())
@@ -304,7 +306,7 @@ def test_the_client_secret_is_nowhere_to_be_seen(
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with serving(tmp_path / "home", settings_for(mock, tmp_path)) as served:
         bodies = [served.ask("/login", token="").body, Browser(served).log_in(mock).body]
-        mock.discovery = {"issuer": mock.issuer, "token_endpoint": f"http://localhost:{free_port()}/{CANARY}"}
+        mock.discovery = {"issuer": mock.issuer, "token_endpoint": f"http://localhost:1/{CANARY}"}
         failed = Browser(served).log_in(mock)
         assert (failed.status, "did not do its part" in failed.body, "***" in failed.body) == (502, True, True)
         bodies += [failed.body, *(served.ask(path).body for path in ("/settings", "/system/audit", "/audit"))]
@@ -319,9 +321,9 @@ def test_the_client_secret_is_nowhere_to_be_seen(
 
 def test_a_provider_that_is_down_is_named(tmp_path: Path, mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    gone = f"http://localhost:{free_port()}"
+    gone = "http://localhost:1"  # nobody listens on a port of the system's own
     with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), oidc_issuer=gone)) as served:
-        answers = [served.ask("/login/oidc", token="") for _ in range(21)]
+        answers = [served.ask("/login/oidc", token="") for _ in range(21)]  # all from one address
     assert (answers[0].status, answers[0].headers.get("set-cookie")) == (502, None)
     assert f"the OpenID provider {gone} did not do its part" in answers[0].body
     assert (answers[20].status, int(answers[20].headers["retry-after"]) > 0) == (429, True)
@@ -346,7 +348,7 @@ def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPa
         pytest.raises(
             InvalidSettings, match=r"oidc-issuer https://there\.example needs the package authlib"
         ) as refusal,
-        web.listening(replace(settings, http_port=free_port())),
+        web.listening(replace(settings, http_port=1630)),
     ):
         pass
     assert "pip install 'amoro[oidc]'" in str(refusal.value.hint)
@@ -362,3 +364,188 @@ def test_authlib_is_loaded_only_with_a_provider(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert ended.stdout.endswith("[]\n")
+
+
+# Where people reach us
+
+
+@pytest.mark.parametrize(
+    ("host", "scheme", "address"),
+    [
+        ("localhost:8000", "http", "http://localhost:8000"),
+        ("[::1]:1630", "http", "http://[::1]:1630"),
+        ("AMORO.example:9999", "https", "https://amoro.example"),
+        ("other.example", "https", "https://other.example:8443"),
+    ],
+)
+def test_people_are_sent_back_to_an_address_of_the_settings(
+    served: Served, mock: Mock, host: str, scheme: str, address: str
+) -> None:
+    headers = {"Host": host, "X-Forwarded-For": Browser(served).address, "X-Forwarded-Proto": scheme}
+    answer = served.ask("/login/oidc", token="", headers=headers)
+    assert query_of(answer.headers["location"])["redirect_uri"] == f"{address}/login/oidc/callback"
+
+
+def test_without_a_proxy_the_port_is_the_servers_own_and_no_other_name_is_ours(
+    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), trusted_proxies=())) as served:
+        sent = served.ask("/login/oidc", token="", headers={"Host": "amoro.example:9999"}).headers["location"]
+        assert query_of(sent)["redirect_uri"] == f"http://amoro.example:{served.port}/login/oidc/callback"
+        for host in ("evil.example", "localhost:x", ""):
+            assert "location" not in served.ask("/login/oidc", token="", headers={"Host": host}).headers
+
+
+# A provider that does not answer, and logins that nobody ends
+
+
+def test_a_provider_that_hangs_stops_nothing_else(served: Served, mock: Mock) -> None:
+    mock.answers.clear()
+    try:
+        with ThreadPoolExecutor(5) as pool:
+            ask = partial(served.ask, "/login/oidc", token="")
+            waiting = [pool.submit(ask, headers={"X-Forwarded-For": Browser(served).address}) for _ in range(5)]
+            refused = next(as_completed(waiting)).result()
+            assert served.ask("/livez").status == 200
+            mock.answers.set()
+            statuses = sorted(one.result().status for one in waiting)
+    finally:
+        mock.answers.set()
+    assert (refused.status, "4 logins wait for the OpenID provider" in refused.body) == (502, True)
+    assert statuses == [303, 303, 303, 303, 502]
+
+
+class Slow:
+    """A provider that answers when it may."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
+        self.go_on.wait(60)
+        return "https://there.example", {}
+
+    def claims(self, attempt: Attempt, code: str) -> Mapping[str, object]:
+        return {}
+
+
+def request_to(host: bytes) -> Request:
+    scope = {"type": "http", "scheme": "http", "path": "/", "query_string": b"", "headers": [(b"host", host)]}
+    return Request(scope)
+
+
+REQUEST = request_to(b"localhost:1630")
+NEAR = OwnAddress(("127.0.0.1",), 1630, is_encrypted=False, has_proxies=False)
+
+
+def test_a_provider_that_never_answers_is_waited_for_half_a_minute() -> None:
+    slow = Slow()
+    door = PeopleDoor(slow, terms_of(), NEAR)
+
+    async def leave() -> None:
+        asked = asyncio.ensure_future(door.begin(REQUEST, "/"))
+        await asyncio.sleep(0)
+        cast("Loop", asyncio.get_running_loop()).ahead += 31
+        await asked
+
+    with pytest.raises(WorkFailed, match=r"has not answered within 30 s"), asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(leave())
+    slow.go_on.set()
+    door.close()
+
+
+def test_an_attempt_ends_after_ten_minutes_and_they_are_not_without_end() -> None:
+    now, quick = [0.0], Slow()
+    quick.go_on.set()
+    door = PeopleDoor(quick, terms_of(), NEAR, lambda: now[0])
+    begun = [asyncio.run(door.begin(REQUEST, "/"))[1] for _ in range(2)]
+    now[0] = 599
+    assert door.take(begun[0].state, begun[0].browser).state == begun[0].state
+    now[0] = 600
+    with pytest.raises(NotAllowed, match="older than ten minutes"):
+        door.take(begun[1].state, begun[1].browser)
+    many = [asyncio.run(door.begin(REQUEST, "/"))[1] for _ in range(1001)]
+    door.close()
+    with pytest.raises(NotAllowed):
+        door.take(many[0].state, many[0].browser)
+    assert door.take(many[1].state, many[1].browser).state == many[1].state
+    assert many[1].verifier not in repr(many[1])
+    for host in (b"evil.example", b"localhost:x"):
+        with pytest.raises(NotAllowed):
+            NEAR.of(request_to(host))
+
+
+@pytest.mark.parametrize(
+    ("claims", "person"),
+    [
+        ({"sub": "a", "groups": ["data-team", "admins"]}, ("oidc:a", Role.ADMIN, "")),
+        ({"sub": "a", "groups": "data-team"}, ("oidc:a", Role.OPERATOR, "shop.**")),
+        ({"sub": "a", "groups": [1, None, "cn=all,dc=example"]}, ("oidc:a", Role.VIEWER, "")),
+        ({"sub": "a", "groups": ["data", "Admins", "admins "]}, "no role here"),
+        ({"sub": "a", "groups": {"admins": 1}}, "no role here"),
+        ({"sub": "a b", "groups": "admins"}, "can't be a name"),
+        ({"sub": 7, "groups": "admins"}, "can't be a name"),
+        ({"groups": "admins"}, "can't be a name"),
+    ],
+)
+def test_the_first_rule_that_a_value_fits_gives_the_role(claims: dict[str, object], person: Any) -> None:
+    if isinstance(person, str):
+        with pytest.raises(NotAllowed, match=person):
+            terms_of().person(claims)
+    else:
+        assert terms_of().person(claims) == Principal(*person, is_user=True)
+
+
+def test_a_claim_may_be_within_another_and_an_address_is_verified() -> None:
+    terms = terms_of(oidc_role_claim="realm_access.roles", oidc_name_claim="email")
+    claims: dict[str, object] = {"email": "ann@example.com", "realm_access": {"roles": ["admins"]}}
+    with pytest.raises(NotAllowed, match="has not verified"):
+        terms.person(claims)
+    assert terms.person({**claims, "email_verified": True}).name == "oidc:ann@example.com"
+    assert terms.fingerprint != terms_of().fingerprint
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"oidc-issuer": "http://there.example"}, "is not the https address of a provider"),
+        ({"oidc-issuer": "https://there.example"}, "needs oidc-client-id too"),
+        ({"oidc-issuer": "https://there.example", "oidc-client-id": "a"}, "needs oidc-roles too"),
+        (
+            {"oidc-issuer": "https://t.example", "oidc-client-id": "a", "oidc-roles": ["x=boss"]},
+            "'x=boss' maps no value",
+        ),
+        *[
+            ({"oidc-issuer": "https://t.example", "oidc-client-id": "a", "oidc-roles": [rule]}, "")
+            for rule in ("admins", "admins=", "=admin", "admins=enrolment", "admins=admin shop.**", "a=operator x")
+        ],
+        ({"oidc-client-secret": CANARY}, "it is not shown here"),
+        ({"oidc-client-secret": [CANARY]}, "oidc-client-secret has the malformed value"),
+    ],
+)
+def test_settings_that_are_not_whole_are_refused_without_the_secret(
+    tmp_path: Path, values: dict[str, object], says: str
+) -> None:
+    (tmp_path / "amoro.yaml").write_text(json.dumps(values))
+    with pytest.raises(InvalidSettings) as refusal:
+        load_settings(tmp_path, None, {})
+    assert says in refusal.value.message
+    assert CANARY not in f"{refusal.value} {refusal.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [("env:NOT_SET", "NOT_SET, which is not set"), ("file:/not/there", "/not/there, which can't be read")],
+)
+def test_a_secret_that_is_not_there_is_named(reference: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(
+        Settings(),
+        oidc_issuer="https://there.example",
+        oidc_client_id="amoro",
+        oidc_roles=RULES,
+        oidc_client_secret=reference,
+    )
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(InvalidSettings, match=says):
+        web.provider_of(settings)

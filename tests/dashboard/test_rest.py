@@ -1,31 +1,38 @@
-"""REST over a real coordinator: routes, what requests may say, answers, pages, tags, keys, and what lasts."""
+"""REST over a real coordinator: answers, pages, tags, keys, what lasts; reports of scans and commits; the queue."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from amoro_core.admin.operations import OPERATIONS
+from amoro_cli.main import run
 from amoro_core.app import optimizer_beside
 from amoro_core.dashboard.rest.openapi import description
-from amoro_core.dashboard.rest.parameters import parameters
-from amoro_core.dashboard.rest.requests import known_elsewhere, request_type
 from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route
-from amoro_core.errors import CatalogUnavailable, Conflict, OptimizerNotFound
+from amoro_core.errors import CatalogUnavailable, OptimizerNotFound, TableNotFound
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.model.tokens import Role
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.repeating import KEPT_FOR
-from amoro_core.store import catalogs
-from amoro_core.store.database import Connection, Store
+from amoro_core.store import catalogs, table_scans
 from tests.acceptance.tables import messy_table
-from tests.dashboard.served import Answer, Served
+from tests.cli.fakes import FakeLauncher
+from tests.dashboard.conftest import client_over
+from tests.dashboard.served import Answer, Served, serving
+from tests.dashboard.states import long_queue
 from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.store.ready import open_store
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +53,6 @@ def told(answer: Answer) -> tuple[int, object, object]:
     return answer.status, answer.document["code"], answer.document.get("value")
 
 
-# What there is
-
-
-def test_every_operation_has_a_route() -> None:
-    assert {route.operation for route in ROUTES} == set(OPERATIONS)
-
-
-def test_every_route_has_a_name_and_a_place_of_its_own() -> None:
-    names = [route.name or route.operation for route in ROUTES]
-    assert len(set(names)) == len(ROUTES) == len({(route.method, route.path) for route in ROUTES})
-
-
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
-def test_a_route_names_fields_that_its_request_has_and_changes_only_what_its_method_says(route: Route) -> None:
-    fields = parameters(request_type(route.operation))
-    assert set(route.from_path) <= set(fields)
-    assert set(route.required) <= set(known_elsewhere(route))
-    looks = {"CheckCatalog", "PlanTable", "VerifyTable", "PreviewMaintenance", "PreviewUndo"}  # asked for in a body
-    assert OPERATIONS[route.operation].changes == (route.method != "GET" and route.operation not in looks)
-    if not route.has_body:
-        assert all(one.field.message_type is None for one in known_elsewhere(route).values())
-
-
 def test_the_description_is_served_to_everybody(served: Served) -> None:
     assert served.ask(f"{PREFIX}/openapi.json", token="").document == description()
 
@@ -83,54 +67,7 @@ def test_a_call_without_a_token_is_told_how_to_bring_one(served: Served) -> None
         assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_role_that_is_not_enough_is_told_which_would_do(served: Served) -> None:
-    _, viewer = served.coordinator.tokens.create("looker", Role.VIEWER)
-    assert served.ask(f"{PREFIX}/tables", token=viewer).status == 200
-    answer = served.ask(f"{PREFIX}/groups", "POST", token=viewer, body={"name": "x"})
-    assert told(answer) == (403, "AMORO-4001", None)
-    assert "needs the role admin" in answer.document["detail"]
-
-
 # What requests may say
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "hint"),
-    [
-        ("/tables?limt=5", "limt", "Did you mean limit?"),
-        ("/tables?limit=0", 0, ""),
-        ("/tables?limit=501", 501, ""),
-        ("/tables?limit=x", "x", ""),
-        ("/tables?limit=5&limit=6", "6", ""),
-        ("/tables?after=nonsense", "nonsense", "Give `next` of the page before"),
-        ("/processes/aaaaaaaa?wait=soon", "soon", ""),
-        ("/tables?status=sleeping", None, "One of: "),
-    ],
-)
-def test_a_query_that_is_wrong_is_told_what_is(served: Served, path: str, value: object, hint: str) -> None:
-    answer = served.ask(PREFIX + path)
-    assert (answer.status, answer.document.get("value")) == (400, value)
-    assert answer.document["hint"].startswith(hint)
-
-
-@pytest.mark.parametrize(
-    ("body", "value"),
-    [
-        ({"naem": "x"}, "naem"),
-        ({}, "name"),
-        ({"name": 5}, 5),
-        ({"name": "x", "properties": {"a": 1}}, "{'a': 1}"),
-        ({"name": "x", "properties": [1]}, "[1]"),
-        ([1], "[1]"),
-        (b"{", None),
-        (b'{"name": NaN}', None),
-        (b"[" * 100_000, None),
-        (b'{"name": "\\ud800"}', "'\\ud800'"),
-    ],
-)
-def test_a_body_that_is_wrong_is_told_what_is(served: Served, body: object, value: object) -> None:
-    answer = served.ask(f"{PREFIX}/groups", "POST", body=body)
-    assert told(answer) == (400, "AMORO-2005", value)
 
 
 def test_a_body_of_another_kind_or_length_is_refused(served: Served) -> None:
@@ -144,12 +81,6 @@ def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> N
     assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
     answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
     assert (answer.status, answer.headers["allow"]) == (405, "GET")
-
-
-def test_a_table_is_not_disabled_by_a_body_that_says_nothing(served: Served, table: str) -> None:
-    tag = served.ask(f"{PREFIX}/tables/{table}").headers["etag"]
-    answer = served.ask(f"{PREFIX}/tables/{table}", "PATCH", body={}, headers={"If-Match": tag})
-    assert told(answer) == (400, "AMORO-2005", "enabled")
 
 
 def test_a_table_is_enabled_and_disabled(served: Served, table: str) -> None:
@@ -225,9 +156,7 @@ def test_a_change_needs_the_tag_of_what_it_changes(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", ["groups", "catalogs", "tables"])
-def test_what_is_changed_by_another_way_after_the_tag_was_given_is_told(
-    served: Served, table: str, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_what_is_changed_by_another_way_after_the_tag_was_given_is_told(served: Served, table: str, kind: str) -> None:
     """Each update is overtaken at the last moment by one without a tag, as over gRPC."""
     services, path = served.coordinator.services, f"{PREFIX}/{kind}/raced"
     key, body = "properties", {"properties": {"mine": "1"}}
@@ -242,18 +171,17 @@ def test_what_is_changed_by_another_way_after_the_tag_was_given_is_told(
         path, key, body = f"{PREFIX}/tables/{table}", "enabled", {"enabled": False}
         served.ask(path, "PATCH", body=body, headers={"If-Match": "*"})
         first = partial(services.tables.set_enabled, parse_table(table), True)
-    tag, overtaken, write = served.ask(path).headers["etag"], [first], Store.write
-    updates = ("GroupService.update.", "CatalogService.update.", "TableService.set_enabled.")
+    tag, overtaken = served.ask(path).headers["etag"], [first]
 
-    def late(store: Store, run: Callable[[Connection], object]) -> object:
-        if overtaken and run.__qualname__.startswith(updates):
+    def late(method: str) -> None:
+        if overtaken and method.startswith(("Update", "Set")):
             overtaken.pop()()
-        return write(store, run)
 
-    monkeypatch.setattr(Store, "write", late)
-    answer = served.ask(path, "PATCH", body=body, headers={"If-Match": tag})
-    assert not overtaken
-    assert told(answer)[0] == 412
+    with ThreadPoolExecutor(2) as pool:
+        client, asked = client_over(services, pool, served.admin)
+        asked.before = late
+        answer = client.patch(path, json=body, headers={"If-Match": tag})
+    assert (overtaken, answer.status_code) == ([], 412)
     kept = served.ask(path).document[key]
     assert kept is True if kind == "tables" else ("mine" not in kept and kept["theirs"] == "1")
     again = served.ask(path, "PATCH", body=body, headers={"If-Match": served.ask(path).headers["etag"]})
@@ -299,19 +227,6 @@ def test_a_key_of_a_refused_request_may_be_used_again(served: Served) -> None:
     key = {"Idempotency-Key": "refused"}
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "a b"}, headers=key).status == 400
     assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "mended"}, headers=key).status == 201
-
-
-def test_a_key_whose_request_was_cut_off_does_nothing_for_a_day(served: Served) -> None:
-    repeats = served.coordinator.services.repeating
-    assert repeats.begin("cut", "request") is None
-    with pytest.raises(Conflict, match="has not ended, or the coordinator was stopped amid it"):
-        repeats.begin("cut", "request")
-    clock = repeats._clock
-    repeats._clock = lambda: clock() + KEPT_FOR * 1.001
-    try:
-        assert repeats.begin("cut", "request") is None
-    finally:
-        repeats._clock = clock
 
 
 def test_an_answer_with_a_secret_is_kept_nowhere(served: Served) -> None:
@@ -413,3 +328,187 @@ def test_what_is_answered_fits_its_description(served: Served, table: str, route
     Draft202012Validator(schema).validate(answer.document)
     refused = {"ShowClustering": 422, "GetOptimizer": 404, "GetInstance": 404, "GetInstanceLogs": 404, "ShowTrash": 404}
     assert answer.status == refused.get(route.operation, 200), answer.body
+
+
+EQ = {"type": "eq", "term": "id", "value": "(hash-1)"}
+RANGE = {"type": "gt-eq", "term": "value", "value": "(hash-2)"}
+PATH = "/iceberg/v1/cat/namespaces/db/tables/t/metrics"
+
+
+def report(expression: Any) -> dict[str, Any]:
+    return {"report-type": "scan-report", "table-name": "db.t", "snapshot-id": 1, "filter": expression, "metrics": {}}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory: Path = tmp_path_factory.mktemp("lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))
+        patch.setenv("PYICEBERG_HOME", str(directory))
+        catalog = writer.make_catalog(directory)
+        writer.make_table(catalog, "db.t", SCHEMA)
+        with serving(directory / "home") as made:
+            made.coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+            yield made
+
+
+def test_what_every_row_has_to_fulfil_is_learned_from_a_report(lake: Served) -> None:
+    for expression in (
+        EQ,
+        {"type": "and", "left": EQ, "right": RANGE},
+        {"type": "in", "term": "id", "values": [1]},
+        {"type": "starts-with", "term": "value", "value": "a"},
+        True,
+        {"type": "or", "left": EQ, "right": RANGE},
+        {"type": "not", "child": EQ},
+        {**EQ, "term": {"type": "transform", "transform": "bucket[4]", "term": "id"}},
+    ):
+        assert lake.ask(PATH, "POST", body=report(expression)).status == 204
+    assert lake.ask(PATH, "POST", body={"report-type": "commit-report"}).status == 204
+    store = lake.coordinator._store
+    (table,) = lake.coordinator.tables.list_tables()
+    kept = store.read(lambda db: table_scans.list_of(db, table.table_id))
+    assert sorted(([(one.column, one.operator.value) for one in scan.filters], scan.scans) for scan in kept) == [
+        ([], 4),
+        ([("id", "eq")], 1),
+        ([("id", "eq"), ("value", "range")], 1),
+        ([("id", "in")], 1),
+        ([("value", "prefix")], 1),
+    ]
+
+
+def test_reports_are_for_operators(lake: Served) -> None:
+    _, viewer = lake.coordinator.tokens.create("reader", Role.VIEWER)
+    assert lake.ask(PATH, "POST", token=viewer, body=report(EQ)).status == 403
+    assert lake.ask(PATH, "POST", token="amo_wrong", body=report(EQ)).status == 401
+
+
+def test_wrong_reports_and_tables_are_told(lake: Served) -> None:
+    assert lake.ask(PATH, "POST", body=b"{").status == 400
+    deep: Any = EQ
+    for _ in range(150):
+        deep = {"type": "and", "left": EQ, "right": deep}
+    for wrong in ("x", 7, {"left": EQ}, {"type": "and", "left": EQ}, deep):
+        answer = lake.ask(PATH, "POST", body=report(wrong))
+        assert (answer.status, "the report is malformed" in answer.body) == (400, True)
+    assert lake.ask(PATH, "POST", body=[]).status == 400
+    assert lake.ask(PATH.replace("tables/t", "tables/u"), "POST", body=report(EQ)).status == 404
+
+
+@pytest.fixture(scope="module")
+def new_table(served: Served, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """The head of shore.db.t, which nobody has told of."""
+    catalog = writer.make_catalog(tmp_path_factory.mktemp("shore"), "shore")
+    name = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(name, [row(1)])
+    served.coordinator.catalogs.add(CatalogConfig("shore", tuple({**catalog.properties, "type": "sql"}.items())))
+    head = catalog.load_table("db.t").metadata.current_snapshot_id
+    catalog.close()
+    assert head is not None
+    return head
+
+
+def changed(name: str) -> str:
+    return f"{PREFIX}/tables/{name}/changed"
+
+
+def test_a_new_table_that_is_told_of_is_found_and_looked_at(served: Served, new_table: int) -> None:
+    tables = served.coordinator.tables
+    with pytest.raises(TableNotFound):
+        tables.find_known(parse_table("shore.db.t"))
+    for body in ({"hint": "created"}, {}):
+        answer = served.ask(changed("shore.db.t"), "POST", body=body)
+        assert (answer.status, answer.document["schema"]) == (200, "amoro.table/v1")
+        assert answer.document["table"] == "shore.db.t"
+    for _ in range(1500):
+        if tables.find_known(parse_table("shore.db.t")).snapshot_id == new_table:
+            break
+        threading.Event().wait(0.02)
+    assert tables.find_known(parse_table("shore.db.t")).snapshot_id == new_table
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [("shore.db.none", 404, "AMORO-3002"), ("shore..t", 400, "AMORO-2001")],
+)
+def test_a_table_that_is_none_is_named(served: Served, new_table: int, name: str, status: int, code: str) -> None:
+    answer = served.ask(changed(name), "POST", body={})
+    assert (answer.status, answer.document["code"]) == (status, code)
+    assert name.partition(".")[0] in answer.document["detail"]
+
+
+PENDING, WAITING = 23, 13
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home: Path = tmp_path_factory.mktemp("queue") / "home"
+    home.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home.parent))
+        patch.setenv("PYICEBERG_HOME", str(home.parent))
+        with open_store(home / "amoro.db") as store:
+            store.write(lambda db: long_queue(db, PENDING, WAITING))
+        with serving(home) as made:
+            yield made
+
+
+@pytest.fixture
+def command(queue: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """What `amoro group queue` prints as JSON."""
+    monkeypatch.setenv("AMORO_ADDRESS", queue.coordinator.address)
+    monkeypatch.setenv("AMORO_TOKEN", queue.admin)
+
+    def ask(*words: str) -> Any:
+        assert run(FakeLauncher(), ("group", "queue", *words, "-o", "json")) == 0
+        return json.loads(capfd.readouterr().out)
+
+    return ask
+
+
+def places(document: Any) -> tuple[list[int], list[int]]:
+    return tuple([one["place"] for one in document[key]] for key in ("pending", "waiting"))  # type: ignore[return-value]
+
+
+def test_rest_links_from_page_to_page_of_both_lists(queue: Served) -> None:
+    path, found = f"{PREFIX}/queue?limit=10", []
+    while path:
+        page = queue.ask(path)
+        assert (page.status, page.document["order_changed"]) == (200, False)
+        assert (page.document["pending_total"], page.document["waiting_total"]) == (PENDING, WAITING)
+        found.append(places(page.document))
+        path = page.headers.get("link", "").partition(">")[0].removeprefix("<")
+        assert bool(path) == (page.document["next"] is not None)
+    assert found == [
+        ([*range(1, 11)], [*range(1, 11)]),
+        ([*range(11, 21)], [*range(11, 14)]),
+        ([*range(21, 24)], []),
+    ]
+
+
+def test_rest_reads_one_of_the_lists_and_names_the_nearest_for_another(queue: Served) -> None:
+    page = queue.ask(f"{PREFIX}/queue?only=waiting&limit=5").document
+    assert (places(page), page["pending_total"], page["waiting_total"]) == (([], [1, 2, 3, 4, 5]), 0, WAITING)
+    after = page["next"]
+    assert places(queue.ask(f"{PREFIX}/queue?only=waiting&after={after}").document) == ([], [*range(6, 14)])
+    for query, said in (
+        (f"after={after}", "the cursor belongs to a list with other filters"),
+        (f"only=pending&after={after}", "the cursor belongs to a list with other filters"),
+        ("after=none", "'none' is no cursor"),
+        ("only=pendin", "'pendin' is not a list of the queue"),
+    ):
+        refused = queue.ask(f"{PREFIX}/queue?{query}")
+        assert (refused.status, refused.document["code"]) == (400, "AMORO-2001")
+        assert said in refused.document["detail"]
+    assert "Did you mean pending?" in refused.document["hint"]
+
+
+def test_the_command_lists_as_much_as_is_wanted(command: Command) -> None:
+    every = command()
+    assert places(every) == ([*range(1, 24)], [*range(1, 14)])
+    assert (every["next"], every["pending_total"], every["order_changed"]) == (None, PENDING, False)
+    some = command("--limit", "12")
+    assert places(some) == ([*range(1, 13)], [*range(1, 13)])
+    assert places(command("--after", some["next"])) == ([*range(13, 24)], [13])
+    assert places(command("--only", "pending", "--limit", "6")) == ([*range(1, 7)], [])

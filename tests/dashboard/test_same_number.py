@@ -210,7 +210,3 @@ def test_a_number_is_the_same_wherever_it_is_told(sight: Sight, figure: Figure) 
         "gRPC": sight.over_grpc(figure),
     }
     assert found == dict.fromkeys(found, expected)
-
-
-def test_they_are_of_six_pages() -> None:
-    assert len({figure.source.page for figure in FIGURES}) == 6

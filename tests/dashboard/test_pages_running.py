@@ -1,4 +1,4 @@
-"""Groups, optimizers, instances, settings, the system, maintenance and trash."""
+"""Groups, optimizers, settings, the system, maintenance and trash, users and tokens."""
 
 import os
 import re
@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.model.accounts import UserAccount
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.series import Sample
+from amoro_core.model.tokens import Role
 from amoro_core.settings import Settings
-from amoro_core.store import processes, series
+from amoro_core.store import processes, series, user_accounts
 from amoro_core.store.database import Connection
 from amoro_core.store.migrations import MIGRATIONS
 from tests.dashboard import states
-from tests.dashboard.pages.conftest import Site
-from tests.dashboard.pages.test_processes import words
+from tests.dashboard.conftest import OWN, Site, words
 from tests.dashboard.states import CONDEMNED
 from tests.store import builders
 
@@ -26,18 +27,13 @@ PAGES = ("/groups", "/groups/default", "/optimizers", "/maintenance", "/trash", 
 
 
 @pytest.mark.parametrize("state", states.STATES)
-@pytest.mark.parametrize("path", PAGES)
-def test_each_page_is_shown_in_each_state(site: Site, path: str, state: str) -> None:
-    answer = site(state).get(path)
-    assert answer.status_code == 200
-    assert "<h1>" in answer.text
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_a_parameter_that_is_not_known_is_refused(site: Site, path: str) -> None:
-    answer = site("empty").get(f"{path}?afer=x")
-    assert answer.status_code == 400
-    assert "&#39;afer&#39; is not a parameter of this page" in answer.text
+def test_each_page_is_shown_in_each_state_and_takes_no_unknown_parameter(site: Site, state: str) -> None:
+    client = site(state)
+    for path in (*PAGES, "/events", "/audit", "/queue"):
+        answer = client.get(path)
+        assert (answer.status_code, "<h1>" in answer.text) == (200, True), path
+        refused = client.get(f"{path}?afer=x")
+        assert (refused.status_code, "&#39;afer&#39; is not a parameter of this page" in refused.text) == (400, True)
 
 
 def test_a_group_shows_its_threads_and_its_optimizers(site: Site) -> None:
@@ -209,3 +205,147 @@ def test_a_group_shows_its_load_with_gaps(site: Site) -> None:
     assert 'href="/groups/default?range=7d"' in page
     assert client.get("/groups/default?range=2h").status_code == 400
     assert len(re.findall(r'class="line s0"', client.get("/optimizers?range=6h").text)) >= 1
+
+
+NEW = {"name": "ada", "role": "operator", "pattern": "lake.sales.*", "password": "a long enough password"}
+
+
+def test_users_are_added_listed_and_removed(site: Site) -> None:
+    client = site("typical")
+    assert "There is no user." in client.get("/users").text
+    assert 'type="password"' in client.get("/users/add").text
+    added = client.post("/users/add", data=NEW)
+    assert added.status_code == 303
+    page = words(client.get(added.headers["location"]).text)
+    assert "ada can log in as operator." in page
+    assert "ada operator lake.sales.*" in page
+    assert NEW["password"] not in client.get("/audit").text
+    assert "amoro user remove ada" in client.get("/users/ada/remove").text
+    removed = client.post("/users/ada/remove")
+    assert "ada is removed." in client.get(removed.headers["location"]).text
+
+
+def test_a_user_gets_another_role_pattern_and_password(site: Site) -> None:
+    client = site("typical")
+    client.post("/users/add", data=NEW)
+    form = client.get("/users/ada/update").text
+    assert "ada has the role operator, and acts on lake.sales.*" in words(form)
+    assert '<option value="operator" selected>' in form
+    assert 'value="lake.sales.*"' in form
+    assert "amoro user update ada --role ROLE --on PATTERN" in form
+    wider = client.post("/users/ada/update", data={"role": "operator", "pattern": "lake.**"})
+    page = words(client.get(wider.headers["location"]).text)
+    assert "ada is operator from now on, for lake.**." in page
+    assert "ada operator lake.**" in page
+    all_tables = client.post("/users/ada/update", data={"role": "operator", "pattern": ""})
+    assert "ada operator all tables" in words(client.get(all_tables.headers["location"]).text)
+    client.post("/users/ada/update", data={"role": "operator", "pattern": "lake.**"})
+    as_it_was = client.post("/users/ada/update", data={"role": "viewer", "pattern": "lake.**", "before": "lake.**"})
+    assert "ada viewer all tables" in words(client.get(as_it_was.headers["location"]).text)
+    refused = client.post("/users/ada/update", data={"role": "viewer", "pattern": "lake.sales.*", "before": ""})
+    assert (refused.status_code, "a pattern limits what an operator acts on" in refused.text) == (400, True)
+
+    assert "amoro user password ada" in client.get("/users/ada/password").text
+    assert client.post("/users/ada/password", data={"password": "short"}).status_code == 400
+    blank = " another password "
+    changed = client.post("/users/ada/password", data={"password": blank})
+    assert "ada has a new password." in words(client.get(changed.headers["location"]).text)
+    del client.headers["Authorization"]
+    assert client.post("/login", data={"user": "ada", "password": blank.strip()}, headers=OWN).status_code == 401
+    assert client.post("/login", data={"user": "ada", "password": blank}, headers=OWN).status_code == 303
+
+
+def test_a_user_that_is_not_there_is_not_changed(site: Site) -> None:
+    client = site("typical")
+    for below, sent in (("update", {"role": "admin"}), ("password", {"password": "a long enough one"}), ("remove", {})):
+        for answer in (client.get(f"/users/nobody/{below}"), client.post(f"/users/nobody/{below}", data=sent)):
+            assert answer.status_code == 404
+
+
+def test_users_beyond_a_page_are_found(site: Site) -> None:
+    def many(db: Connection) -> None:
+        for number in range(1001):
+            user_accounts.add(db, UserAccount(f"user-{number:04}", Role.VIEWER, "", "no hash", states.now()))
+
+    assert site(many).get("/users/user-1000/update").status_code == 200
+
+
+def test_a_token_is_shown_once_and_works_until_it_is_revoked(site: Site) -> None:
+    client = site("typical")
+    assert "amoro token create NAME --role ROLE --on PATTERN --expires 90d" in client.get("/tokens/create").text
+    data = {"name": "nightly", "role": "operator", "pattern": "lake.**", "expires": "90d"}
+    made = client.post("/tokens/create", data=data)
+    (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
+    assert made.headers["cache-control"] == "no-store"
+    assert client.post("/tokens/create", data=data).status_code == 409
+    listed = client.get("/users").text
+    assert "nightly operator lake.**" in words(listed)
+    assert token not in listed + client.get("/audit").text + client.get("/events").text
+    assert client.get("/tables", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert "amoro token revoke nightly" in client.get("/tokens/nightly/revoke").text
+    revoked = client.post("/tokens/nightly/revoke")
+    assert "The token nightly is revoked." in client.get(revoked.headers["location"]).text
+    assert client.get("/tables", headers={"Authorization": f"Bearer {token}"}).headers["location"].startswith("/login")
+
+
+def test_a_token_that_is_wrong_is_not_made(site: Site) -> None:
+    client = site("typical")
+    data = {"name": "nightly", "role": "operator", "pattern": "lake.**", "expires": "90d"}
+    for wrong, told in (
+        ({"role": ""}, "a token needs a role"),
+        ({"expires": "soon"}, "is not a duration"),
+        ({"expires": "0.0001s"}, "is over at once"),
+    ):
+        answer = client.post("/tokens/create", data={**data, **wrong})
+        assert (answer.status_code, told in answer.text) == (400, True)
+    assert "There is no token" in client.get("/users").text
+
+
+FORMS = {
+    "/users/add": NEW,
+    "/users/ada/update": {"role": "admin"},
+    "/users/ada/password": {"password": "another long password"},
+    "/users/ada/remove": {},
+    "/tokens/create": {"name": "mine", "role": "admin"},
+    "/tokens/nightly/revoke": {},
+}
+
+
+def test_administrators_alone_change_who_may_log_in_and_refusals_are_in_the_audit(site: Site) -> None:
+    client = site("typical")
+    client.post("/users/add", data=NEW)
+    made = client.post("/tokens/create", data={"name": "op", "role": "operator"})
+    (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
+    for path, sent in FORMS.items():
+        refused = client.post(path, data=sent, headers={"Authorization": f"Bearer {token}"})
+        assert refused.status_code == 403
+    page = words(client.get("/users").text)
+    assert "ada operator lake.sales.*" in page
+    assert "mine" not in page
+    calls = client.get("/api/v1/audit?actor=op").json()["items"]
+    assert {(call["way"], call["outcome"], call["code"]) for call in calls} == {("page", "refused", "AMORO-4001")}
+    assert len(calls) == len(FORMS)
+
+
+def test_another_site_can_not_send_these_forms(site: Site) -> None:
+    client = site("typical")
+    client.post("/users/add", data={**NEW, "role": "admin", "pattern": ""})
+    del client.headers["Authorization"]
+    client.post("/login", data={"user": "ada", "password": NEW["password"]}, headers=OWN)
+    for path, sent in FORMS.items():
+        assert client.post(path, data=sent, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert "ada admin all tables" in words(client.get("/users").text)
+
+
+def test_a_token_that_is_not_known_is_not_revoked(site: Site) -> None:
+    client = site("typical")
+    assert "amoro token revoke nightly" in client.get("/tokens/nightly/revoke").text
+    assert client.post("/tokens/nightly/revoke").status_code == 404
+
+
+def test_forms_are_shown_to_who_is_known_alone(site: Site) -> None:
+    client = site("typical")
+    paths = ("/users/add", "/tokens/create", "/tokens/nightly/revoke", "/system/backup")
+    assert all("admin, admin" in words(client.get(path).text) for path in paths)
+    del client.headers["Authorization"]
+    assert {client.get(path).status_code for path in paths} == {303}

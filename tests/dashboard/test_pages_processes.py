@@ -1,0 +1,341 @@
+"""Processes, events, the audit and the queue."""
+
+import html
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from amoro_core.model.encoded_files import EncodedFiles
+from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.processes import Figure, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.store import events, optimizers, processes
+from amoro_core.store.database import Connection
+from tests.dashboard import states
+from tests.dashboard.conftest import Site, asked_of, words
+from tests.store import builders
+
+RUNNING = "0199aaaa-0001-7000-8000-000000000000"
+ENDED = "0199bbbb-0003-7000-8000-000000000000"
+FAILED = "0199cccc-0002-7000-8000-000000000000"
+UNKNOWN = "0199dddd-0001-7000-8000-000000000000"
+
+
+def test_the_list_has_every_process_the_newest_first(site: Site) -> None:
+    page = site("typical").get("/processes").text
+    ids = re.findall(r'<td class="short"><a href="/processes/([^"]+)">', page)
+    assert ids[0] == RUNNING
+    assert len(ids) == 11
+    assert "5/12" in page
+
+
+def test_the_list_is_filtered_by_status_and_table(site: Site) -> None:
+    client = site("typical")
+    page = client.get("/processes", params={"status": "running", "table": "lake.finance.customers"}).text
+    found = re.search(r'/processes/([^"/]+)">', client.get("/processes?status=running").text)
+    assert found is not None
+    assert found[1] == RUNNING
+    assert "No process matches" in page
+
+
+def test_a_running_process_shows_steps_lanes_and_tasks(site: Site) -> None:
+    page = site("typical").get(f"/processes/{RUNNING}").text
+    assert re.findall(r'<li class="([a-z-]+)"', page) == ["done", "done", "current", "to-come", "to-come"]
+    assert page.count('class="bar ') >= 8
+    assert "5 of 12 done" in words(page)
+    assert "12 of 12 tasks" in words(page)
+    assert "day=2026-01-07" in page
+
+
+def test_a_process_that_is_not_known_is_not_found(site: Site) -> None:
+    answer = site("typical").get("/processes/0199ffff-0001-7000-8000-000000000000")
+    assert answer.status_code == 404
+    assert "0199ffff" in answer.text
+
+
+def test_a_receipt_balances_its_rows(site: Site) -> None:
+    page = words(site("typical").get(f"/processes/{ENDED}").text)
+    made = builders.RECEIPT
+    assert f"rows {made.rows_before:,} = {made.rows_after:,} ✓" in page
+    assert f"--before {made.base_snapshot_id} --after {made.snapshot_id}" in page
+    assert f"amoro undo {ENDED}" in page
+    assert "does not hold" not in page
+
+
+def test_a_receipt_whose_rows_differ_says_so(site: Site) -> None:
+    def unequal(db: Connection) -> None:
+        (one,) = states.fill(db, 1)
+        states.ended(db, one, ENDED, receipt=replace(builders.RECEIPT, rows_after=builders.RECEIPT.rows_before - 1))
+
+    page = site(unequal).get(f"/processes/{ENDED}").text
+    assert "≠" in page
+    assert "An equation of this receipt does not hold." in page
+
+
+def test_a_receipt_says_why_files_were_encoded(site: Site) -> None:
+    def encoded(db: Connection) -> None:
+        (one,) = states.fill(db, 1)
+        more = (Figure("files_copied", 1, "files"), Figure("files_encoded", 2, "files"))
+        why = (EncodedFiles("its column '<b>' has no type", 2),)
+        states.ended(db, one, ENDED, receipt=replace(builders.RECEIPT, more=more, encoded=why))
+
+    page = site(encoded).get(f"/processes/{ENDED}").text
+    assert "files copied 1 files encoded 2 encoded since its column" in words(page)
+    assert "its column &#39;&lt;b&gt;&#39; has no type (2 files)" in page
+
+
+def test_a_failure_is_told_whole(site: Site) -> None:
+    page = site("failing").get(f"/processes/{FAILED}").text
+    assert page.count("a reason that goes on") >= 40
+    assert "AMORO-1002" in page
+    assert re.findall(r'<li class="([a-z-]+)"', page)[-1] == "failed"
+
+
+def test_a_commit_whose_outcome_is_unknown_waits(site: Site) -> None:
+    page = words(site("commit unknown").get(f"/processes/{UNKNOWN}").text)
+    assert "checking and committing waiting" in page
+    assert "the catalog did not answer: connection reset" in page
+
+
+def test_tasks_come_in_pages_of_a_hundred(site: Site) -> None:
+    client = site(lambda db: many(db, 250))
+    first = client.get(f"/processes/{RUNNING}").text
+    assert "100 of 250 tasks" in words(first)
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following is not None
+    second = client.get(following[1].replace("&amp;", "&")).text
+    assert '<td class="number">101</td>' in second
+    assert '<td class="number">100</td>' not in second
+
+
+def test_tasks_are_filtered_by_status(site: Site) -> None:
+    page = site("typical").get(f"/processes/{RUNNING}?status=planned").text
+    assert "4 of 4 tasks" in words(page)
+
+
+def test_a_process_of_very_many_tasks_shows_how_busy_its_threads_were(site: Site) -> None:
+    page = site(lambda db: many(db, 2500)).get(f"/processes/{RUNNING}").text
+    assert 'class="load l' in page
+    assert 'class="bar ' not in page
+
+
+def test_cancelling_asks_first_and_then_ends_the_process(site: Site) -> None:
+    client = site("typical")
+    asked = client.get(f"/processes/{RUNNING}/cancel")
+    assert asked.status_code == 200
+    assert f"amoro process cancel {RUNNING}" in asked.text
+    assert client.get(f"/processes/{RUNNING}").text.count("to-come") == 2, "asking changes nothing"
+    done = client.post(f"/processes/{RUNNING}/cancel")
+    assert done.status_code == 303
+    page = client.get(done.headers["location"]).text
+    assert "The process is closed." in page
+    assert "Attempts by optimizer thread" in page
+
+
+def test_cancelling_what_has_ended_says_why_not(site: Site) -> None:
+    answer = site("typical").post(f"/processes/{ENDED}/cancel")
+    assert answer.status_code in (409, 422)
+    assert ENDED in answer.text
+
+
+@pytest.mark.parametrize(
+    ("action", "target", "command"),
+    [
+        ("start", "start", f"amoro process start {ENDED}"),
+        ("confirm", "confirm", "amoro table maintain"),
+        ("undo", "undo/preview", f"amoro undo {ENDED} --dry-run"),
+    ],
+)
+def test_each_action_has_a_confirmation_with_its_command(site: Site, action: str, target: str, command: str) -> None:
+    page = site("typical").get(f"/processes/{ENDED}/{action}").text
+    assert f'action="/processes/{ENDED}/{target}"' in page
+    assert "The same as a command:" in page
+    assert f"<code>{command}" in page
+
+
+def test_a_held_process_goes_on_only_with_the_name_of_its_table(site: Site) -> None:
+    def held(db: Connection) -> None:
+        (one,) = states.fill(db, 1)
+        made = builders.process(one, RUNNING, type="expire-snapshots", action="expire-snapshots")
+        processes.add(db, replace(made, status=ProcessStatus.HELD, lane="metadata"))
+
+    client = site(held)
+    answer = client.post(f"/processes/{RUNNING}/confirm", data={"confirm": "lake.sales.order"})
+    assert answer.status_code == 400
+    assert "lake.sales.orders" in answer.text
+
+
+def many(db: Connection, count: int) -> None:
+    """A running process of so many tasks, all of which have succeeded."""
+    (one,) = states.fill(db, 1)
+    made = builders.process(one, RUNNING, created_at=states.now() - timedelta(hours=1))
+    processes.add(db, made)
+    done = states.done(made)
+
+    def task(number: int) -> OptimizingTask:
+        at = made.created_at + timedelta(seconds=number)
+        times = {"scheduled_at": at, "acked_at": at, "finished_at": at + timedelta(seconds=1)}
+        return done._replace(task_id=done.task_id._replace(number=number), status=TaskStatus.SUCCESS, **times)
+
+    states.keep(db, [task(number) for number in range(1, count + 1)])
+
+
+def test_attempts_of_the_first_tasks_are_asked_for_once(site: Site) -> None:
+    """What can't change any more is remembered, everything else is asked for each time."""
+    client = site("typical")
+
+    def places() -> list[str]:
+        client.get(f"/processes/{RUNNING}")
+        asked = asked_of(client)
+        found = [request.after for request in asked.requests if isinstance(request, journal.ListAttemptsRequest)]
+        asked.requests.clear()
+        return found
+
+    assert (places(), places()) == ([""], ["5-1"])
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "is_begun", "looks"),
+    [
+        ("running", {}, False, "done current to-come to-come to-come"),
+        ("running", {}, True, "done done current to-come to-come"),
+        ("running", {"tasks_total": 0}, False, "done current to-come"),
+        ("held", {}, False, "done waiting to-come to-come to-come"),
+        ("requested", {}, False, "done waiting to-come to-come to-come"),
+        ("committing", {}, True, "done done done current to-come"),
+        ("committing", {"waiting": "no answer"}, True, "done done done waiting to-come"),
+        ("commit_unknown", {}, True, "done done done waiting to-come"),
+        ("clearing", {}, True, "done done done current to-come"),
+        ("success", {"finished_ms": 9}, True, "done done done done done"),
+        ("failed", {"finished_ms": 9}, True, "done done skipped skipped failed"),
+        ("of_a_plugin", {"finished_ms": 9}, False, "done skipped skipped skipped failed"),
+    ],
+)
+def test_the_steps_of_a_process_say_where_it_is(
+    site: Site, status: str, more: dict[str, Any], is_begun: bool, looks: str
+) -> None:
+    client = site("typical")
+    kept = {"process_id": RUNNING, "table": "lake.logs.orders", "type": "minor", "created_ms": 1, "tasks_total": 3}
+    answers = asked_of(client).answers
+    process = pb.Process(**{**kept, "status": status, "task_counts": pb.TaskCounts(planned=1), **more})
+    answers["ListTasks"] = pb.ListTasksResponse(process=process)
+    begun = {"task_id": 1, "attempt": 1, "optimizer_id": "o", "outcome": "running", "scheduled_ms": 2, "started_ms": 3}
+    attempts = [journal.AttemptInfo(**begun)] if is_begun else []
+    answers["ListAttempts"] = journal.ListAttemptsResponse(attempts=attempts, total=len(attempts))
+    found = re.findall(r'<li class="([a-z-]+)"', client.get(f"/processes/{RUNNING}").text)
+    assert " ".join(found) == looks
+
+
+def happen(db: Connection) -> None:
+    (one,) = states.fill(db, 1)
+    for name in ("optimizer-1", "optimizer-2"):
+        optimizers.add(db, builders.optimizer(name))
+    states.running(db, one)
+    for number in range(150):
+        kind = EventKind.FAILED if number % 50 == 0 else EventKind.PLANNED
+        about = About(1, "lake.sales.orders", process_id=RUNNING)
+        events.add(db, Event(kind, states.now(), f"event {number}", about))
+
+
+def test_events_come_a_hundred_on_a_page_the_newest_first(site: Site) -> None:
+    client = site(happen)
+    first = words(client.get("/events").text)
+    assert "100 of 150 events" in first
+    assert first.index("event 149") < first.index("event 148")
+
+
+def test_events_are_filtered_by_kind_table_and_process(site: Site) -> None:
+    client = site(happen)
+    assert "3 of 3 events" in words(client.get("/events?kind=failed&table=lake.sales.orders").text)
+    assert "amoro event list --kind=failed" in client.get("/events?kind=failed").text
+    assert "150" in words(client.get(f"/events?process={RUNNING}").text)
+    wrong = client.get("/events?kind=faild")
+    assert wrong.status_code == 400
+    assert "Did you mean failed?" in wrong.text
+
+
+def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:
+    client = site("typical")
+    assert "Nobody has changed anything yet." in client.get("/audit").text
+    client.post(f"/processes/{RUNNING}/cancel")
+    page = words(client.get("/audit").text)
+    assert "1 of 1 calls" in page
+    assert "CancelProcess" in page
+    assert "page" in page
+    assert "No call matches." in client.get("/audit?outcome=refused").text
+
+
+def test_what_waits_is_listed_in_its_order(site: Site) -> None:
+    client = site("typical")
+    page = words(client.get("/queue").text)
+    assert "1 of 1 tables, by group" in page
+    assert "18 fragments, 2 partitions" in page
+    assert "1 of 1 processes, by group" in page
+    assert "default" in page
+    assert "No table waits for a plan." in client.get("/queue?group=nightly").text
+
+
+def listed(page: str) -> tuple[list[str], list[str]]:
+    """The tables that wait for a plan, and the processes that wait for a thread."""
+    pending, _, waiting = page.partition("<h2>Waiting for a thread")
+    return (
+        re.findall(r'<td class="name"><a href="/tables/([^"]+)"', pending),
+        re.findall(r'<a href="/processes/([^"]+)"', waiting),
+    )
+
+
+def following(page: str, noun: str) -> str:
+    """The address of the list's next page; "" on its last, and where there is one page only."""
+    found = re.search(rf'aria-label="Pages of the list of {noun}">(.*?)</nav>', page, re.DOTALL)
+    link = re.search(r'<a rel="next" href="([^"]+)"', found[1]) if found else None
+    return html.unescape(link[1]) if link else ""
+
+
+def test_each_list_of_the_queue_has_pages_of_its_own(site: Site) -> None:
+    client = site(states.long_queue)
+    page = client.get("/queue").text
+    assert "100 of 230 tables, by group" in words(page)
+    assert "100 of 130 processes, by group" in words(page)
+    first = listed(page)
+    onward = client.get(following(page, "processes")).text
+    assert (listed(onward)[0], len(listed(onward)[1])) == (first[0], 30)
+    assert following(onward, "processes") == ""
+    tables, processes = Counter(first[0]), Counter(first[1]) + Counter(listed(onward)[1])
+    page = onward
+    while address := following(page, "tables"):
+        page = client.get(address).text
+        tables.update(listed(page)[0])
+        assert listed(page)[1] == listed(onward)[1]
+    assert (len(tables), len(processes)) == (230, 130)
+    assert {*tables.values(), *processes.values()} == {1}
+    assert '<td class="number">230</td>' in page
+    assert "The queue has moved" not in page
+    back = re.findall(r'<a href="([^"]+)">First page</a>', page)
+    again = client.get(html.unescape(back[0])).text
+    assert (listed(again)[0], listed(again)[1]) == (first[0], listed(onward)[1])
+
+
+def test_a_queue_that_has_moved_says_so_on_its_next_page(site: Site) -> None:
+    client = site(states.long_queue)
+    page = client.get("/queue").text
+    first, onward = listed(page)[1], following(page, "processes")
+    assert client.post(f"/processes/{first[0]}/cancel").status_code == 303
+    page = client.get(onward).text
+    assert "The queue has moved since the page before" in page
+    assert '<a href="/queue">Show it from the start</a>' in page
+    assert len({*first, *listed(page)[1]}) == 130
+
+
+def test_a_cursor_that_is_none_or_of_another_list_is_refused_on_the_page(site: Site) -> None:
+    client = site(states.long_queue)
+    address = following(client.get("/queue").text, "tables")
+    wrong = (address.replace("pending=", "waiting="), f"{address}&group=default", "/queue?pending=nothing")
+    for path in wrong:
+        answer = client.get(path)
+        assert answer.status_code == 400
+        assert "start without one" in answer.text

@@ -1,0 +1,325 @@
+"""What every page has: checked parameters, errors, notices, links, foreign texts; the overview and the catalogs."""
+
+import gzip
+import html
+import re
+import time
+from datetime import timedelta
+from html.parser import HTMLParser
+
+import pytest
+
+from amoro_core.dashboard.static import DIRECTORY
+from amoro_core.errors import CommitUnknown, InvalidArgument
+from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.store import catalogs, condemned, events, optimizers
+from amoro_core.store.connection import Connection
+from tests.browser.pages import paths_in
+from tests.dashboard import states, strangers
+from tests.dashboard.conftest import OWN, Site, asked_of, words
+from tests.dashboard.payloads import PAYLOADS
+from tests.dashboard.test_pages_processes import RUNNING, many
+from tests.store import builders
+from tests.tiers import sample
+
+# What every page has: parameters that are checked, errors as pages, notices, characters that can't be seen
+
+
+def test_an_empty_parameter_is_none(site: Site) -> None:
+    assert site("empty").get("/tables?status=&text=").status_code == 200
+
+
+def test_an_error_of_an_operation_is_a_page_with_its_status_code_and_hint_or_remedy(site: Site) -> None:
+    client = site("empty")
+    answer = client.get("/tables?catalog=nowhere")
+    assert answer.status_code == 404
+    assert "catalog &#39;nowhere&#39; is not known" in answer.text
+    assert "AMORO-3001" in answer.text
+    for error, status, told in (
+        (CommitUnknown("no answer"), 409, CommitUnknown.remedy),
+        (InvalidArgument("no", hint="write it so"), 400, "write it so"),
+    ):
+        asked_of(client).answers["ListCatalogs"] = error
+        answer = client.get("/catalogs")
+        assert (answer.status_code, told in words(answer.text)) == (status, True)
+
+
+def test_who_is_not_known_is_led_to_the_login_and_back(site: Site) -> None:
+    client = site("empty")
+    del client.headers["Authorization"]
+    answer = client.get("/tables?status=idle")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftables%3Fstatus%3Didle")
+    for path, leads_to in (
+        ("/tables?a=b", "/tables?a=b"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("/\t/evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("", "/"),
+    ):
+        assert f'name="next" value="{leads_to}"' in client.get("/login", params={"next": path}).text, path
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "x", "102", "9" * 30, "٣"])
+def test_a_number_out_of_its_bounds_is_refused(site: Site, text: str) -> None:
+    answer = site("empty").get("/tables", params={"health_below": text})
+    assert (answer.status_code, "It is a whole number from 0 to " in answer.text) == (400, True)
+
+
+def test_an_action_takes_forms_alone_and_no_unknown_field_and_its_notice_is_told_once(site: Site) -> None:
+    client = site("typical")
+    assert client.get("/optimizers/optimizer-1/release").status_code == 200
+    assert client.get("/system/check").status_code == 405
+    refused = client.post("/tables/1/block", data={"mintues": "5"}, headers=OWN)
+    assert (refused.status_code, "Did you mean minutes?" in refused.text) == (400, True)
+    there = client.post("/tables/1/block", data={"minutes": "5", "reason": "<b>"}, headers=OWN)
+    first, second = client.get(there.headers["location"]), client.get(there.headers["location"])
+    assert '<p class="notice ' in first.text
+    assert second.status_code == 200
+    assert '<p class="notice ' not in second.text
+
+
+@pytest.mark.parametrize("sign", ["\u202e", "\x1b", "\ufeff", "\u2028"])
+def test_characters_that_cannot_be_seen_are_shown_escaped(site: Site, sign: str) -> None:
+    client = site("typical")
+    name = f"a{sign}b"
+    asked_of(client).answers["ListGroups"] = pb.ListGroupsResponse(groups=[pb.Group(name=name)], total=1)
+    page = client.get("/groups").text
+    assert sign not in page
+    assert repr(name)[1:-1] in page
+
+
+# The overview and the catalogs
+
+
+def test_levels_of_groups_are_added_step_by_step(site: Site) -> None:
+    client = site("typical")
+    start = int(time.time()) // 600 * 600_000 - 3_600_000
+
+    def point(minutes: int, *values: int) -> journal.SeriesPoint:
+        return journal.SeriesPoint(from_ms=start + minutes * 60_000, n=len(values), sum=sum(values))
+
+    series = [
+        journal.Series(name="threads-busy", label="a", points=[point(0, 2, 4), point(10, 1)]),
+        journal.Series(name="threads-busy", label="b", points=[point(10, 3, 4), point(20, 9)]),
+    ]
+    asked_of(client).answers["GetSeries"] = journal.GetSeriesResponse(step_s=600, series=series)
+    figures = re.findall(r"\d\d:\d\d (9|4\.5|3) ", words(client.get("/").text))
+    assert figures == ["9", "4.5", "3"]  # the newest first
+
+
+def test_the_dry_run_of_maintenance_links_to_the_number_of_a_table_with_a_slash(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 1, identifier=SLASHED))
+    for table, link in ((str(SLASHED), "/tables/1"), ("lake.sales.unknown", "/tables/lake.sales.unknown")):
+        answer = pb.MaintainTableResponse(table=table, action="expire-snapshots", reason="nothing is old")
+        asked_of(client).answers["PreviewMaintenance"] = answer
+        form = {"table": table, "action": "expire-snapshots"}
+        page = client.post("/maintenance/preview", data=form, headers=OWN).text
+        assert f'<a href="{link}">{table}</a>' in page
+
+
+def test_the_overview_counts_with_links_to_the_rows(site: Site) -> None:
+    client = site("typical")
+    page = client.get("/").text
+    tiles = dict(re.findall(r'<a class="tile" href="([^"]*)"><span class="figure">([^<]*)</span>', page))
+    assert tiles["/tables"] == "30"
+    assert tiles["/processes?status=running"] == "1"
+    for url, figure in tiles.items():
+        if url.startswith("/tables"):
+            total = re.search(r"of (\S+) tables", client.get(url.replace("&amp;", "&")).text)
+            assert (total[1] if total else "0") == figure, url
+    assert "0199aaaa-0001-7000" in page
+
+
+def test_an_empty_overview_reads(site: Site) -> None:
+    page = words(site("empty").get("/").text)
+    assert "No process runs." in page
+    assert "Nothing has happened yet." in page
+
+
+def test_conditions_are_told_first_with_what_to_do(site: Site) -> None:
+    page = site("commit unknown").get("/").text
+    assert "commit-unknown" in page
+    assert page.index("commit-unknown") < page.index('class="tile"')
+
+
+def test_catalogs_tell_what_can_be_done_there(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        states.fill(db, 3)
+        catalogs.add(db, builders.catalog("files", properties=(("type", "hadoop"), ("s3.secret-access-key", "x9"))))
+
+    page = site(fill).get("/catalogs").text
+    assert '<a href="/tables?catalog=lake">3</a>' in page
+    assert "Nothing can be committed there" in page
+    assert "x9" not in page
+
+
+def test_a_catalog_that_does_not_answer_is_told_by_its_check(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 1))
+    assert "last look not asked since the start" in words(client.get("/catalogs").text)
+    done = client.post("/catalogs/lake/check", headers=OWN)
+    assert "last look no answer" in words(client.get("/catalogs").text)
+    assert done.status_code == 303
+    page = client.get(done.headers["location"]).text
+    assert '<p class="notice bad" role="status">lake: [AMORO-' in page
+    assert client.post("/catalogs/nothing/check", headers=OWN).status_code == 404
+
+
+#: Links of which one stands for all that differ in the numbers and names within.
+_ALIKE = re.compile(r"(?<=/tables/)[^/?#]+|(?<=/processes/)[^/?#]+|(?<=[?&])(?:after|table|process)=[^&]*")
+
+
+def test_every_link_leads_to_a_page(site: Site) -> None:
+    client, waiting, seen, broken = site("typical"), ["/"], set[str](), []
+    while waiting:
+        path = waiting.pop()
+        shape = _ALIKE.sub("*", path)
+        # The list of files reads the table, whose catalog is not there.
+        if shape in seen or path.endswith("/files/list") or not path.startswith("/"):
+            continue
+        seen.add(shape)
+        answer = client.get(path)
+        if answer.status_code != 200:
+            broken.append((path, answer.status_code))
+            continue
+        waiting += [
+            html.unescape(link).partition("#")[0] or "/" for link in re.findall(r' href="([^"]*)"', answer.text)
+        ]
+    assert broken == []
+    assert {"/tables", "/tables/*", "/tables/*/plan", "/processes/*", "/groups/default", "/queue"} <= seen
+
+
+ENDED = "0199bbbb-0001-7000-8000-000000000000"
+SLASHED = TableIdentifier("lake", ("a/b",), "t")
+
+
+def test_every_link_to_a_table_with_a_slash_in_its_name_leads_to_its_number(site: Site) -> None:
+    """Servers decode %2F before they find the route; a link by such a name would lead nowhere."""
+
+    def fill(db: Connection) -> None:
+        (one,) = states.fill(db, 1, identifier=SLASHED)
+        for number in (1, 2):
+            optimizers.add(db, builders.optimizer(f"optimizer-{number}", registered_at=states.now()))
+        states.running(db, one)
+        states.ended(db, one, ENDED, type="expire-snapshots", action="expire-snapshots", lane="metadata")
+        about = About(one.table_id, str(one.identifier), ENDED)
+        events.add(db, Event(EventKind.PLANNED, states.now(), "it was planned", about))
+        files, due = [Condemned("s3://lake/1", FileKind.DATA, 9, None, "old")], states.now() + timedelta(days=9)
+        condemned.add_many(db, condemned.batches_of(files, ENDED, one.table_id, one.uuid, due))
+        condemned.release(db, ENDED)
+
+    client = site(fill)
+    of_processes = ("/processes", f"/processes/{ENDED}", "/trash", f"/trash/{ENDED}")
+    for path in ("/", "/tables", "/events", "/groups/default", *of_processes):
+        page = client.get(path).text
+        links = {html.unescape(link) for link in re.findall(r' href="(/tables[/?][^"]*)"', page)}
+        assert any(link.startswith("/tables/1") for link in links), path
+        assert [link for link in links if "a/b" in link or "a%2Fb" in link] == [], path
+        for link in links:
+            assert client.get(link).status_code == 200, (path, link)
+
+
+#: The pages that show a table, its process, its catalog.
+PATHS = (
+    *("/", "/catalogs", "/tables", "/tables/1", "/tables/1/files", "/tables/1/snapshots", "/tables/1/processes"),
+    *("/tables/1/properties", "/tables/1/plan", "/tables/1/enable", "/tables/1/disable", "/tables/1/block"),
+    *("/tables/1/optimize", "/processes", f"/processes/{strangers.PROCESS}", "/groups", "/maintenance"),
+    *("/events", "/queue", "/audit", "/users", "/optimizers", "/trash"),
+)
+
+
+class Marks(HTMLParser):
+    """The elements of a page that foreign text must not make, and attributes that run or lead elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.scripts += tag == "script"
+        if tag == "script" and not (given.get("src") or "").startswith("/static/"):
+            self.wrong.append(f"script {given}")
+        if tag in ("img", "iframe", "object", "embed", "base"):
+            self.wrong.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name == "style":
+                self.wrong.append(f"{tag} {name}")
+            if name in ("href", "src", "action") and not (value or "").startswith(("/", "#", "?")):
+                self.wrong.append(f"{tag} {name}={value}")
+            if name in ("href", "src", "action") and (value or "").startswith("//"):
+                self.wrong.append(f"{tag} {name}={value}")
+
+
+def wrong_with(page: str) -> list[str]:
+    marks = Marks()
+    marks.feed(page)
+    marks.close()
+    return marks.wrong
+
+
+@pytest.mark.parametrize("payload", sample(PAYLOADS[::4], every=5))
+def test_foreign_texts_are_text_on_every_page(site: Site, payload: str) -> None:
+    client = site(lambda db: strangers.fill(db, [payload]))
+    for path in PATHS:
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert wrong_with(answer.text) == [], path
+
+
+def test_what_a_visitor_sends_is_text(site: Site) -> None:
+    client = site("typical")
+    for payload in sample(PAYLOADS, every=7):
+        for answer in (
+            client.get("/tables", params={"text": payload, "namespace": "a"}),
+            client.get("/tables", params={"status": payload}),
+            client.get("/tables", params={payload: payload}),
+            client.get(f"/tables/{payload.replace('/', '')}"),
+            client.get("/tables/1/plan", params={"kept": payload}),
+            client.post("/tables/1/block", data={"minutes": payload, "reason": payload}, headers=OWN),
+        ):
+            assert answer.status_code < 500, answer.text
+            assert wrong_with(answer.text) == []
+
+
+def test_a_notice_about_what_a_visitor_sent_is_text(site: Site) -> None:
+    client = site("typical")
+    done = client.post("/tables/1/block", data={"minutes": "5", "reason": PAYLOADS[0]}, headers=OWN)
+    page = client.get(done.headers["location"]).text
+    assert wrong_with(page) == []
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+MOST_KB = 60
+MOST_SCRIPT_KB = 10
+
+
+def gzipped(content: bytes) -> float:
+    return len(gzip.compress(content)) / 1000
+
+
+def assets() -> float:
+    return sum(gzipped(path.read_bytes()) for path in DIRECTORY.iterdir() if path.suffix in (".css", ".js", ".svg"))
+
+
+def test_no_page_of_ten_thousand_tables_is_heavy(site: Site) -> None:
+    client = site("10,000 tables")
+    heavy = {path: gzipped(client.get(path).content) + assets() for path in paths_in("10,000 tables")}
+    assert {path: weight for path, weight in heavy.items() if weight > MOST_KB} == {}
+
+
+@pytest.mark.parametrize("tasks", [2000, 2500])
+def test_no_process_is_heavy(site: Site, tasks: int) -> None:
+    page = site(lambda db: many(db, tasks)).get(f"/processes/{RUNNING}")
+    assert page.status_code == 200
+    assert gzipped(page.content) + assets() <= MOST_KB
+
+
+def test_the_scripts_are_small() -> None:
+    assert sum(path.stat().st_size for path in DIRECTORY.glob("*.js")) <= MOST_SCRIPT_KB * 1000

@@ -1,0 +1,606 @@
+"""Tables: the list, one of them by its pages, and what may be done with it."""
+
+import html
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from starlette.testclient import TestClient
+
+from amoro_core.documents.quantities import format_bytes
+from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, parse_table
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.store import blockers, catalogs, events, tables
+from amoro_core.store.connection import Connection
+from amoro_core.transactions.listing import new_table
+from tests.dashboard import states
+from tests.dashboard.conftest import OWN, Site, asked_of, words
+from tests.engine import oracle, writer, writer3
+from tests.engine.builders import SCHEMA, row
+from tests.store import builders
+
+
+def _names(page: str) -> list[str]:
+    return re.findall(r'<td class="name"><a href="[^"]*">([^<]*)</a>', page)
+
+
+def _followed(client: TestClient, path: str) -> list[str]:
+    """The names on the page and on all that follow it."""
+    names = []
+    while path:
+        page = client.get(path)
+        assert page.status_code == 200, page.text
+        names += _names(page.text)
+        following = re.search(r'<a rel="next" href="([^"]*)"', page.text)
+        path = following[1].replace("&amp;", "&") if following else ""
+    return names
+
+
+def test_tables_are_listed_fifty_on_a_page_and_each_once(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 120))
+    first = client.get("/tables").text
+    assert len(_names(first)) == 50
+    assert "50 of 120 tables" in first
+    names = _followed(client, "/tables")
+    assert len(names) == len(set(names)) == 120
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "key", ["status", "health", "files", "small-files", "deletes", "size", "last-optimized", "next-due", "group"]
+)
+def test_each_order_lists_each_table_once_in_both_directions(site: Site, key: str) -> None:
+    client = site(lambda db: states.fill(db, 70))
+    up, down = _followed(client, f"/tables?sort={key}"), _followed(client, f"/tables?sort={key}&order=desc")
+    assert len(set(up)) == 70
+    assert down == up[::-1]
+
+
+def test_a_header_sorts_and_sorts_the_other_way_the_second_time(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 3))
+    assert '<a href="/tables?status=idle&amp;sort=health">Health' in client.get("/tables?status=idle").text
+    page = client.get("/tables?sort=health").text
+    assert 'aria-sort="ascending"><a href="/tables?sort=health&amp;order=desc">Health' in page
+    assert 'aria-sort="descending"><a href="/tables?sort=health">' in client.get("/tables?sort=health&order=desc").text
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("text=ORDERS", ["lake.web.orders"]),
+        ("namespace=web", ["lake.web.clicks", "lake.web.orders"]),
+        ("status=refused", ["lake.finance.clicks"]),
+        ("refused=encryption", ["lake.finance.clicks"]),
+        ("enabled=no", ["lake.logs.clicks"]),
+        ("health_below=80", ["lake.web.clicks"]),
+        ("catalog=lake&text=clicks&health_below=101", ["lake.finance.clicks", "lake.logs.clicks", "lake.web.clicks"]),
+        ("group=other", []),
+    ],
+)
+def test_filters_leave_what_they_say(site: Site, query: str, names: list[str]) -> None:
+    def fill(db: Connection) -> None:
+        refused = {"status": OptimizingStatus.REFUSED, "refusal": "encryption"}
+        for number, (name, fields) in enumerate(
+            {
+                ("finance", "clicks"): refused,
+                ("logs", "clicks"): {"enabled": False},
+                ("web", "clicks"): dict(zip(("summary", "health"), states.summary(6), strict=True)),
+                ("web", "orders"): {},
+            }.items()
+        ):
+            base = {"enabled": True, **dict(zip(("summary", "health"), states.summary(0), strict=True)), **fields}
+            tables.add(db, states.table(number, identifier=TableIdentifier("lake", name[:1], name[1]), **base))
+
+    def with_catalog(db: Connection) -> None:
+        states.fill(db, 0)
+        fill(db)
+
+    page = site(with_catalog).get(f"/tables?{query}").text
+    assert _names(page) == names
+    if not names:
+        assert "No known table matches" in page
+
+
+def test_an_empty_list_says_where_tables_come_from(site: Site) -> None:
+    assert "amoro catalog add" in site("empty").get("/tables").text
+
+
+def test_the_command_that_does_the_same_has_the_filters(site: Site) -> None:
+    page = site(lambda db: states.fill(db, 1)).get("/tables?catalog=lake&status=idle").text
+    assert "<code>amoro table list --catalog lake --status idle</code>" in page
+
+
+def _one(**fields: object) -> Callable[[Connection], object]:
+    """A database with the table lake.sales.orders, which is number 1."""
+    return lambda db: states.fill(db, 1, **fields)
+
+
+def test_health_is_told_by_parts_with_what_mends_each(site: Site) -> None:
+    files, health = states.summary(3)
+    page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)
+    assert "Health: 73 of 100" in page
+    assert "small files 25 of 40 15 9 fragments and 3 undersized of 23 data files Merging them" in page
+    assert "equality deletes 31 of 40 9 6 files" in page
+    assert "position deletes 17 of 20 3 3 files, 29 kB with equality deletes, 1 of all deletes dangling" in page
+
+
+@pytest.mark.parametrize(("number", "told"), [(3, ["coarse 1 file, 105 MB"]), (0, [])])
+def test_what_minor_only_copied_is_told_where_there_is_any(site: Site, number: int, told: list[str]) -> None:
+    files, health = states.summary(number)
+    page = words(site(_one(summary=files, health=health)).get("/tables/lake.sales.orders").text)
+    assert re.findall(r"coarse .* MB(?= rows)", page) == told
+
+
+@pytest.mark.parametrize(
+    "below", ["", "/processes", "/properties", "/plan", "/enable", "/disable", "/block", "/optimize"]
+)
+def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
+    slashed = TableIdentifier("lake", ("a/b",), "t ?#%")
+    client = site(_one(identifier=slashed))
+    answer = client.get(f"/tables/1{below}")
+    assert answer.status_code == 200, answer.text
+    assert "lake.a/b.`t ?#%`" in answer.text
+    assert "/tables/1" in answer.text
+    assert "%2F" not in answer.text
+
+
+def test_a_table_with_a_name_of_other_signs_is_led_to_by_its_name(site: Site) -> None:
+    odd = TableIdentifier("lake", ("a b",), "t.?#%\n")
+    client = site(_one(identifier=odd))
+    (link,) = re.findall(r'<td class="name"><a href="([^"]*)">', client.get("/tables").text)
+    page = client.get(link)
+    assert page.status_code == 200
+    assert "lake.`a b`.`t.?#%\\n`" in page.text
+
+
+@pytest.mark.parametrize("name", ["lake.sales.nothing", "nowhere.sales.orders", "99", "x"])
+def test_a_table_that_is_not_there_is_not_found(site: Site, name: str) -> None:
+    answer = site(_one()).get(f"/tables/{name}")
+    assert answer.status_code == (400 if name == "x" else 404)
+
+
+def test_the_processes_of_a_table_are_its_own(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        first, second = states.fill(db, 2)
+        for number in range(60):
+            states.ended(db, first, f"0199bbbb-{number:04}-7000-8000-000000000000")
+        states.ended(db, second, "0199eeee-0000-7000-8000-000000000000")
+
+    client = site(fill)
+    page = client.get("/tables/lake.sales.orders/processes").text
+    assert "50 of 60 processes" in page
+    (following,) = re.findall(r'<a rel="next" href="([^"]*)"', page)
+    rest = client.get(following.replace("&amp;", "&")).text
+    assert "10 of 60 processes" in rest
+    assert "0199eeee" not in page + rest
+    assert (
+        "No process of this table has this status"
+        in client.get("/tables/lake.sales.orders/processes?status=failed").text
+    )
+
+
+def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        catalogs.add(db, builders.catalog("lake", properties=(("table.self-optimizing.group", "nightly"),)))
+        own = {"self-optimizing.quota": "0.9", "self-optimizing.filter": "a > 1", "self-optimizing.colour": "blue"}
+        tables.add(db, states.table(0, properties=own))
+
+    client = site(fill)
+    page = words(client.get("/tables/1/properties").text)
+    assert "self-optimizing.quota 0.9 0.5 table" in page
+    assert "self-optimizing.group nightly default catalog" in page
+    assert "self-optimizing.filter a &gt; 1 none table" in page
+    assert "self-optimizing.max-file-count 10000 same default" in page
+    assert "self-optimizing.colour blue none unknown: it has no effect" in page
+    assert 'href="/tables/lake.sales.orders/disable"' in client.get("/tables/1/properties").text
+    of_the_catalog = words(client.get("/tables/1/properties?origin=catalog").text)
+    assert "self-optimizing.group nightly" in of_the_catalog
+    assert "self-optimizing.quota" not in of_the_catalog
+    wrong = client.get("/tables/1/properties?origin=catalogue")
+    assert (wrong.status_code, "Did you mean catalog?" in wrong.text) == (400, True)
+
+
+def test_malformed_properties_are_told_in_place(site: Site) -> None:
+    answer = site(_one(properties={"self-optimizing.enabled": "maybe"})).get("/tables/1/properties")
+    assert answer.status_code == 200
+    assert "maybe" in answer.text
+
+
+def test_an_action_is_confirmed_first_with_its_command(site: Site) -> None:
+    client = site(_one())
+    for action, command in (
+        ("enable", "amoro table enable lake.sales.orders"),
+        ("disable", "amoro table disable lake.sales.orders"),
+        ("block", "amoro table block lake.sales.orders --for 60m --reason WHY"),
+        ("optimize", "amoro optimize lake.sales.orders"),
+    ):
+        page = client.get(f"/tables/lake.sales.orders/{action}").text
+        assert f'<form class="form" method="post" action="/tables/lake.sales.orders/{action}">' in page
+        assert f"<code>{command}</code>" in page
+
+
+def test_a_table_is_blocked_and_released(site: Site) -> None:
+    client = site(_one())
+    done = client.post("/tables/1/block", data={"minutes": "30", "reason": "nightly <load>"}, headers=OWN)
+    assert (done.status_code, done.headers["location"].split("?")[0]) == (303, "/tables/lake.sales.orders")
+    page = client.get(done.headers["location"]).text
+    assert "nightly &lt;load&gt;" in page
+    assert "is blocked by" in page
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "x", "100000", ""])
+def test_a_block_for_no_time_is_refused(site: Site, minutes: str) -> None:
+    answer = site(_one()).post("/tables/1/block", data={"minutes": minutes, "reason": "why"}, headers=OWN)
+    assert answer.status_code == 400 if minutes not in ("", "0") else 303
+
+
+def test_a_blocker_is_released_after_a_confirmation(site: Site) -> None:
+    blocker_id = "0199aaaa-0000-7000-8000-000000000000"
+
+    def fill(db: Connection) -> None:
+        (one,) = states.fill(db, 1)
+        held = Blocker(
+            blocker_id,
+            one.table_id,
+            frozenset({BlockedOperation.OPTIMIZE}),
+            states.now(),
+            states.now() + timedelta(hours=1),
+            timedelta(hours=1),
+        )
+        blockers.add(db, held)
+
+    client = site(fill)
+    assert f"/tables/lake.sales.orders/unblock/{blocker_id}" in client.get("/tables/1").text
+    assert f"amoro table unblock {blocker_id}" in client.get(f"/tables/1/unblock/{blocker_id}").text
+    assert client.post(f"/tables/1/unblock/{blocker_id}", headers=OWN).status_code == 303
+    assert "unblock" not in client.get("/tables/1").text
+
+
+def test_a_table_that_is_gone_tells_what_became_of_it(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        states.fill(db, 1)
+        name = TableIdentifier("lake", ("sales",), "old")
+        text = "it is not in its catalog any more"
+        events.add(db, Event(EventKind.GONE, states.now(), text, About(table_id=9, table=str(name))))
+
+    client = site(fill)
+    answer = client.get("/tables/lake.sales.old")
+    assert answer.status_code == 404
+    assert "it is not in its catalog any more" in answer.text
+    assert '<a href="/tables?text=old">' in answer.text
+    never = client.get("/tables/lake.sales.order").text
+    assert "Nothing is known of a table lake.sales.order:" in never
+    assert "Did you mean lake.sales.orders?" in never
+
+
+def test_trends_are_drawn_for_a_range_that_is_chosen(site: Site) -> None:
+    client = site(_one())
+    page = client.get("/tables/1?range=7d").text
+    assert "<strong>7d</strong>" in page
+    assert "Health over time" in page
+    assert client.get("/tables/1?range=8d").status_code == 400
+
+
+AT = "/tables/cat.db.t"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    made = writer.make_catalog(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    """A table of five small files, each of its own commit."""
+    made = writer.make_table(catalog, "db.t", SCHEMA)
+    for number in range(5):
+        writer.append(made, [row(number, "a")])
+    return made
+
+
+@pytest.fixture
+def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
+    def fill(db: Connection) -> None:
+        catalogs.add(db, CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        tables.add(db, new_table(parse_table("cat.db.t"), states.now()))
+
+    return site(fill)
+
+
+def test_files_are_listed_on_request(client: TestClient) -> None:
+    page = client.get(f"{AT}/files/list").text
+    assert "5 of 5 live files of snapshot" in words(page)
+    assert page.count('<td class="short">data</td>') == 5
+
+
+def test_snapshots_are_read_remembered_compared_and_their_fates_told(client: TestClient, table: Table) -> None:
+    done = client.post(f"{AT}/snapshots", headers=OWN)
+    assert (done.status_code, done.headers["location"]) == (303, f"{AT}/snapshots")
+    page = words(client.get(f"{AT}/snapshots").text)
+    assert "5 of 5 snapshots, as read at" in page
+    assert "The next expiry takes none of them" in page
+    assert "stays:" in page
+    first, *_, last = [one.snapshot_id for one in table.refresh().snapshots()]
+    page = words(client.get(f"{AT}/snapshots", params={"before": first, "after": last}).text)
+    assert "data files 1 5 +4" in page
+
+
+def test_a_catalog_that_answers_says_so_at_its_check(client: TestClient) -> None:
+    done = client.post("/catalogs/cat/check", headers=OWN)
+    page = client.get(done.headers["location"]).text
+    assert "cat answers: 1 table, listed in" in page
+    assert "last look it answered" in words(page)
+
+
+def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient, table: Table) -> None:
+    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN)
+    assert planned.status_code == 303, planned.text
+    page = client.get(planned.headers["location"]).text
+    assert "Full optimizing, 1 task" in words(page)
+    assert "<code>amoro plan cat.db.t --type full --explain</code>" in page
+    assert "Copying: every row is encoded anew: the row groups of each file are smaller than 8 MiB" in words(page)
+    key = planned.headers["location"].partition("kept=")[2]
+
+    writer.append(table.refresh(), [row(9, "a")])
+    changed = client.post(f"{AT}/plan/run", data={"kept": key}, headers=OWN)
+    page = words(client.get(changed.headers["location"]).text)
+    assert "The plan has changed: nothing was begun." in page
+    assert "The table: full of 6 data files, it was full of 5." in page
+
+    key = changed.headers["location"].partition("kept=")[2].partition("&")[0]
+    begun = client.post(f"{AT}/plan/run", data={"kept": key}, headers=OWN)
+    assert begun.headers["location"].startswith("/processes/"), client.get(begun.headers["location"]).text
+    again = client.post(f"{AT}/optimize", data={"type": "full", "where": ""}, headers=OWN)
+    assert again.headers["location"].split("?")[0] == begun.headers["location"].split("?")[0]
+
+
+def test_a_plan_of_an_upgraded_table_tells_vectors_from_what_is_to_be_folded(client: TestClient, table: Table) -> None:
+    writer.delete_where(table, lambda item: item["id"] in (0, 1))
+    writer3.upgrade(table)
+    writer3.delete_rows(table, lambda item: item["id"] == 2)
+    (old,) = (one for one in oracle.live_files(table) if one.content == oracle.POSITION_DELETES and not one.is_vector)
+    for kind, told in (
+        ("full", f"1 {format_bytes(old.file_size_bytes)} to fold, for 2 data files 1"),
+        ("cluster", "1 1"),
+    ):
+        asked = {"type": kind, "columns": "id" if kind == "cluster" else ""}
+        planned = client.post(f"{AT}/plan", data=asked, headers=OWN)
+        page = words(client.get(planned.headers["location"]).text)
+        assert "Position deletes Vectors" in page
+        assert f"{kind} 5 0 {told} " in page, page
+
+
+def test_a_partition_that_is_skipped_is_shown_with_its_size(client: TestClient, table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("value")
+    writer.append(table.refresh(), [row(9, "a", "alone")])
+    new = table.refresh().spec().spec_id
+    (alone,) = (one.file for one in table.scan().plan_files() if one.file.spec_id == new)
+    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN)
+    page = words(client.get(planned.headers["location"]).text)
+    assert f"skipped 1 0 0 0 {format_bytes(alone.file_size_in_bytes)} - 0 " in page, page
+
+
+def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(
+    site: Site, client: TestClient
+) -> None:
+    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN).headers["location"]
+    restarted = site(lambda db: None)
+    assert "Full optimizing, 1 task" in words(restarted.get(planned).text)
+    run = {"kept": planned.partition("kept=")[2]}
+    begun, again = (restarted.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"] for _ in range(2))
+    assert begun.startswith("/processes/")
+    assert again.split("?")[0] == begun.split("?")[0]
+
+
+def test_clustering_is_planned_and_carried_out_from_the_page(client: TestClient, table: Table) -> None:
+    for _ in range(6):
+        writer.append(table, [row(0, "a", "a"), row(9, "a", "z")])
+    asked = {"type": "cluster", "columns": " id , value", "strategy": "zorder"}
+    made = client.post(f"{AT}/plan", data=asked, headers=OWN)
+    assert made.status_code == 303, made.text
+    planned = made.headers["location"]
+    page = client.get(planned).text
+    assert "Clustering, 1 task" in words(page)
+    assert "in the order zorder(id, value)" in words(page)
+    assert "<code>amoro plan cat.db.t --type cluster --columns id,value --strategy zorder --explain</code>" in page
+    assert 'name="columns" type="text" value="id,value"' in page
+    run = {"kept": planned.partition("kept=")[2]}
+    begun = client.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"]
+    assert "cluster" in words(client.get(begun).text)
+    refused = client.post(f"{AT}/plan", data={"type": "full", "columns": "id"}, headers=OWN)
+    assert (refused.status_code, "need the type cluster" in refused.text) == (400, True)
+
+
+def test_a_plan_that_is_not_kept_is_not_carried_out(client: TestClient) -> None:
+    refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
+    assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
+    assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
+
+
+def test_a_table_is_enabled_and_disabled(client: TestClient) -> None:
+    for action, told in (("enable", "is optimized from now on"), ("disable", "is only observed now")):
+        done = client.post(f"{AT}/{action}", headers=OWN)
+        assert done.status_code == 303, done.text
+        assert told in client.get(done.headers["location"]).text
+
+
+def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, table: Table) -> None:
+    first, *_, last = [one.snapshot_id for one in table.snapshots()]
+    asked = client.get(f"{AT}/verify", params={"before": first, "after": last})
+    assert f"The rows of cat.db.t in the snapshots {first} and {last} are read" in words(asked.text)
+    assert f"<code>amoro verify cat.db.t --before {first} --after {last}</code>" in asked.text
+    done = client.post(f"{AT}/verify", data={"before": "", "after": str(last)}, headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert f"All 5 live files of snapshot {last} exist with their sizes" in page
+    Path(table.inspect.files()["file_path"][0].as_py().removeprefix("file://")).unlink()
+    done = client.post(f"{AT}/verify", headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert "It is not as it has to be." in page
+    assert page.count(" problem ") == 1
+    assert "verify it again" in client.get(f"{AT}/verify?kept=nothing").text
+    assert client.get(f"{AT}/verify?before=x").status_code == 400
+
+
+def test_a_verification_that_fails_or_lasts_says_so_where_it_was_asked(client: TestClient, table: Table) -> None:
+    unknown = client.post(f"{AT}/verify", data={"before": "5", "after": "7"}, headers=OWN)
+    assert "snapshot 5" in words(client.get(unknown.headers["location"]).text)
+
+
+def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: SqlCatalog, table: Table) -> None:
+    found = client.post(f"{AT}/verify", headers=OWN).headers["location"]
+    assert "verify it again" not in client.get(found).text
+    other = found.replace("cat.db.t", "cat.db.other")
+    assert client.get(other).status_code == 404
+
+
+def test_pages_of_files_and_snapshots_ask_no_catalog(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 1))  # whose catalog is not there
+    assert "No evaluation has read its files yet" in client.get("/tables/1/files").text
+    assert "Read the snapshots" in client.get("/tables/1/snapshots").text
+
+
+def test_what_reads_the_table_tells_that_its_catalog_is_not_there(site: Site) -> None:
+    client = site(lambda db: states.fill(db, 1))
+    for answer in (client.get("/tables/1/files/list"), client.post("/tables/1/snapshots", headers=OWN)):
+        assert answer.status_code >= 400
+        assert "AMORO-" in answer.text
+
+
+FAR_MS = 9_999_999_999_000
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "form", "passes_s", "told"),
+    [
+        ("OptimizeTable", "/optimize", {"type": "full"}, 16, "cat.db.t is being planned; that goes on."),
+        ("PlanTable", "/plan", {"type": "full"}, 3600, "cat.db.t was not planned within"),
+        ("ListSnapshots", "/snapshots", {}, 3600, "was not read within"),
+        ("VerifyTable", "/verify", {}, 3600, "cat.db.t was not verified within"),
+    ],
+)
+def test_what_lasts_is_told_so_and_nobody_waits_for_it(
+    client: TestClient, method: str, path: str, form: dict[str, str], passes_s: float, told: str
+) -> None:
+    with client:  # its event loop goes on between requests
+        asked_of(client).hold(method, passes_s)
+        answer = client.post(f"{AT}{path}", data=form, headers=OWN)
+        page = client.get(answer.headers["location"]) if answer.status_code == 303 else answer
+        asked_of(client).release()
+        assert told in words(page.text)
+
+
+def test_what_differs_is_told_by_partition_those_that_differ_first_and_not_too_many(client: TestClient) -> None:
+    found = pb.Verification(table="cat.db.t", snapshot_id=7, files=3, other_snapshots=[6])
+    one = found.comparisons.add(before=5, after=7, rows_before=9, rows_after=8, files_in_both=2, disputed_deletes=1)
+    for place in (*range(250), "a"):
+        equal = place != "a"
+        one.partitions.add(partition=f"p={place}", rows_before=5, rows_after=4, checksum_before="c4", equal=equal)
+    asked_of(client).answers["VerifyTable"] = found
+    done = client.post(f"{AT}/verify", headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert "It is not as it has to be." in page
+    assert "Snapshot 5 → 7 rows 9 ≠ 8 ✗; 2 more data files are in both" in page
+    assert page.index("p=a 0 0 5 4 c4 no") < page.index("p=0 0 0 5 4 c4 yes")
+    assert page.count(" c4 ") == 200
+    assert "Not compared, since others changed rows there: snapshots 6" in page
+
+
+def test_no_page_of_a_table_that_is_not_known_asks_its_catalog(site: Site) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as catalog:
+        catalog.settimeout(0)
+        properties = (("type", "rest"), ("uri", f"http://127.0.0.1:{catalog.getsockname()[1]}"))
+        client = site(lambda db: catalogs.add(db, CatalogConfig("lake", properties)))
+        for below in ("", "/files", "/plan", "/processes", "/properties", "/snapshots", "/enable"):
+            assert client.get(f"/tables/lake.sales.orders{below}").status_code == 404, below
+        with pytest.raises(BlockingIOError):
+            catalog.accept()
+
+
+def test_what_undoing_would_do_is_shown_before_it_is_done(site: Site) -> None:
+    ended = "0199bbbb-0001-7000-8000-000000000000"
+    client = site(lambda db: states.ended(db, states.fill(db, 1)[0], ended))
+    answer = pb.MaintainTableResponse(table="cat.db.t", action="undo", is_due=True, reason="it can be undone", tasks=2)
+    answer.document = json.dumps({"snapshots": [5, 7], "rows": 12})
+    asked_of(client).answers["PreviewUndo"] = answer
+    page = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+    assert "It would do this now: it can be undone. Nothing was changed." in words(page)
+    assert "rows 12" in words(page)
+    assert f'<form class="actions" method="post" action="/processes/{ended}/undo">' in page
+    answer.is_due = False
+    page = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+    assert "Nothing to undo" in page
+    assert "<form" not in page.partition("<main")[2]
+    with client:
+        asked_of(client).hold("PreviewUndo", 61)
+        late = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+        asked_of(client).release()
+        assert f"amoro undo {ended} --dry-run" in late
+
+
+# Why it is optimized or not
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"status_reason": "2 fragments"}, "There is nothing to do 2 fragments"),
+        ({"status": "refused", "status_reason": "encryption: keys"}, "It is refused encryption: keys"),
+        ({"enabled": False, "enabled_origin": ""}, "It is only observed It was never enabled."),
+        ({"status": "pending"}, "It waits for its plan."),
+        ({"status": "minor_optimizing", "process_id": "p"}, "It is being optimized: minor."),
+        ({"process_id": "p"}, "A process has not ended."),
+        ({"retry_at_ms": FAR_MS}, "It is tried again at 2286-11-20"),
+        ({"failure": "no file"}, "The last try failed no file"),
+        ({"late_deletes": "snapshot 7"}, "Rows that another application deleted came back snapshot 7"),
+        ({"no_optimizer": "start one"}, "No optimizer takes its tasks"),
+        ({"next_due_ms": FAR_MS}, "Next due at 2286-11-20"),
+        ({"blockers": [pb.Blocker(operations=["optimize"], expires_ms=FAR_MS)]}, "Blocked: optimize"),
+        ({"group": "full"}, "Its group has no free thread Each of the 2 threads of full has a task."),
+        ({"group": "used"}, "Its quota is used up It runs 2 tasks; its quota of 0.5 allows 2 threads now."),
+    ],
+)
+def test_a_table_says_why_it_is_optimized_or_not(site: Site, fields: dict[str, object], told: str) -> None:
+    client = site(_one())
+    base = {"table": "lake.sales.orders", "table_id": 1, "status": "idle", "enabled": True, "health_score": -1}
+    asked = asked_of(client)
+    asked.answers["GetGroup"] = pb.Group(name="default", threads=9)
+    asked.answers["GetTable"] = pb.Table(**{**base, "group": "default", "retry_at_ms": 1, "next_due_ms": 1})
+    assert told not in words(client.get("/tables/1").text)
+    asked.answers["GetTable"] = pb.Table(**{**base, "group": "default", **fields})
+    if fields.get("group") == "full":
+        asked.answers["GetGroup"] = pb.Group(name="full", threads=2, running_tasks=2)
+    if fields.get("group") == "used":
+        use = pb.GroupUse(table="lake.sales.orders", limit=2, running_tasks=2, quota=0.5)
+        other = pb.GroupUse(table="lake.sales.other", limit=2, running_tasks=2)
+        asked.answers["GetGroup"] = pb.Group(name="used", threads=9, uses=[other, use])
+    assert told in words(client.get("/tables/1").text)
+
+
+def test_snapshots_are_compared_by_their_totals_as_far_as_they_have_any(client: TestClient) -> None:
+    def snapshot(number: int, **totals: str) -> pb.Snapshot:
+        named = {f"total-{key.replace('_', '-')}": value for key, value in totals.items()}
+        return pb.Snapshot(snapshot_id=number, summary=named, committed_ms=number * 1000, refs=[f"tag<{number}>"])
+
+    first = snapshot(1, data_files="10", records="1000", files_size="2048")
+    second = snapshot(2, data_files="4", records="many", files_size="1024")
+    many = [snapshot(number) for number in range(3, 60)]
+    asked_of(client).answers["ListSnapshots"] = pb.ListSnapshotsResponse(snapshots=[*many, second, first], total=59)
+    client.post(f"{AT}/snapshots", headers=OWN)
+    page = client.get(f"{AT}/snapshots?before=1&after=2").text
+    for told in ("data files 10 4 −6", "delete files - - -", "subtracted 1,000 - -", "bytes 2.0 kB 1.0 kB −1.0 kB"):
+        assert told in words(page)
+    assert page.count('class="strong"') == 20, "lanes of tags are bounded"
+    assert "tag&lt;2&gt;" in page
+    assert "has no snapshot" in html.unescape(client.get(f"{AT}/snapshots?before=1&after=3000").text)
