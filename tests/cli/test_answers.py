@@ -520,6 +520,7 @@ def test_a_command_asks_for_what_it_says_and_shows_the_answer(
         ("table snapshots a.b.c", "ListSnapshots", pb.ListSnapshotsResponse(), "No snapshots.\n"),
         ("table sizes a.b.c", "GetTableDigest", journal.TableDigest(table="a.b.c"), "The files of a.b.c were not read"),
         ("process list", "ListProcesses", pb.ListProcessesResponse(), "No processes.\n"),
+        ("plan", "SelectTables", pb.SelectTablesResponse(), "No catalog has any tables.\n"),
         ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(), "No catalogs. Add one with: amoro catalog add"),
         ("optimizer list", "ListOptimizers", pb.ListOptimizersResponse(), "No optimizers are registered. Start one"),
         (
