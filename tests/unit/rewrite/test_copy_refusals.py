@@ -355,6 +355,19 @@ def test_a_page_that_is_not_as_it_says_is_refused(tmp_path: Path, name: str) -> 
         copying(tmp_path, file)
 
 
+def test_a_page_header_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    """A checksum that says it has 64 bits is none."""
+    file = indexed(tmp_path, write_page_checksum=True)
+    before, text = footer_of(file.path)
+    begin = chunk(decoded(FileMetaData, text)).meta_data.dictionary_page_offset
+    header, _ = Bytes(before).read(PageHeader, begin)
+    sizes = {name: getattr(header, name) for name in ("type", "uncompressed_page_size", "compressed_page_size")}
+    at = begin + len(encoded(PageHeader(**sizes))) - 1
+    assert before[at] == 0x15
+    with_footer(file.path, before[:at] + b"\x16" + before[at + 1 :], text)
+    assert_refused(tmp_path, file, "a page header has fields that are not known here")
+
+
 def test_a_dictionary_of_another_size_is_refused(tmp_path: Path) -> None:
     """How many entries it has is in no checksum."""
     file = indexed(tmp_path, compression="none")
