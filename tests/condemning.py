@@ -57,6 +57,7 @@ class Condemn(Storing):
     on: str = "maintenance.condemn.enabled"
     seen: list[Surroundings] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
+    error: Exception | None = None  # with which its planning fails
 
     name = NAME
     names = (NAME,)
@@ -72,6 +73,8 @@ class Condemn(Storing):
         return properties.get(self.on, "true") == "true"
 
     def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[Told, Plan | None]:
+        if self.error is not None:
+            raise self.error
         around = situation.around()
         self.seen.append(around)
         found = [one for one in self.files() if one[0] not in around.condemned]

@@ -169,9 +169,9 @@ class LakeSubject:
 
     @contextmanager
     def lost(self, *, applied: bool) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self._lake, "send", _losing(self._lake.send, applied, CommitUnknown("no answer")))
-            yield
+        self._lake.send = _losing(self._lake.send, applied, CommitUnknown("no answer"))
+        yield
+        del self._lake.send
 
 
 class JournalSubject:

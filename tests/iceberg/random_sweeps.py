@@ -219,18 +219,25 @@ def world_of(directory: Path, catalog: Catalog) -> Iterator[World]:
         world.close()
 
 
-def run(numbers: Iterable[int], directory: Path, totals: Counter[str]) -> None:
+def run(numbers: Iterable[int], directory: Path, totals: Counter[str], guarded: bool = True) -> None:
     """The random tables of these numbers in one warehouse, some of them with their files in one place."""
     catalog = make_catalog(directory)
-    run_in(catalog, numbers, directory, totals)
+    run_in(catalog, numbers, directory, totals, guarded=guarded)
     catalog.close()
 
 
 def run_in(
-    catalog: Catalog, numbers: Iterable[int], directory: Path, totals: Counter[str], also: Reader = nothing_else
+    catalog: Catalog,
+    numbers: Iterable[int],
+    directory: Path,
+    totals: Counter[str],
+    also: Reader = nothing_else,
+    guarded: bool = True,
 ) -> None:
     """The same in a catalog whose files lie below the directory; `also` tells, too, what is needed."""
     with world_of(directory, catalog) as world:
+        if not guarded:
+            world.iceberg.guard(reachable=lambda guard, paths: {})
         sites: list[Site] = []
         for number in numbers:
             site = make_site(catalog, number, directory)

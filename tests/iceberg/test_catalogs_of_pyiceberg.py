@@ -29,7 +29,7 @@ from amoro_core.errors import (
     TableRefused,
 )
 from amoro_core.files.confining import ConfinedFileIO
-from amoro_core.iceberg import guards, limits
+from amoro_core.iceberg import guards
 from amoro_core.iceberg.catalogs import (
     close_catalogs,
     commits_refused,
@@ -45,6 +45,7 @@ from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.settings import Settings
 from tests.engine.writer import make_catalog, make_table
+from tests.iceberg.listed import limited_requests
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -379,7 +380,7 @@ def test_a_server_that_is_down_is_unavailable(rest_server: Callable[[Answer], st
         open_catalog(config(type="rest", uri="http://127.0.0.1:9"))
 
 
-def test_requests_to_a_server_end(rest_server: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_a_server_end(rest_server: Callable[[Answer], str]) -> None:
     release = threading.Event()
 
     def silent(path: str) -> tuple[int, str]:
@@ -387,9 +388,8 @@ def test_requests_to_a_server_end(rest_server: Callable[[Answer], str], monkeypa
         return 200, "{}"
 
     uri = rest_server(silent)
-    monkeypatch.setattr(limits, "_limits", limits.Limits(1.0, 0.5))
     try:
-        with pytest.raises(CatalogUnavailable, match=r"no complete answer within 0\.5 s"):
+        with limited_requests(0.5), pytest.raises(CatalogUnavailable, match=r"no complete answer within 0\.5 s"):
             open_catalog(config(type="rest", uri=uri))
     finally:
         release.set()

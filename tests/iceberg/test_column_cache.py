@@ -368,14 +368,12 @@ def test_a_cache_that_lies_delays_and_never_costs_a_row(
     lake: Lake,
     tmp_path: Path,
     directory: Path,
-    monkeypatch: pytest.MonkeyPatch,
     lie: Callable[[ColumnPart], ColumnPart],
 ) -> None:
     lake.upsert([row(3, "a", "newer"), row(4, "b", "newer")])
     lake.delete_positions(lambda item: item["id"] == 6)
     cache = Lying(directory, lie)
-    monkeypatch.setattr("tests.services.world.IcebergFormat", lambda: IcebergFormat(cache))
-    world = World(tmp_path, lake.catalog)
+    world = World(tmp_path, lake.catalog, iceberg=lambda _: IcebergFormat(cache))
     try:
         table_id = world.table().table_id
         world.tables.refresh(table_id)

@@ -522,7 +522,7 @@ def test_a_conflict_about_something_else_is_unknown_while_the_table_is_as_the_co
 # Tracing
 
 
-def traced(table: Table, attempt: StagedCommit) -> Trace:
+def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> Trace:
     files = [
         entry.data_file.file_path
         for manifest in read_list(table.io, attempt.manifest_list)
@@ -530,7 +530,9 @@ def traced(table: Table, attempt: StagedCommit) -> Trace:
         for entry in read_manifest(table.io, manifest).entries
         if entry.status == ManifestEntryStatus.ADDED
     ]
-    return commit.trace(loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id)
+    return commit.trace(
+        found or loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id
+    )
 
 
 def test_an_open_attempt_lands_when_it_is_sent_again(table: Table) -> None:

@@ -26,6 +26,8 @@ from tests.engine.writer import append, delete_where, make_catalog, make_table
 from tests.iceberg.looking import said
 from tests.iceberg.test_column_reading import data_manifests, files_of, listed
 from tests.iceberg.test_commit import SCHEMA, rows
+from tests.services.rigs import Limits
+from tests.services.rigs import limits as limits
 
 #: A program that ends with the first manifest that it is to decode.
 FRAGILE = (
@@ -148,8 +150,8 @@ def test_workers_that_rest_are_begun_anew(table: Table, workers: DecodingWorkers
     assert any(workers.read(table.io, asked(table)))
 
 
-def test_a_worker_that_does_not_answer_has_ended(monkeypatch: pytest.MonkeyPatch, table: Table) -> None:
-    monkeypatch.setattr("amoro_core.iceberg.decoding.PATIENCE_S", 0.1)
+def test_a_worker_that_does_not_answer_has_ended(table: Table, limits: Limits) -> None:
+    limits(patience_with_workers=0.1)
     silent = Worker((sys.executable, "-c", "import time; time.sleep(600)"))
     manifest, known = asked(table)[0]
     with pytest.raises(Exception, match="did not answer"):

@@ -70,16 +70,25 @@ def tag(table: Table, name: str, snapshot_id: int) -> None:
     table.catalog.load_table(table.name()).manage_snapshots().create_tag(snapshot_id, name).commit()
 
 
-def before_commit(catalog: Catalog, monkeypatch: pytest.MonkeyPatch, first: Callable[[], None]) -> None:
-    """Let something happen once, after the commit was prepared and before the catalog is asked for it."""
+def answering(catalog: Catalog, first: Callable[[], object], then: Callable[[], object] = lambda: None) -> None:
+    """Let something happen once, after the commit was prepared and before the catalog is asked for it, or after."""
     asked = catalog.commit_table
 
     def ask(*arguments: Any) -> Any:
-        monkeypatch.undo()
+        catalog.commit_table = asked
         first()
-        return asked(*arguments)
+        made = asked(*arguments)
+        then()
+        return made
 
-    monkeypatch.setattr(catalog, "commit_table", ask)
+    catalog.commit_table = ask
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def fail() -> None:
+        raise error
+
+    return fail
 
 
 # What is left
@@ -195,56 +204,50 @@ def test_a_schema_that_an_equality_delete_compares_by_stays(catalog: SqlCatalog)
 # Tags that are made meanwhile
 
 
-def test_a_tag_made_after_validation_stops_the_expiry_where_we_write_metadata(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tag_made_after_validation_stops_the_expiry_where_we_write_metadata(table: Table) -> None:
     first, *_ = ids(table)
     payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    before_commit(table.catalog, monkeypatch, lambda: tag(table, "mine", first))
+    answering(table.catalog, lambda: tag(table, "mine", first))
     with pytest.raises(CommitConflict):
         commit.send(table.catalog, table, payload)
     assert table.refresh().metadata.refs["mine"].snapshot_id == first
     assert trace_of(table, evidence) is Trace.REFUTED
 
 
-def test_without_the_state_the_tag_would_be_lost(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every reference is required all the same: no requirement says that there are no others."""
+def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_reference(table: Table) -> None:
     first, *_ = ids(table)
     payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
-    monkeypatch.setattr("amoro_core.iceberg.commit.exact", lambda _, updates: updates)
-    before_commit(table.catalog, monkeypatch, lambda: tag(table, "mine", first))
-    commit.send(table.catalog, table, payload)
-    assert "mine" not in table.refresh().metadata.refs
-
-
-def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_reference(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, *_ = ids(table)
-    payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
-    before_commit(table.catalog, monkeypatch, lambda: tag(table, "mine", first))
+    answering(table.catalog, lambda: tag(table, "mine", first))
     with pytest.raises((CommitConflict, CommitUnknown)):
         commit.send(table.catalog, table, payload)
     assert table.refresh().metadata.refs["mine"].snapshot_id == first
 
 
-def test_any_other_change_is_a_conflict_too_and_the_next_attempt_lands(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_other_change_is_a_conflict_too_and_the_next_attempt_lands(table: Table) -> None:
     first, *_ = ids(table)
     payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    before_commit(table.catalog, monkeypatch, lambda: writer.append(table, [row(9)]) and None)
+    answering(table.catalog, lambda: writer.append(table, [row(9)]))
     with pytest.raises(CommitConflict):
         commit.send(table.catalog, table, payload)
     expire(table, first)
     assert first not in ids(table)
 
 
+class Watched(InMemoryCatalog):
+    """Something happens before it writes metadata."""
+
+    before_writing: Callable[[], object] = staticmethod(lambda: None)
+
+    def _write_metadata(self, *arguments: Any, **named: Any) -> None:
+        self.before_writing()
+        InMemoryCatalog._write_metadata(*arguments, **named)
+
+
 def test_of_500_tags_made_at_random_moments_none_is_lost(tmp_path: Path) -> None:
     """Before loading, between any two steps, and within the commit; without data files, so that they are many."""
     chance, made, refused = random.Random(7), 0, 0
-    catalog = InMemoryCatalog("cat", warehouse=tmp_path.as_uri())
-    write, table = SqlCatalog._write_metadata, _of_snapshots(catalog, 0)
+    catalog = Watched("cat", warehouse=tmp_path.as_uri())
+    table = _of_snapshots(catalog, 0)
     for number in range(500):
         if number % 9 == 8:
             table = _of_snapshots(catalog, number)
@@ -262,23 +265,18 @@ def test_of_500_tags_made_at_random_moments_none_is_lost(tmp_path: Path) -> None
 
         open_moments = [3]
 
-        def writing(*arguments: Any, left: list[int] = open_moments, **named: Any) -> None:
-            if left:
-                tagged(left.pop())
-            write(*arguments, **named)
-
         tagged(0)
         table.refresh()
         tagged(1)
         if target not in [ref.snapshot_id for ref in table.metadata.refs.values()]:
             payload, _ = stage_expiry(table, {target}, (), clean=False, own_metadata=True)
             tagged(2)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(SqlCatalog, "_write_metadata", staticmethod(writing))
-                try:
-                    commit.send(catalog, table, payload)
-                except CommitConflict:
-                    assert moment in (1, 2, 3)
+            catalog.before_writing = lambda left=open_moments, tagged=tagged: left and tagged(left.pop())
+            try:
+                commit.send(catalog, table, payload)
+            except CommitConflict:
+                assert moment in (1, 2, 3)
+            catalog.before_writing = lambda: None
         tagged(4)
         table.refresh()
         found = table.metadata.refs.get(name)
@@ -311,14 +309,14 @@ def _of_snapshots(catalog: SqlCatalog, number: int) -> Table:
 
 
 def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_back(
-    rest: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
+    rest: Catalog, table: Table
 ) -> None:
     first, *_ = ids(table)
     rows = oracle.live_rows(table, first)
     seen = rest.load_table("db.t")
     payload, evidence = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
     assert "metadata-location" not in json.loads(payload)
-    before_commit(rest, monkeypatch, lambda: tag(table, "mine", first))
+    answering(rest, lambda: tag(table, "mine", first))
     commit.send(rest, seen, payload)
     now = rest.load_table("db.t")
     assert "mine" not in now.metadata.refs
@@ -431,35 +429,19 @@ def test_on_rest_it_may_still_land_until_a_reference_moves(table: Table) -> None
     assert trace_of(table.refresh(), evidence) is Trace.REFUTED
 
 
-def test_a_change_of_something_else_lets_the_same_be_sent_again_on_rest(
-    rest: Catalog, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_something_else_lets_the_same_be_sent_again_on_rest(rest: Catalog, table: Table) -> None:
     first, *_ = ids(table)
     seen = rest.load_table("db.t")
     payload, _ = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
-    answers = [CommitFailedException("somebody was faster")]
-    asked = rest.commit_table
-
-    def ask(*arguments: Any) -> Any:
-        if answers:
-            raise answers.pop()
-        return asked(*arguments)
-
-    monkeypatch.setattr(rest, "commit_table", ask)
+    answering(rest, raising(CommitFailedException("somebody was faster")))
     commit.send(rest, seen, payload)
     assert first not in ids(table)
 
 
-def test_an_answer_that_got_lost_is_unknown_and_the_table_tells(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_got_lost_is_unknown_and_the_table_tells(table: Table) -> None:
     first, *_ = ids(table)
     payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    asked = table.catalog.commit_table
-
-    def ask(*arguments: Any) -> Any:
-        asked(*arguments)
-        raise ConnectionError("cut")
-
-    monkeypatch.setattr(table.catalog, "commit_table", ask)
+    answering(table.catalog, lambda: None, raising(ConnectionError("cut")))
     with pytest.raises(CommitUnknown):
         commit.send(table.catalog, table, payload)
     assert trace_of(table.refresh(), evidence) is Trace.LANDED

@@ -104,7 +104,7 @@ def test_the_same_guard_follows_the_table(table: Table) -> None:
     assert set(guard.reachable([first, second, third])) == {second, third}
 
 
-def test_only_new_manifests_are_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_manifests_are_read(table: Table) -> None:
     guard = guard_of(table)
     guard.reachable([])
     for path in {*manifests_of(table), *(one.manifest_list for one in table.metadata.snapshots)}:

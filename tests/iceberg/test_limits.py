@@ -19,6 +19,7 @@ from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.limits import Limits, Watchdog, limit_requests
 from amoro_core.iceberg.sessions import TimedRequests
 from amoro_core.model.processes import CatalogConfig
+from tests.iceberg.listed import limited_requests
 
 #: Of a request whose server sends a byte much more often than that.
 WHOLE_S = 1.0
@@ -26,9 +27,9 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(limits, "_limits", Limits(5.0, WHOLE_S))
-    yield
+def _short() -> Iterator[None]:
+    with limited_requests(WHOLE_S):
+        yield
     close_catalogs()
 
 
@@ -134,9 +135,7 @@ def test_a_database_that_is_silent_is_hung_up_on() -> None:
     engine.dispose()
 
 
-def test_a_server_of_postgresql_is_asked_to_connect_in_time_unless_its_uri_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_of_postgresql_is_asked_to_connect_in_time_unless_its_uri_says_otherwise() -> None:
     made: list[str] = []
 
     def note(url: object) -> object:

@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import orphan_tasks
 from amoro_core.actions.contract import Plan, Request, Situation
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.errors import AttemptAbandoned, OptimizerError
@@ -31,6 +30,8 @@ from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
 from tests.iceberg.test_orphans import catalog as catalog
 from tests.iceberg.test_orphans import condemned, config, opened, planned
 from tests.large import count_as_large
+from tests.services.rigs import Limits
+from tests.services.rigs import limits as limits
 
 ELSEWHERE = "spelled in a way that is looked for elsewhere"
 KINDS = Kinds()
@@ -70,14 +71,13 @@ def by_tasks(table: IcebergTable, site: Site) -> Plan:
 
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_tasks_find_what_the_coordinator_finds_alone(
-    tmp_path: Path, catalog: SqlCatalog, first: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, catalog: SqlCatalog, first: int, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count_as_large(monkeypatch)
     for number in range(first, first + 10):
         site = make_site(catalog, number, tmp_path)
         table = opened(config(tmp_path), site)
-        with pytest.MonkeyPatch.context() as alone:
-            alone.setattr("amoro_core.maintaining.scale.LARGE", 10**9)
+        with limits(large_table=10**9):
             _, plan = planned(table, site.around)
         assert plan is not None
         found = by_tasks(table, site)
@@ -146,9 +146,11 @@ def test_what_was_written_since_the_plan_is_young_and_no_sign_of_a_wrong_clock(
     assert all("new.parquet" not in one.path for one in said.candidates)
 
 
-def test_most_tasks_is_the_limit(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_tasks_is_the_limit(
+    tmp_path: Path, catalog: SqlCatalog, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count_as_large(monkeypatch)
-    monkeypatch.setattr(orphan_tasks, "MOST_TASKS", 2)
+    limits(listing_tasks=2)
     site = make_site(catalog, 3, tmp_path)
     _, plan = CleanOrphanFiles().plan(opened(config(tmp_path), site), situation(site), Request(NAME))
     assert plan is not None

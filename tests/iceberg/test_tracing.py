@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg import commit, tracing
 from amoro_core.model.commits import StagedCommit, Trace
 from tests.engine.oracle import live_files
 from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
+from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.iceberg.rewriting import loaded, rewritten, staged
 from tests.iceberg.test_commit import SCHEMA, rows, traced
 
@@ -37,12 +36,18 @@ def landed_and_replaced(table: Table) -> StagedCommit:
     return attempt
 
 
-def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_log(table: Table) -> Table:
+    """The table as it is now, of whose earlier states nothing tells."""
+    found = loaded(table)
+    found.metadata = found.metadata.model_copy(update={"metadata_log": []})
+    return found
+
+
+def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table) -> None:
     """Java's expiry leaves the parent's id as it is; pyiceberg's takes it away, so here it is put back."""
     attempt = landed_and_replaced(table)
     expire_snapshots(table)
-    monkeypatch.setattr(tracing, "earlier_states", lambda table: ())
-    found = loaded(table)
+    found = without_log(table)
     (last,) = found.metadata.snapshots
     before = commit.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
     child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
@@ -52,13 +57,13 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table, mon
     assert commit.trace(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
 
 
-def test_an_expired_attempt_is_known_by_removed_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_attempt_is_known_by_removed_files(table: Table) -> None:
     attempt = landed_and_replaced(table)
     expire_snapshots(table)
-    monkeypatch.setattr(tracing, "earlier_states", lambda table: ())
-    assert attempt.snapshot_id not in tracing._known(loaded(table).metadata)
+    found = without_log(table)
+    assert attempt.snapshot_id not in {one.snapshot_id for one in found.metadata.snapshots}
 
-    assert traced(table, attempt) == Trace.LANDED
+    assert traced(table, attempt, found) == Trace.LANDED
 
 
 def forget(table: Table) -> None:
@@ -132,32 +137,27 @@ def test_in_format_1_an_attempt_stays_open_where_nothing_knows_the_parent(tmp_pa
     assert traced(table, attempt) == Trace.OPEN
 
 
-def test_a_metadata_file_that_can_not_be_read_now_leaves_the_attempt_as_it_is(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_metadata_file_that_can_not_be_read_now_leaves_the_attempt_as_it_is(table: Table) -> None:
     attempt = landed_and_replaced(table)
     forget(table)
 
-    def unreadable(io: FileIO, path: str) -> TableMetadata:
-        raise OSError("503 Slow Down")
-
-    monkeypatch.setattr(tracing, "_read", unreadable)
-    with pytest.raises(CatalogUnavailable, match="503 Slow Down"):
+    with (
+        storage_faults(),
+        failing(StorageFault(Operation.READ, Kind.METADATA, Trouble.BUSY, skip=1)),  # the first is the newest
+        pytest.raises(CatalogUnavailable, match="HTTP status 503"),
+    ):
         traced(table, attempt)
 
 
-def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(table: Table) -> None:
     _, attempt = staged(table, rewritten(table))
     append(table, rows(5))
-    read: list[str] = []
-    read_metadata = tracing._read
-
-    def counted(io: FileIO, path: str) -> TableMetadata:
-        read.append(path)
-        return read_metadata(io, path)
-
-    monkeypatch.setattr(tracing, "_read", counted)
-    assert traced(table, attempt) == Trace.REFUTED
-    assert read == [loaded(table).metadata.metadata_log[-1].metadata_file]
+    with storage_faults():
+        second = StorageFault(Operation.READ, Kind.METADATA, Trouble.FAILS, skip=1)
+        with failing(second), pytest.raises(CatalogUnavailable):
+            traced(table, attempt)
+        assert second.struck == [loaded(table).metadata.metadata_log[-1].metadata_file]
+        third = StorageFault(Operation.READ, Kind.METADATA, Trouble.FAILS, skip=2)
+        with failing(third):
+            assert traced(table, attempt) == Trace.REFUTED
+        assert third.struck == []

@@ -6,6 +6,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import pytest
+
+from amoro_core.actions import clustering
 from amoro_core.actions.clustering import Cluster
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.model.clustered_files import group_of, group_suffix
@@ -80,13 +83,18 @@ def _group(key: PartitionKey, files: Sequence[ScannedFile]) -> GroupPlan:
     return GroupPlan(key, tuple(files), 1, group_id, 1, (2.0,), (1.0,), size, size, 5, 1.0)
 
 
+def plan_groups_with(patch: pytest.MonkeyPatch, plan: Callable[..., ClusterVerdict]) -> None:
+    """Let the action plan with this instead of the planner."""
+    patch.setattr(clustering, "plan_clustering", plan)
+
+
 def cluster_with(world: World, grouping: Grouping, options: ClusterOptions = AS_CONFIGURED) -> str:
     """Plan and store a process that somebody asked for; its id, "" where there is nothing to do."""
     table_id = world.table().table_id
     return world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=options).process_id
 
 
-def unsorted(handed: ScheduledTask) -> WorkResult:
+def unsorted(handed: ScheduledTask, rename: bool = True) -> WorkResult:
     """What rewriting the group's files as they are makes, under names that tell the group."""
     given = decode_cluster_input(handed.work.payload)
     made = rewrite(
@@ -98,7 +106,7 @@ def unsorted(handed: ScheduledTask) -> WorkResult:
         memory_limit_bytes=512 * 1024 * 1024,
     )
     stages = (StageFacts("write", 12, made.rows_written),)
-    output = ClusterOutput(renamed(made, given), b"", stages, 0, 0)
+    output = ClusterOutput(renamed(made, given) if rename else made, b"", stages, 0, 0)
     return WorkResult(CLUSTER, encode_cluster_output(output))
 
 

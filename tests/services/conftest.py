@@ -8,6 +8,7 @@ from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.writer import make_catalog
+from tests.services.rigs import limits as limits
 from tests.services.world import World
 
 

@@ -13,6 +13,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.blockers import HeldBlocker
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
+from tests.services.rigs import reaching
 from tests.services.world import START, World
 
 OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
@@ -100,7 +101,7 @@ def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world:
     block(world)
 
 
-def test_no_blocker_is_taken_while_a_plan_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
     seen: list[object] = []
 
     def meanwhile(name: str) -> None:
@@ -109,8 +110,8 @@ def test_no_blocker_is_taken_while_a_plan_is_made(world: World, monkeypatch: pyt
                 block(world)
             seen.append(name)
 
-    monkeypatch.setattr("amoro_core.services.planning.failpoint", meanwhile)
-    world.begin(OptimizingType.MINOR)
+    with reaching(meanwhile):
+        world.begin(OptimizingType.MINOR)
     assert seen == ["plan.before_store"]
 
 

@@ -15,17 +15,19 @@ from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.iceberg.listed import decoded_records
-from tests.services import world as world_module
 from tests.services.world import World
 
 INPUTS, LOST = 2, 2  # files that are rewritten, and attempts that others overtake
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[World]:
     """Remembers tables of any size, as a coordinator remembers large ones."""
-    monkeypatch.setattr(world_module, "IcebergFormat", lambda: IcebergFormat(tables=KnownTables(2**30, least_files=0)))
-    made = World(tmp_path, writer.make_catalog(tmp_path))
+    made = World(
+        tmp_path,
+        writer.make_catalog(tmp_path),
+        iceberg=lambda _: IcebergFormat(tables=KnownTables(2**30, least_files=0)),
+    )
     yield made
     made.close()
 
@@ -55,9 +57,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:
 Counts = list[tuple[int, int, int]]
 
 
-def attempts(
-    world: World, opened: list[tuple[str, str]], decoded: list[ManifestFile], monkeypatch: pytest.MonkeyPatch
-) -> Counts:
+def attempts(world: World, opened: list[tuple[str, str]], decoded: list[ManifestFile]) -> Counts:
     """How many manifests and lists each attempt of a commit reads and writes, and records of lists that it decodes.
 
     Others delete a row before each.
@@ -83,7 +83,7 @@ def attempts(
         decoded.clear()
         return staged
 
-    monkeypatch.setattr(IcebergTable, "stage", overtaken)
+    world.iceberg.table(stage=overtaken)
     delete(0)
     expected = oracle.live_rows(table)
     opened.clear()

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import clustering as action_module
-from amoro_core.actions import rewriting
 from amoro_core.actions.cluster_commit import Kept
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
@@ -32,19 +30,17 @@ from tests.services.clustered import (
     clusterer,
     commit_due,
     ordered,
+    plan_groups_with,
     summary_of,
     with_property,
     work_on,
 )
 from tests.services.kept_work import Writer, cluster_for, made_table, require_rows
+from tests.services.rigs import Killed, raising, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 
 BACKWARDS = Layout(Strategy.LINEAR, (LayoutKey(1, descending=True),))
-
-
-class Killed(BaseException):
-    """The coordinator is no more."""
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
@@ -58,7 +54,7 @@ def lake(request: pytest.FixtureRequest, catalog: SqlCatalog) -> Lake:
 
 @pytest.fixture
 def world(tmp_path: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(action_module, "plan_clustering", Grouping(3, BACKWARDS, only_unclustered=True))
+    plan_groups_with(monkeypatch, Grouping(3, BACKWARDS, only_unclustered=True))
     home = tmp_path / "home"
     home.mkdir()
     made = World(home, lake.catalog)
@@ -82,7 +78,7 @@ def delete_files(world: World) -> set[str]:
     return {path.name for path in root.rglob("*-carried.*")}
 
 
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, list[int]]]:
+def looked_up(world: World) -> list[dict[int, list[int]]]:
     """The rows that are looked up from now on, by the number of the input, look-up by look-up."""
     asked, look_up = [], IcebergTable.look_up
 
@@ -90,7 +86,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, list[int]]]:
         asked.append({at: positions.ascending().tolist() for at, positions in wanted.items()})
         return look_up(table, group, wanted, taken)
 
-    monkeypatch.setattr(IcebergTable, "look_up", watched)
+    world.iceberg.table(look_up=watched)
     return asked
 
 
@@ -114,12 +110,12 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: Worl
 
 
 def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_is_told_now(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
+    world: World, lake: Lake
 ) -> None:
     lake.delete_positions(ids_are(1, 2))
     lake.upsert([row(5, value="newer")])
     process_id = cluster_with(world, Grouping())
-    asked = looked_up(monkeypatch)
+    asked = looked_up(world)
     lake.delete_positions(ids_are(3))
     lake.compact_position_deletes()
     work_on(world, process_id, clusterer(world), work=ordered)
@@ -129,11 +125,9 @@ def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_i
     lake.require()
 
 
-def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(world: World, lake: Lake) -> None:
     process_id = cluster_with(world, Grouping())
-    asked, send = looked_up(monkeypatch), IcebergTable.send
+    asked, send = looked_up(world), IcebergTable.send
     waiting = [ids_are(25), ids_are(8)]
 
     def late(table: IcebergTable, payload: bytes) -> None:
@@ -141,7 +135,7 @@ def test_what_was_found_is_not_looked_up_again_by_the_next_attempt(
             lake.delete_positions(waiting.pop())
         send(table, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", late)
+    world.iceberg.table(send=late)
     lake.delete_positions(ids_are(3, 4))
     work_on(world, process_id, clusterer(world), 1, ordered)
     found = [sorted(at for rows in one.values() for at in rows) for one in asked if one]
@@ -169,7 +163,7 @@ def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(world: Wor
     [("commit.after_carried", 1), ("commit.after_stage", 1), ("commit.after_intent", 0), ("commit.after_send", 0)],
 )
 def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str, orphans: int
+    world: World, lake: Lake, place: str, orphans: int
 ) -> None:
     """What nobody knew of yet is an orphan, as the manifests are that were staged with it."""
     process_id = cluster_with(world, Grouping())
@@ -181,10 +175,7 @@ def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
             left.append(found)
             raise Killed
 
-    with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr(rewriting, "failpoint", die)
-        patch.setattr("amoro_core.actions.cluster_commit.failpoint", die)
-        patch.setattr("amoro_core.services.committing.failpoint", die)
+    with suppress(Killed), reaching(die):
         work_on(world, process_id, clusterer(world), 1, ordered)
     assert len(left) == 1
     world.restart()
@@ -195,16 +186,12 @@ def test_rows_are_hidden_once_wherever_the_coordinator_is_killed(
     assert len(delete_files(world)) == 1 + orphans
 
 
-def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_are_gone_again_where_the_commit_could_not_be_staged(world: World, lake: Lake) -> None:
     process_id = cluster_with(world, Grouping())
     lake.delete_positions(ids_are(3))
     work_on(world, process_id, optimizer := clusterer(world), 0, ordered)
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "stage", lambda *_: (_ for _ in ()).throw(OSError("no")))
-        with suppress(OSError):
-            work_on(world, process_id, optimizer, 1, ordered)
+    with world.iceberg.table(stage=raising(OSError("no"))), suppress(OSError):
+        work_on(world, process_id, optimizer, 1, ordered)
     assert delete_files(world) == set()
     commit_due(world, process_id)
     assert Counter(oracle.live_rows(lake.table.refresh())).total() == 59
@@ -246,9 +233,7 @@ def test_undoing_brings_the_deletes_of_others_back_with_the_files_that_they_are_
     lake.require()
 
 
-def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(
-    world: World, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(world: World, lake: Lake) -> None:
     """What was found for the first, before an attempt that lost, is not found again for the second."""
     lake.append([row(99), row(99), row(99)])
     lake.append([row(200)])
@@ -271,7 +256,7 @@ def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(
     optimizer = clusterer(world)
     delete(0)
     work_on(world, process_id, optimizer, 2, ordered)
-    monkeypatch.setattr(IcebergTable, "send", late)
+    world.iceberg.table(send=late)
     work_on(world, process_id, optimizer, work=ordered)
     assert not waiting
     assert world.status(process_id) is ProcessStatus.SUCCESS

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import AccessDenied, CatalogUnavailable
-from amoro_core.services import catalog_looks
 from amoro_core.services.catalog_looks import CatalogLook, CatalogLookService
 from amoro_core.store.database import Store
 from tests.dashboard import states
+from tests.services.rigs import Limits
 from tests.store.ready import open_store
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -41,10 +41,10 @@ def test_the_last_answer_of_a_catalog_counts(store: Store) -> None:
     assert look() == CatalogLook("lake", 3, True, NOON + timedelta(minutes=2), "")
 
 
-def test_tables_are_counted_up_to_a_bound_each_catalog_by_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_counted_up_to_a_bound_each_catalog_by_itself(store: Store, limits: Limits) -> None:
     service = CatalogLookService(store, lambda: NOON)
     for most, counted in ((3, (3, True)), (2, (2, False))):
-        monkeypatch.setattr(catalog_looks, "MOST_COUNTED", most)
+        limits(counted_tables=most)
         looks = service.looks(["other", "lake"])
         assert [(one.catalog, one.tables, one.tables_is_exact) for one in looks] == [
             ("other", 0, True),

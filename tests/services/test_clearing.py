@@ -11,11 +11,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.services import clearing
 from amoro_core.store import actions, processes
 from tests.condemning import Sweeping
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import Limits, dying_at
 from tests.services.world import World
 
 DELETE = IcebergTable.delete_unreferenced
@@ -86,23 +86,12 @@ def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
 
 
 @pytest.mark.parametrize("point", ["clear.before_delete", "clear.after_delete", "clear.after_done"])
-def test_killed_anywhere_it_goes_on_with_what_was_written_down(
-    place: Place, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
-    monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 2)
+def test_killed_anywhere_it_goes_on_with_what_was_written_down(place: Place, limits: Limits, point: str) -> None:
+    limits(cleared_at_once=2)
     listed = place.stray(5)
     process_id = place.begin()
-    monkeypatch.setattr("amoro_core.services.clearing.failpoint", die)
-    with pytest.raises(Killed):
+    with dying_at(point):
         place.world.committing.commit(process_id)
-    monkeypatch.setattr("amoro_core.services.clearing.failpoint", lambda reached: None)
     if point != "clear.after_done":
         assert place.of(process_id).status is ProcessStatus.CLEARING
         assert place.written(process_id) == listed  # all of them before the first goes
@@ -123,16 +112,14 @@ def test_killed_before_anything_was_written_down_it_is_worked_out_again(place: P
     assert place.left() == []
 
 
-def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(place: Place) -> None:
     place.stray(1)
     process_id = place.begin()
 
     def fail(self: IcebergTable, paths: object) -> tuple[str, ...]:
         raise CatalogUnavailable("no answer")
 
-    monkeypatch.setattr(IcebergTable, "delete_unreferenced", fail)
+    place.world.iceberg.table(delete_unreferenced=fail)
     for _ in range(5):  # an outage is no refusal, however long it lasts
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
@@ -146,16 +133,14 @@ def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outa
         place.begin()
     with pytest.raises(TableBusy, match="the lanes storage and metadata exclude each other"):
         place.world.maintaining.begin(place.world.table().table_id, "auto-create-tags", trigger="request")
-    monkeypatch.undo()
+    place.world.iceberg.restore()
     place.world.later(61)
     assert place.world.optimizing.list_committing() == [(process_id, "cat")]
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
 
 
-def test_what_commits_nothing_can_be_cancelled_between_two_batches(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("amoro_core.services.clearing.CLEARED_AT_ONCE", 1)
+def test_what_commits_nothing_can_be_cancelled_between_two_batches(place: Place, limits: Limits) -> None:
+    limits(cleared_at_once=1)
     place.stray(3)
     process_id = place.begin()
     remove = IcebergTable.delete_unreferenced
@@ -164,20 +149,20 @@ def test_what_commits_nothing_can_be_cancelled_between_two_batches(
         place.world.optimizing.cancel(process_id, "by hand")
         return remove(self, paths)
 
-    monkeypatch.setattr(IcebergTable, "delete_unreferenced", cancel_meanwhile)
+    place.world.iceberg.table(delete_unreferenced=cancel_meanwhile)
     assert place.world.committing.commit(process_id) is ProcessStatus.CLOSED
     assert len(place.left()) == 2
     assert place.of(process_id).failure == "by hand"
 
 
-def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place) -> None:
     place.stray(3)
     process_id = place.begin()
 
     def refuse(self: IcebergTable, paths: object) -> tuple[str, ...]:
         raise AccessDenied("no right to delete")
 
-    monkeypatch.setattr(IcebergTable, "delete_unreferenced", refuse)
+    place.world.iceberg.table(delete_unreferenced=refuse)
     for _ in range(2):
         with pytest.raises(AccessDenied):
             place.world.committing.commit(process_id)

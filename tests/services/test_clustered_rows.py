@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import clustering as action_module
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import ProcessStatus, TaskStatus
@@ -20,7 +19,7 @@ from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_clust
 from amoro_core.services.optimizing import ScheduledTask
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.clustered import Grouping, cluster_with, clusterer, unsorted
+from tests.services.clustered import Grouping, cluster_with, clusterer, plan_groups_with, unsorted
 from tests.services.world import World
 
 SEND = IcebergTable.send
@@ -30,7 +29,7 @@ GIVE_WAY = {"self-optimizing.cluster.update-strategy": "give-way"}
 @pytest.fixture
 def world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A table of four files of a row each in one partition, of which two are in a group."""
-    monkeypatch.setattr(action_module, "plan_clustering", Grouping())
+    plan_groups_with(monkeypatch, Grouping())
     home = tmp_path / "home"
     home.mkdir()
     made = World(home, catalog)
@@ -59,9 +58,7 @@ def live_rows(world: World) -> Counter[object]:
     return oracle.live_rows(world.catalog.load_table("db.t"))
 
 
-def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(world: World) -> None:
     """The delete is read for the commit of the first group, whose files it does not name; it names one of the second,
     which is ready by the end of that commit."""
     process_id, optimizer = cluster_with(world, Grouping()), clusterer(world)
@@ -76,7 +73,7 @@ def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(
             assert world.optimizing.complete(optimizer, second.attempt, unsorted(second))
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(process_id) is ProcessStatus.PARTIAL
     oracle.assert_same_rows(before, live_rows(world))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import clustering as action_module
 from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.blockers import BlockedOperation, Blocker
@@ -28,6 +27,7 @@ from tests.services.clustered import (
     cluster_with,
     clusterer,
     commit_due,
+    plan_groups_with,
     summary_of,
     unsorted,
     with_property,
@@ -42,7 +42,7 @@ SCHEDULED = ClusterOptions(schedule_only=True)
 @pytest.fixture
 def grouping(monkeypatch: pytest.MonkeyPatch) -> Grouping:
     made = Grouping()
-    monkeypatch.setattr(action_module, "plan_clustering", made)
+    plan_groups_with(monkeypatch, made)
     return made
 
 
@@ -205,9 +205,7 @@ def test_cancelled_after_some_commits_it_ends_partly_with_what_it_has_committed(
 
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(
-    world: World, monkeypatch: pytest.MonkeyPatch, landed: bool, which: int
-) -> None:
+def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, landed: bool, which: int) -> None:
     before = rows(world)
     process_id = cluster_with(world, Grouping())
     send, sent = IcebergTable.send, [0]
@@ -220,7 +218,7 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(
             raise CommitUnknown("connection reset")
         send(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", lose)
+    world.iceberg.table(send=lose)
     optimizer = clusterer(world)
     work_on(world, process_id, optimizer, 2)
     assert (
@@ -241,7 +239,7 @@ def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(
     oracle.assert_same_rows(before, rows(world))
 
 
-def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World) -> None:
     from amoro_core.errors import CommitRefused
 
     process_id = cluster_with(world, Grouping())
@@ -252,7 +250,7 @@ def test_a_catalog_that_takes_no_sort_orders_gets_files_without(world: World, mo
             raise CommitRefused("400: unknown update")
         send(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", refuse)
+    world.iceberg.table(send=refuse)
     work_on(world, process_id, clusterer(world))
     assert process_of(world, process_id).status is ProcessStatus.SUCCESS
     assert {file.data.sort_order_id for file in scanned(world)} == {0}
@@ -317,7 +315,7 @@ def test_a_plan_whose_file_was_taken_while_it_was_made_is_not_stored(world: Worl
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(action_module, "plan_clustering", meanwhile)
+        plan_groups_with(patch, meanwhile)
         with pytest.raises(TableBusy, match="12 files of the plan are in another one by now"):
             cluster_with(world, grouping, SCHEDULED)
     assert [one.process_id for one in world.store.read(processes.list_active)] == made
@@ -543,11 +541,9 @@ def test_a_result_that_does_not_tell_its_group_is_never_committed(world: World) 
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     before = rows(world)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.services.clustered.renamed", lambda made, given: made)
-        (handed,) = world.poll(optimizer)
-        world.optimizing.ack(optimizer, [handed.attempt])
-        world.optimizing.complete(optimizer, handed.attempt, unsorted(handed))
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    world.optimizing.complete(optimizer, handed.attempt, unsorted(handed, rename=False))
     commit_due(world, process_id)
     process = process_of(world, process_id)
     assert process.status is ProcessStatus.FAILED

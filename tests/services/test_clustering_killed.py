@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import clustering as action_module
 from amoro_core.model.clustering import ClusterOptions
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.store import commits, processes
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
-from tests.services.clustered import Grouping, cluster_with, clusterer, commit_due, work_on
+from tests.services.clustered import Grouping, cluster_with, clusterer, commit_due, plan_groups_with, work_on
+from tests.services.rigs import Killed, reaching
 from tests.services.world import World
 
 PLACES = (
@@ -32,24 +32,12 @@ PLACES = (
     "commit.after_send",
     "commit.after_done",
 )
-PATCHED = (
-    "services.maintaining",
-    "services.starting",
-    "services.committing",
-    "services.optimizing",
-    "transactions.scheduled",
-    "transactions.taking",
-)
 SCHEDULED = ClusterOptions(schedule_only=True)
-
-
-class Killed(BaseException):
-    """The coordinator is no more."""
 
 
 @contextmanager
 def dying_at(place: str, turn: int) -> Iterator[list[str]]:
-    """Die when that place is reached for that time."""
+    """Die when that place is reached for that time, if ever."""
     reached: list[str] = []
 
     def reach(name: str) -> None:
@@ -57,16 +45,13 @@ def dying_at(place: str, turn: int) -> Iterator[list[str]]:
         if name == place and reached.count(name) == turn:
             raise Killed
 
-    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for module in PATCHED:
-            patch.setattr(f"amoro_core.{module}.failpoint", reach)
-        patch.setattr("amoro_core.actions.cluster_commit.failpoint", reach)
+    with suppress(Killed), reaching(reach):
         yield reached
 
 
 @pytest.fixture
 def world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(action_module, "plan_clustering", Grouping(only_unclustered=True))
+    plan_groups_with(monkeypatch, Grouping(only_unclustered=True))
     home = tmp_path / "home"
     home.mkdir()
     made = World(home, catalog)

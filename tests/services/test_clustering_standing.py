@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions import clustering as action_module
+from amoro_core.actions.clustering import Cluster
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskId
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
@@ -18,14 +18,23 @@ from amoro_core.store import tasks
 from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
-from tests.services.clustered import Grouping, cluster_with, clusterer, commit_due, unsorted, with_property, work_on
+from tests.services.clustered import (
+    Grouping,
+    cluster_with,
+    clusterer,
+    commit_due,
+    plan_groups_with,
+    unsorted,
+    with_property,
+    work_on,
+)
 from tests.services.world import World
 
 
 @pytest.fixture(autouse=True)
 def grouping(monkeypatch: pytest.MonkeyPatch) -> Grouping:
     made = Grouping()
-    monkeypatch.setattr(action_module, "plan_clustering", made)
+    plan_groups_with(monkeypatch, made)
     return made
 
 
@@ -66,7 +75,7 @@ def counted(world: World, process_id: str) -> tuple[int, int]:
 def inputs_of(world: World, process_id: str, number: int) -> tuple[str, ...]:
     """The data files of one group."""
     payload = world.store.read(lambda db: tasks.read_input(db, TaskId(process_id, number)))
-    return action_module.Cluster().data_files(payload)
+    return Cluster().data_files(payload)
 
 
 @pytest.mark.parametrize("partial_progress", ["true", "false"])
@@ -148,7 +157,7 @@ def test_a_plan_that_was_made_as_the_window_closed_starts_when_it_opens_again(
         world.later(timedelta(minutes=30).total_seconds())
         return plain(facts, config, request)
 
-    monkeypatch.setattr(action_module, "plan_clustering", slow)
+    plan_groups_with(monkeypatch, slow)
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert process_of(world, begun.process_id).status is ProcessStatus.REQUESTED
     assert world.starting.start_due() == []

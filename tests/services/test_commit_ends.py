@@ -46,14 +46,14 @@ def present(paths: tuple[str, ...]) -> list[bool]:
     return [Path(path.removeprefix("file://")).exists() for path in paths]
 
 
-def sending(monkeypatch: pytest.MonkeyPatch, *ways: Callable[[IcebergTable, bytes], None]) -> None:
+def sending(world: World, *ways: Callable[[IcebergTable, bytes], None]) -> None:
     """Let each sending go its own way; those after the last go through."""
     left = list(ways)
 
     def send(table: IcebergTable, payload: bytes) -> None:
         (left.pop(0) if left else SEND)(table, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
 
 
 def unheard(table: IcebergTable, payload: bytes) -> None:
@@ -138,14 +138,12 @@ def test_a_process_whose_tasks_run_is_not_committed(world: World, catalog: SqlCa
     assert attempts(world, running) == ()
 
 
-def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(world: World, process: str) -> None:
     def late(table: IcebergTable, payload: bytes) -> None:
         writer.append(world.catalog.load_table("db.t"), [row(60)])
         SEND(table, payload)
 
-    sending(monkeypatch, late)
+    sending(world, late)
 
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
@@ -155,16 +153,14 @@ def test_manifests_of_a_conflict_go_and_the_next_attempt_counts_on(
     assert all(present(second.files))
 
 
-def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
     def faster(table: IcebergTable, payload: bytes) -> None:
         raise CommitConflict("409")
 
     with world.catalog.load_table("db.t").transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
     world.tables.refresh(world.table().table_id)
-    sending(monkeypatch, *[faster] * 1000)
+    sending(world, *[faster] * 1000)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
@@ -201,10 +197,8 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
     assert world.table().status_reason.startswith("minor failed: ")
 
 
-def test_a_refused_commit_lets_the_table_alone_for_a_while(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sending(monkeypatch, refused)
+def test_a_refused_commit_lets_the_table_alone_for_a_while(world: World, process: str) -> None:
+    sending(world, refused)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
@@ -213,8 +207,8 @@ def test_a_refused_commit_lets_the_table_alone_for_a_while(
     assert not any(present((*attempt.files, *attempt.metadata_files)))
 
 
-def test_a_commit_ends_the_waiting_after_failures(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sending(monkeypatch, refused)
+def test_a_commit_ends_the_waiting_after_failures(world: World, process: str) -> None:
+    sending(world, refused)
     world.committing.commit(process)
     again = world.begin(OptimizingType.MINOR)
     world.run_all(again)
@@ -224,20 +218,16 @@ def test_a_commit_ends_the_waiting_after_failures(world: World, process: str, mo
     assert (world.table().failures, world.table().retry_at) == (0, None)
 
 
-def test_a_commit_that_lands_unheard_when_it_is_sent_again_is_found(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sending(monkeypatch, unheard, applied_unheard)
+def test_a_commit_that_lands_unheard_when_it_is_sent_again_is_found(world: World, process: str) -> None:
+    sending(world, unheard, applied_unheard)
 
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert outcomes(world, process) == [DONE]
 
 
-def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sending(monkeypatch, unheard, unheard, unheard)
+def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(world: World, process: str) -> None:
+    sending(world, unheard, unheard, unheard)
 
     for _ in range(3):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
@@ -248,8 +238,8 @@ def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
-def test_manifests_of_a_refuted_attempt_go(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sending(monkeypatch, unheard)
+def test_manifests_of_a_refuted_attempt_go(world: World, process: str) -> None:
+    sending(world, unheard)
     world.committing.commit(process)
     writer.append(world.catalog.load_table("db.t"), [row(70)])
 
@@ -261,14 +251,14 @@ def test_manifests_of_a_refuted_attempt_go(world: World, process: str, monkeypat
 
 
 def test_in_format_1_manifests_of_a_refuted_attempt_stay_since_it_may_come_back(
-    world: World, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+    world: World, catalog: SqlCatalog
 ) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, format_version=1)
     for number in range(3):
         writer.append(table, [row(number)])
     process = world.begin(OptimizingType.MINOR)
     world.run_all(process)
-    sending(monkeypatch, unheard)
+    sending(world, unheard)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     writer.append(table, [row(70)])
 
@@ -287,9 +277,9 @@ def test_a_table_that_is_gone_fails_the_process(world: World, process: str) -> N
 
 
 def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_nothing_of_it_is_removed(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+    world: World, process: str
 ) -> None:
-    sending(monkeypatch, unheard)
+    sending(world, unheard)
     world.committing.commit(process)
     (attempt,) = attempts(world, process)
     location = world.catalog.load_table("db.t").metadata_location

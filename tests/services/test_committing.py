@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, TableRefused
-from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
@@ -68,27 +68,21 @@ def test_committing_again_does_nothing(world: World, process: str) -> None:
     assert snapshots_of(world, process) == 1
 
 
-def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(world: World, process: str) -> None:
     def applied_and_killed(self: IcebergTable, payload: bytes) -> None:
         SEND(self, payload)
         raise KeyboardInterrupt
 
     before = rows(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "send", applied_and_killed)
-        with pytest.raises(KeyboardInterrupt):
-            world.committing.commit(process)
+    with world.iceberg.table(send=applied_and_killed), pytest.raises(KeyboardInterrupt):
+        world.committing.commit(process)
     world.restart()
 
     def refused(*_: object) -> object:
         raise TableRefused("format version 4 is not handled", reason="format-version")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergFormat, "load", refused)
-        with pytest.raises(TableRefused):
-            world.committing.commit(process)
+    with world.iceberg.catalog(load=refused), pytest.raises(TableRefused):
+        world.committing.commit(process)
     assert world.optimizing.find_process(process).process.status is ProcessStatus.COMMITTING
     assert outcomes(world, process) == [CommitOutcome.SENT]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
@@ -138,9 +132,7 @@ def test_a_position_delete_without_bounds_is_read_for_what_it_names(world: World
     assert set(rebased.values()) == ({"1"} if hit else {None})
 
 
-def test_no_footer_is_read_again_when_another_writer_was_faster(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_footer_is_read_again_when_another_writer_was_faster(world: World, process: str) -> None:
     read: list[str] = []
     facts, calls = IcebergTable.file_facts, 0
 
@@ -155,8 +147,8 @@ def test_no_footer_is_read_again_when_another_writer_was_faster(
             writer.append(world.catalog.load_table("db.t"), [row(60 + calls)])
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "file_facts", counted)
-    monkeypatch.setattr(IcebergTable, "send", late)
+    world.iceberg.table(file_facts=counted)
+    world.iceberg.table(send=late)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 3 + [CommitOutcome.DONE]
     assert len(read) == len(set(read)) == 2
@@ -178,11 +170,11 @@ def test_what_conflicts_wholly_fails_and_leaves_no_file_behind(world: World, pro
     assert (world.table().failures, world.table().retry_at) == (0, None)
 
 
-def test_a_refused_commit_fails_with_the_reason(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_commit_fails_with_the_reason(world: World, process: str) -> None:
     def refuse(self: IcebergTable, payload: bytes) -> None:
         raise CommitRefused("403 forbidden")
 
-    monkeypatch.setattr(IcebergTable, "send", refuse)
+    world.iceberg.table(send=refuse)
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.FAILED
     view = world.optimizing.find_process(process)
@@ -192,14 +184,8 @@ def test_a_refused_commit_fails_with_the_reason(world: World, process: str, monk
     assert data_files(world) == referenced(world)
 
 
-def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose(self: IcebergTable, payload: bytes) -> None:
-        SEND(self, payload)
-        raise CommitUnknown("connection reset")
-
-    monkeypatch.setattr(IcebergTable, "send", lose)
+def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(world: World, process: str) -> None:
+    world.iceberg.lose_answers(arrives=True)
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     assert world.table().status is OptimizingStatus.COMMITTING
@@ -209,9 +195,7 @@ def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(
     oracle.assert_same_rows(before, rows(world))
 
 
-def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(world: World, process: str) -> None:
     sent: list[bytes] = []
 
     def lose(self: IcebergTable, payload: bytes) -> None:
@@ -220,7 +204,7 @@ def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(
             raise CommitUnknown("503")
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", lose)
+    world.iceberg.table(send=lose)
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     world.restart()
@@ -232,9 +216,7 @@ def test_an_unknown_commit_that_did_not_land_is_sent_again_byte_for_byte(
     oracle.assert_same_rows(before, rows(world))
 
 
-def test_an_unknown_commit_is_refuted_once_others_have_passed_it(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_commit_is_refuted_once_others_have_passed_it(world: World, process: str) -> None:
     calls = 0
 
     def lose(self: IcebergTable, payload: bytes) -> None:
@@ -244,7 +226,7 @@ def test_an_unknown_commit_is_refuted_once_others_have_passed_it(
             raise CommitUnknown("503")
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", lose)
+    world.iceberg.table(send=lose)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     writer.append(world.catalog.load_table("db.t"), [row(70)])
     before = rows(world)

@@ -132,14 +132,14 @@ def test_after_a_restart_tables_are_refreshed_soon(world: World, two: tuple[str,
 
 
 def test_while_a_catalog_can_not_be_looked_over_tables_are_refreshed_in_their_usual_time(
-    world: World, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    world: World, two: tuple[str, str]
 ) -> None:
     world.comparing.compare("cat")
 
     def fail(format: IcebergFormat, catalog: CatalogConfig, names: Names) -> Mapping[tuple[str, ...], str]:
         raise CatalogUnavailable("a test's catalog is down")
 
-    monkeypatch.setattr(IcebergFormat, "locations", fail)
+    world.iceberg.catalog(locations=fail)
     for seconds in (0, 299):
         world.later(seconds)
         with pytest.raises(CatalogUnavailable):
@@ -152,9 +152,7 @@ def test_while_a_catalog_can_not_be_looked_over_tables_are_refreshed_in_their_us
     assert len(due(world)) == 2
 
 
-def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain(world: World) -> None:
     assert world.comparing.is_due("cat")
     world.comparing.compare("cat")
     world.seconds += COMPARE_INTERVAL_S - 1
@@ -166,13 +164,13 @@ def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain
         world.seconds += 50
         return {}
 
-    monkeypatch.setattr(IcebergFormat, "locations", slow)
+    world.iceberg.catalog(locations=slow)
     world.comparing.compare("cat")
     world.seconds += 49
     assert not world.comparing.is_due("cat")
     world.seconds += 1
     assert world.comparing.is_due("cat")
-    monkeypatch.setattr(IcebergFormat, "locations", lambda format, catalog, names: None)
+    world.iceberg.catalog(locations=lambda format, catalog, names: None)
     assert world.comparing.compare("cat") is None
     world.seconds += ASK_AGAIN_S - 1
     assert not world.comparing.is_due("cat")

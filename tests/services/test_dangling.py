@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.dangling import NAME, CleanDanglingDeletes
-from amoro_core.errors import CommitUnknown, InvalidArgument
+from amoro_core.errors import InvalidArgument
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
@@ -89,9 +89,9 @@ def test_a_table_where_none_dangles_is_left_as_it_is(world: World, table: Table)
     assert len(table.refresh().metadata.snapshots) == snapshots
 
 
-def test_a_table_without_deletes_is_not_even_scanned(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_deletes_is_not_even_scanned(world: World) -> None:
     writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
-    monkeypatch.setattr(IcebergTable, "scan", lambda self: pytest.fail("scanned"))
+    world.iceberg.table(scan=lambda self: pytest.fail("scanned"))
     assert world.maintaining.preview(world.table().identifier, NAME).plan is None
 
 
@@ -114,7 +114,7 @@ def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table:
     assert ids(table) == [1, 11]
 
 
-def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table) -> None:
     process_id, sent = begin(world), []
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -123,25 +123,18 @@ def test_a_conflict_is_told_anew_on_the_new_head(world: World, table: Table, mon
         sent.append(payload)
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
     assert (ids(table), deletes(table)) == ([1, 3, 11, 13], [(1, "b"), (2, "b")])
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_lands_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_commit_lands_once(world: World, table: Table, arrives: bool) -> None:
     process_id, rows, snapshots = begin(world), oracle.live_rows(table), len(table.refresh().metadata.snapshots)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (oracle.live_rows(table), len(table.refresh().metadata.snapshots)) == (rows, snapshots + 1)

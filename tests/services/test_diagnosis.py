@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +13,20 @@ from pyiceberg.schema import Schema
 
 from amoro_core import diagnosis
 from amoro_core.diagnosis import Diagnosis, diagnose
-from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.limits import limits as limits_of_requests
 from amoro_core.model.processes import CatalogConfig
+from tests.iceberg.listed import limited_requests
+from tests.services.rigs import Limits
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    monkeypatch.setattr(limits, "_limits", limits.limits())  # put back: doctor takes those of the settings
     made = tmp_path / "state"
     made.mkdir()
-    return made
+    with limited_requests(limits_of_requests().whole_s):  # put back: doctor takes those of the settings
+        yield made
 
 
 def configured(tmp_path: Path, name: str, **properties: str) -> None:
@@ -90,7 +93,7 @@ def test_a_catalog_that_hangs_is_named_and_the_others_are_looked_at_all_the_same
 
 
 def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_told(
-    home: Path, catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, catalog: SqlCatalog, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hangs outside of its requests, say in loading a client, no limit of requests ends."""
     over, ask = threading.Event(), diagnosis._catalog
@@ -102,7 +105,7 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         return Diagnosis("too late", True, "")
 
     monkeypatch.setattr(diagnosis, "_catalog", hang)
-    monkeypatch.setattr(diagnosis, "LOADING_S", 5.0)
+    limits(loading_of_a_client=0.2)
     (home / "amoro.yaml").write_text("catalog-timeout: 1s\n")
     configured(tmp_path, "a_stuck", **{**catalog.properties, "type": "sql"})
     with (tmp_path / ".pyiceberg.yaml").open("a") as file:
@@ -113,7 +116,7 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         over.set()
     assert (found["catalog a_stuck"].ok, found["catalog a_stuck"].detail) == (
         False,
-        "hangs: there was no answer within 6 s",
+        "hangs: there was no answer within 1 s",
     )
     assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()

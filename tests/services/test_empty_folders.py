@@ -10,7 +10,6 @@ import pytest
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.files.local import LocalStorage
-from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import ProcessStatus
 from tests.services.test_orphans import Place, place
 
@@ -64,11 +63,11 @@ def test_a_preview_and_a_held_process_remove_none(place: Place) -> None:
     assert not empty.exists()
 
 
-def test_a_storage_that_does_not_answer_is_no_failure(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_does_not_answer_is_no_failure(place: Place) -> None:
     def fail(*_: object) -> int:
         raise CatalogUnavailable("no answer")
 
-    monkeypatch.setattr(IcebergTable, "remove_empty_folders", fail)
+    place.world.iceberg.table(remove_empty_folders=fail)
     assert place.run().status is ProcessStatus.SUCCESS
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,17 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from amoro_core.actions import expiring
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.expiring import NAME, ExpireSnapshots
-from amoro_core.errors import CommitUnknown, InvalidArgument, TableBusy, TableRefused
+from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
 from amoro_core.files.path_keys import NO_KEYS
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg import reachable
 from amoro_core.model.commits import SnapshotsGone
-from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services import clearing, leasing
+from amoro_core.services import leasing
 from amoro_core.store import commits, condemned, snapshot_leases
 from amoro_core.store.condemned import BatchStatus
 from amoro_core.transactions.planned import EVALUATION
@@ -34,6 +32,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.reached import reached
 from tests.faults.rest import RestServer
+from tests.services.rigs import Limits, dying_at, reaching
 from tests.services.world import World
 
 SEND = IcebergTable.send
@@ -236,18 +235,16 @@ def test_what_gc_forbids_is_refused_also_when_it_was_set_after_planning(world: W
     assert len(ids(table)) == 4
 
 
-def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(world: World, limits: Limits) -> None:
     table = made(world, 8)
     every = ids(table)
     writer.create_tag(table, "late", every[5], max_ref_age_ms=86_400_000)
     aged(table, {one: 8.0 - at for at, one in enumerate(every)})
-    monkeypatch.setattr(expiring, "MOST_FILES", 3)
+    limits(files_of_an_expiry=3)
     first = expire(world)
     assert first.reason.endswith("; 4 more are left to the next time")
     assert (ids(table), set(table.metadata.refs)) == (every[3:], {"main", "late"})  # the tag's snapshot is left, too
-    monkeypatch.setattr(expiring, "MOST_FILES", 4)
+    limits(files_of_an_expiry=4)
     expire(world)
     assert (ids(table), set(table.metadata.refs)) == (every[7:], {"main"})
     whole(table)
@@ -310,16 +307,9 @@ def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, 
     assert oracle.live_rows(table) == rows
 
 
-def test_a_lease_keeps_its_snapshot(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_keeps_its_snapshot(world: World, table: Table) -> None:
     first, second, third, head = ids(table)
-    leased = Surroundings(since={third: "lease 3 of bob"})
-    action = ExpireSnapshots()
-    plan = ExpireSnapshots.plan
-    monkeypatch.setattr(
-        ExpireSnapshots,
-        "plan",
-        lambda self, table, situation, request: plan(action, table, replace(situation, around=lambda: leased), request),
-    )
+    world.leasing.take(world.table(), third, "bob", since=True)
     expire(world)
     assert ids(table) == [third, head]
     assert {first, second}.isdisjoint(ids(table))
@@ -335,22 +325,16 @@ def test_no_lease_is_taken_while_snapshots_are_removed(world: World, table: Tabl
     world.leasing.take(world.table(), head, "bob")
 
 
-def test_a_lease_taken_while_it_is_planned_stops_it_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_taken_while_it_is_planned_stops_it_once(world: World, table: Table) -> None:
     first, *_ = ids(table)
-    plan = ExpireSnapshots.plan
 
-    def planning(self: ExpireSnapshots, *arguments: Any) -> Any:
-        made = plan(self, *arguments)
-        world.later(1)
-        world.leasing.take(world.table(), first, "bob", since=True)
-        return made
+    def planned(point: str) -> None:
+        if point == "plan.before_store":
+            world.later(1)
+            world.leasing.take(world.table(), first, "bob", since=True)
 
-    monkeypatch.setattr(ExpireSnapshots, "plan", planning)
-    with pytest.raises(TableBusy, match="of bob was taken while this was planned"):
+    with reaching(planned), pytest.raises(TableBusy, match="of bob was taken while this was planned"):
         begin(world)
-    monkeypatch.undo()
     begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
     assert "3 lease" in begun.reason
     assert len(ids(table)) == 4
@@ -370,19 +354,12 @@ def test_a_lease_of_what_has_gone_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_expiry_ends_by_what_the_table_says(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Table, arrives: bool) -> None:
     before = reached(table.metadata)
     process_id = begin(world)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 1
@@ -391,35 +368,22 @@ def test_an_unknown_expiry_ends_by_what_the_table_says(
     assert set(condemned_paths(world)) == before - reached(table.metadata)
 
 
-def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(world: World, table: Table) -> None:
     process_id = begin(world)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     writer.create_tag(table, "mine", ids(table)[0])
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 2
 
 
 @pytest.mark.parametrize("point", ["commit.after_intent", "commit.after_send", "commit.after_done"])
-def test_killed_anywhere_it_expires_once_and_finds_its_files(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
+def test_killed_anywhere_it_expires_once_and_finds_its_files(world: World, table: Table, point: str) -> None:
     before = reached(table.metadata)
-    monkeypatch.setattr("amoro_core.services.committing.failpoint", die)
     process_id = begin(world)
-    with pytest.raises(Killed):
+    with dying_at(point):
         world.committing.commit(process_id)
-    monkeypatch.undo()
     writer.append(table, [row(77)])
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -427,20 +391,11 @@ def test_killed_anywhere_it_expires_once_and_finds_its_files(
     assert set(condemned_paths(world)) == before - reached(table.metadata)
 
 
-def test_killed_while_it_condemns_it_condemns_anew(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(reached: str) -> None:
-        if reached == "clear.after_condemning":
-            raise Killed
-
+def test_killed_while_it_condemns_it_condemns_anew(world: World, table: Table) -> None:
     before = reached(table.metadata)
-    monkeypatch.setattr(clearing, "failpoint", die)
     process_id = begin(world)
-    with pytest.raises(Killed):
+    with dying_at("clear.after_condemning"):
         world.committing.commit(process_id)
-    monkeypatch.undo()
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     paths = condemned_paths(world)
@@ -458,7 +413,7 @@ class RestWorld(World):
 
 
 def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_told(
-    tmp_path: Path, catalog: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, catalog: Any
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -471,12 +426,12 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
         files, rows = {one.path for one in oracle.live_files(table, first)}, oracle.live_rows(table, first)
 
         def send(self: IcebergTable, payload: bytes) -> None:
-            monkeypatch.undo()
+            world.iceberg.restore()
             writer.create_tag(table, "mine", first)
             SEND(self, payload)
             assert "mine" not in table.refresh().metadata.refs
 
-        monkeypatch.setattr(IcebergTable, "send", send)
+        world.iceberg.table(send=send)
         process_id = begin(world, "rest.db.t")
         assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
         table.refresh()
@@ -545,9 +500,7 @@ STILL_LIVE = pytest.mark.parametrize("made_by", [_rewritten_manifests, _added_ag
 
 
 @STILL_LIVE
-def test_no_live_file_goes_by_whatever_path_it_is_still_live(
-    world: World, made_by: Callable[[World], Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_live_file_goes_by_whatever_path_it_is_still_live(world: World, made_by: Callable[[World], Table]) -> None:
     table = made_by(world)
     assert _lost(world, table) == set()
     whole(table)

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.errors import CatalogUnavailable, CommitUnknown
+from amoro_core.errors import CatalogUnavailable
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.stored import Ended, Removal
@@ -113,7 +113,7 @@ def test_what_an_expiry_was_based_on_stays_until_it_can_t_be_undone_any_more(wor
     assert oracle.live_rows(table, back.snapshot_id) == rows
 
 
-def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World) -> None:
     table = made(world, properties=ON)
     base = Path(local_path(table.metadata_location)).name
     process_id = begin(world)
@@ -121,12 +121,12 @@ def test_an_expiry_that_has_not_condemned_yet_finds_its_files(world: World, monk
     def fail(*_: object) -> None:
         raise CatalogUnavailable("not now")
 
-    monkeypatch.setattr(IcebergTable, "released", fail)
+    world.iceberg.table(released=fail)
     with pytest.raises(CatalogUnavailable):
         world.committing.commit(process_id)
     assert base in optimize(world, table)
     assert base in stored(table)
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     receipt = world.optimizing.find_process(process_id).process.receipt
     assert receipt is not None
@@ -143,35 +143,31 @@ def test_once_its_files_are_deleted_what_an_expiry_was_based_on_goes_as_others_d
     assert fallen.isdisjoint(stored(table))
 
 
-def test_one_that_can_t_be_deleted_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_can_t_be_deleted_is_no_failure(world: World) -> None:
     def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "denied") for path in paths}
 
     table = make_table(world.catalog, ON)
-    monkeypatch.setattr(IcebergTable, "delete_many", delete)
+    world.iceberg.table(delete_many=delete)
     assert optimize(world, table) <= stored(table)
 
 
-def test_nor_is_a_storage_that_does_not_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_a_storage_that_does_not_answer(world: World) -> None:
     def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         raise CatalogUnavailable("no answer")
 
     table = make_table(world.catalog, ON)
-    monkeypatch.setattr(IcebergTable, "delete_many", delete)
+    world.iceberg.table(delete_many=delete)
     assert optimize(world, table) <= stored(table)
 
 
-def test_after_a_commit_of_which_nobody_knows_none_goes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_after_a_commit_of_which_nobody_knows_none_goes(world: World) -> None:
     table = make_table(world.catalog, ON)
     before = stored(table)
     process_id = world.begin(OptimizingType.FULL)
     world.run_all(process_id)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=True)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert stored(table) > before

@@ -19,6 +19,7 @@ from amoro_core.store import commits, condemned
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.hidden import require_hidden
+from tests.services.rigs import dying_at
 from tests.services.world import World
 
 SEND, STAGE = IcebergTable.send, IcebergTable.stage
@@ -52,9 +53,7 @@ def outcomes(world: World, process: str) -> list[CommitOutcome]:
     return [attempt.outcome for attempt in world.store.read(lambda db: commits.list_for_process(db, process))]
 
 
-def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(world: World, process: str) -> None:
     """Each attempt writes its own, for the head of its moment; a lost one leaves neither these nor its manifests."""
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
     carried: list[set[str]] = []
@@ -65,7 +64,7 @@ def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(
             writer.append(world.catalog.load_table("db.t"), [row(60 + len(carried))])
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", late)
+    world.iceberg.table(send=late)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 2 + [CommitOutcome.DONE]
     outputs = set.intersection(*carried)
@@ -77,7 +76,7 @@ def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(
 
 
 def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_removed(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+    world: World, process: str
 ) -> None:
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 3)
     before = files(world)
@@ -87,10 +86,8 @@ def test_deletes_that_were_written_for_a_commit_that_could_not_be_staged_are_rem
         written.append(files(world) - before)
         raise StorageFull("no space left")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "stage", full)
-        with pytest.raises(StorageFull):
-            world.committing.commit(process)
+    with world.iceberg.table(stage=full), pytest.raises(StorageFull):
+        world.committing.commit(process)
     assert [len(some) for some in written] == [1]
     assert files(world) == before
     rows = oracle.live_rows(world.catalog.load_table("db.t"))
@@ -106,14 +103,9 @@ def test_maps_are_removed_when_the_process_has_ended(world: World, process: str)
 
 
 def test_maps_of_a_process_that_was_killed_after_its_commit_are_removed_after_the_restart(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+    world: World, process: str
 ) -> None:
-    def die(reached: str) -> None:
-        if reached == "commit.after_done":
-            raise Killed
-
-    monkeypatch.setattr("amoro_core.services.committing.failpoint", die)
-    with pytest.raises(Killed):
+    with dying_at("commit.after_done"):
         world.committing.commit(process)
     left = maps(world)
     assert left

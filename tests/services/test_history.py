@@ -8,12 +8,12 @@ from amoro_core.errors import ProcessNotFound
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.scans import ScanUse
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services import history
 from amoro_core.services.history import HistoryService
 from amoro_core.store import table_scans
 from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
+from tests.services.rigs import Limits
 from tests.services.world import World
 
 TABLES = ("table_process", "task_runtime", "task_payload", "commit_attempt")
@@ -58,8 +58,8 @@ def test_an_active_process_stays_however_old(world: World) -> None:
     assert world.status(process) is ProcessStatus.RUNNING
 
 
-def test_a_long_history_goes_in_chunks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "CHUNK", 2)
+def test_a_long_history_goes_in_chunks(world: World, limits: Limits) -> None:
+    limits(trimmed_at_once=2)
     table = writer.make_table(world.catalog, "db.t", SCHEMA)
     for number in range(3):
         writer.append(table, [row(number)])

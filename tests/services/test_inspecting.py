@@ -16,6 +16,7 @@ from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.inspecting import InspectionService
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import raising
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
@@ -137,16 +138,13 @@ def inspection_of(world: World) -> InspectionService:
 
 
 def test_what_is_known_is_told_without_the_catalog(
-    world: World, catalog: SqlCatalog, inspection: InspectionService, monkeypatch: pytest.MonkeyPatch
+    world: World, catalog: SqlCatalog, inspection: InspectionService
 ) -> None:
     writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
     known = world.tables.refresh(world.table().table_id)
     assert known is not None
 
-    def ask(*asked: object) -> None:
-        raise AssertionError("the catalog is asked")
-
-    monkeypatch.setattr(Tables, "open", ask)
+    world.iceberg.catalog(load=raising(AssertionError("the catalog is asked")))
     assert world.catalogs.resolve(str(known.table_id)) == TABLE
     assert world.tables.find_known(TABLE) == known
     properties, _ = inspection.properties(TABLE, known_only=True)

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from amoro_core import failpoints
-from amoro_core.actions import orphan_tasks
 from amoro_core.actions.orphans import NAME
 from amoro_core.errors import CatalogUnavailable, InvalidArgument, TaskNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintaining import scale
 from amoro_core.maintaining.places import Ground
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
@@ -24,11 +22,12 @@ from amoro_core.model.stored import StoredFile
 from amoro_core.model.work import LIST, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.optimizing import ScheduledTask
-from amoro_core.store import blobs, condemned, process_plans, processes
+from amoro_core.store import condemned, process_plans, processes
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.large import Worker, count_as_large
+from tests.services.rigs import Limits
 from tests.services.test_orphans import Place, inventory, stored
 from tests.services.world import World
 
@@ -87,11 +86,11 @@ def test_a_file_whose_other_spelling_belongs_to_another_task_is_kept(place: Plac
     assert os.path.exists(doubtful)
 
 
-def test_a_table_up_to_the_size_has_no_tasks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "LARGE", 6)  # two files in each of three commits
+def test_a_table_up_to_the_size_has_no_tasks(place: Place, limits: Limits) -> None:
+    limits(large_table=6)  # two files in each of three commits
     assert place.world.tasks(place.run().process_id) == ()
     place.put("data/part=a/again.parquet")
-    monkeypatch.setattr(scale, "LARGE", 5)
+    limits(large_table=5)
     assert place.world.tasks(place.run().process_id) != ()
 
 
@@ -107,7 +106,7 @@ def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
     shown = place.preview(file_list=listing)  # in the coordinator
     assert shown.plan is not None
     monkeypatch.setattr(FileAccess, "pages", None)  # of optimizers; the coordinator lists what Flink may still commit
-    monkeypatch.setattr(IcebergTable, "pages", lambda table, where: iter(()))
+    place.world.iceberg.table(pages=lambda table, where: iter(()))
     done = worker.run(NAME, options=Options(file_list=listing))
     assert (done.status, len(place.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
     assert condemned_now(place) == [place.orphan, other]
@@ -163,10 +162,10 @@ def test_what_was_confirmed_from_the_start_is_not_held(place: Place, worker: Wor
 
 
 def test_what_a_task_does_not_name_is_counted_said_and_found_by_the_next(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, limits: Limits
 ) -> None:
-    monkeypatch.setattr(orphan_tasks, "FILES_OF_A_TASK", 10**9)
-    monkeypatch.setattr(orphan_tasks, "MOST_CANDIDATES", 2)
+    limits(listed_by_a_task=10**9)
+    limits(candidates_of_a_task=2)
     for number in range(4):
         place.put(f"data/part=a/{number}.parquet", b"12345")
     first = worker.run(NAME)
@@ -179,11 +178,9 @@ def test_what_a_task_does_not_name_is_counted_said_and_found_by_the_next(
     assert len(condemned_now(place)) == 5
 
 
-def test_files_that_are_not_named_count_for_the_breaker(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(orphan_tasks, "FILES_OF_A_TASK", 10**9)
-    monkeypatch.setattr(orphan_tasks, "MOST_CANDIDATES", 2)
+def test_files_that_are_not_named_count_for_the_breaker(place: Place, worker: Worker, limits: Limits) -> None:
+    limits(listed_by_a_task=10**9)
+    limits(candidates_of_a_task=2)
     for number in range(100):
         place.put(f"data/many/{number}.parquet")
     assert "101 of" in worker.run(NAME).failure
@@ -325,8 +322,8 @@ def test_a_blob_is_for_who_acknowledged_the_attempt(place: Place, worker: Worker
         read(other.optimizer, handed.attempt, name.sha256, 0)
 
 
-def test_blobs_lie_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "PIECE_BYTES", 8)
+def test_blobs_lie_in_pieces(place: Place, limits: Limits) -> None:
+    limits(piece_of_a_blob=8)
     assert Worker(place.world).run(NAME).status is ProcessStatus.SUCCESS
     assert condemned_now(place) == [place.orphan]
 
@@ -336,7 +333,7 @@ def test_an_optimizer_that_does_not_know_the_kind_gets_no_task(place: Place, beg
 
 
 def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
-    place: Place, worker: Worker, begun: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, begun: str
 ) -> None:
     worker.work()
     ground = IcebergTable.ground
@@ -344,13 +341,13 @@ def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
     def fail(self: IcebergTable) -> Ground:
         raise CatalogUnavailable("it does not answer")
 
-    monkeypatch.setattr(IcebergTable, "ground", fail)
+    place.world.iceberg.table(ground=fail)
     with pytest.raises(CatalogUnavailable):
         place.world.committing.commit(begun)
     waiting = place.world.optimizing.find_process(begun).process
     assert (waiting.status, waiting.delay is not None) == (ProcessStatus.RUNNING, True)
     assert begun not in [one for one, _ in place.world.optimizing.list_committing()]
-    monkeypatch.setattr(IcebergTable, "ground", ground)
+    place.world.iceberg.table(ground=ground)
     place.world.later(3600)
     assert begun in [one for one, _ in place.world.optimizing.list_committing()]
     assert place.world.committing.commit(begun) is ProcessStatus.SUCCESS
@@ -375,7 +372,7 @@ def test_a_death_while_it_is_gathered_condemns_everything_once(
 
 
 def test_a_process_that_is_cancelled_while_it_is_gathered_condemns_nothing(
-    place: Place, worker: Worker, begun: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, begun: str
 ) -> None:
     worker.work()
     ground = IcebergTable.ground
@@ -384,7 +381,7 @@ def test_a_process_that_is_cancelled_while_it_is_gathered_condemns_nothing(
         place.world.optimizing.cancel(begun, "tests")
         return ground(self)
 
-    monkeypatch.setattr(IcebergTable, "ground", cancel)
+    place.world.iceberg.table(ground=cancel)
     place.world.committing.commit(begun)
     assert place.world.status(begun) is ProcessStatus.CLOSED
     assert condemned_now(place) == []

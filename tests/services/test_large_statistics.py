@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.actions import sketch_tasks
-from amoro_core.maintaining import scale
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.work import SKETCH, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
@@ -18,14 +16,15 @@ from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import Worker, count_as_large
+from tests.services.rigs import Limits
 from tests.services.test_statistics import NAME, begin, compute, ndv
 from tests.services.test_statistics import table as table
 from tests.services.world import World
 
 
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
+def large(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     count_as_large(monkeypatch)
-    monkeypatch.setattr(sketch_tasks, "FILES_OF_A_TASK", 1)
+    limits(sketched_by_a_task=1)
 
 
 def stored(table: Table) -> bytes:
@@ -67,10 +66,8 @@ def test_random_tables_have_the_same_statistics(world: World, monkeypatch: pytes
     assert stored(made) == alone
 
 
-def test_a_table_up_to_the_size_is_read_in_the_coordinator(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scale, "LARGE", 1000)
+def test_a_table_up_to_the_size_is_read_in_the_coordinator(world: World, table: Table, limits: Limits) -> None:
+    limits(large_table=1000)
     assert world.tasks(begin(world)) == ()
 
 

@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from amoro_core import failpoints
-from amoro_core.actions import delete_tasks
 from amoro_core.errors import CatalogUnavailable, OptimizerError
 from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import FileKind, Options
@@ -23,11 +22,11 @@ from amoro_core.model.work import DELETE, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.ack_guarding import AckGuardService
 from amoro_core.services.optimizing import Admission, ScheduledTask
-from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.commits import Change, commit
 from tests.large import Worker, count_as_large
+from tests.services.rigs import Limits
 from tests.services.test_sweeping import Place, figures
 
 NAME = "empty-trash"
@@ -131,11 +130,11 @@ def test_kinds_go_in_their_order_whoever_polls(place: Place, worker: Worker) -> 
 
 
 def test_a_task_takes_so_many_files_a_process_so_many_tasks_and_the_coordinator_the_rest(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, limits: Limits
 ) -> None:
-    monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
-    monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 4)
-    monkeypatch.setattr(delete_tasks, "MOST_TASKS", 2)
+    limits(files_of_a_batch=2)
+    limits(deleted_by_a_task=4)
+    limits(deleting_tasks=2)
     place.stray(11)
     place.run()
     process_id = begun(place)
@@ -183,7 +182,7 @@ def test_what_is_committed_after_the_plan_is_spared(place: Place, worker: Worker
 
 
 def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_the_end(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker
 ) -> None:
     place.stray(2)
     place.run()
@@ -191,7 +190,7 @@ def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_t
     def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
         raise CatalogUnavailable("it does not answer")
 
-    monkeypatch.setattr(Guard, "reachable", fail)
+    place.world.iceberg.guard(reachable=fail)
     process_id = begun(place)
     tries = 0
     while polled := worker.poll():
@@ -203,8 +202,8 @@ def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_t
     assert [one.status for one in place.batches()] == [BatchStatus.WAITING]
 
 
-def test_what_was_restored_before_the_ack_stays(place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
+def test_what_was_restored_before_the_ack_stays(place: Place, worker: Worker, limits: Limits) -> None:
+    limits(files_of_a_batch=2)
     place.stray(2)
     restored = place.run().process_id
     place.told = []
@@ -224,9 +223,7 @@ def test_what_was_restored_before_the_ack_stays(place: Place, worker: Worker, mo
     assert place.left() == ["stray-data-0.parquet", "stray-data-1.parquet"]
 
 
-def test_what_is_restored_while_it_is_being_guarded_stays(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_restored_while_it_is_being_guarded_stays(place: Place, worker: Worker) -> None:
     place.stray(2)
     condemning = place.run().process_id
     begun(place)
@@ -237,7 +234,7 @@ def test_what_is_restored_while_it_is_being_guarded_stays(
             assert place.world.trash.restore(condemning).files == 2
         return reachable(self, paths)
 
-    monkeypatch.setattr(Guard, "reachable", restore_meanwhile)
+    place.world.iceberg.guard(reachable=restore_meanwhile)
     assert not worker.ack(handed(worker, acked=False))
     worker.work()
     assert len(place.left()) == 2
@@ -333,11 +330,9 @@ def test_files_that_an_optimizer_says_nothing_of_are_tried_again_and_others_are_
     assert [(one.status, one.files) for one in place.batches()] == [(BatchStatus.DELETING, 1)]
 
 
-def test_cancelling_ends_it_between_batches_and_the_next_goes_on(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
-    monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 2)
+def test_cancelling_ends_it_between_batches_and_the_next_goes_on(place: Place, worker: Worker, limits: Limits) -> None:
+    limits(files_of_a_batch=2)
+    limits(deleted_by_a_task=2)
     place.stray(4)
     place.run()
     process_id = begun(place)
@@ -417,7 +412,7 @@ def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, worker: Wo
 
 @pytest.mark.parametrize("error", [CatalogUnavailable("no answer"), ValueError("no manifest")])
 def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_again(
-    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch, error: Exception
+    place: Place, worker: Worker, error: Exception
 ) -> None:
     place.stray(2)
     place.run()
@@ -430,8 +425,7 @@ def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_agai
         raise error
 
     assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
-    with monkeypatch.context() as patch:
-        patch.setattr(Guard, "reachable", fail)
+    with place.world.iceberg.guard(reachable=fail):
         asked.pop()()
     assert not worker.ack(task)
     (failed,) = place.world.tasks(process_id)

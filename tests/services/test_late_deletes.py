@@ -11,7 +11,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from amoro_core.iceberg import late_deletes
 from amoro_core.model import metrics
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.journal import Event, EventFilter, EventKind
@@ -24,6 +23,7 @@ from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, ids, make, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_position_deletes
+from tests.services.rigs import Limits
 from tests.services.world import World
 
 SPARK = {"engine-name": "spark", "engine-version": "4.1", "app-id": "local-17"}
@@ -143,22 +143,19 @@ def test_a_compaction_of_deletes_that_names_replaced_files_deletes_no_row(
     assert refresh(world) == []
 
 
-def test_files_that_were_replaced_long_ago_are_not_looked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_were_replaced_long_ago_are_not_looked_for(world: World, limits: Limits) -> None:
     table, before = made(world, 2)
     rewrite(world)
-    monkeypatch.setattr(late_deletes, "LOOKS_BACK", timedelta())
+    limits(looks_back=timedelta())
     delete_first_rows(table, before, "a file for each")
     assert refresh(world) == []
 
 
-def test_a_delete_file_that_is_too_large_or_unreadable_is_not_looked_into(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delete_file_that_is_too_large_or_unreadable_is_not_looked_into(world: World, limits: Limits) -> None:
     """It may name live files as well as replaced ones; a large one costs too much to be read for a report."""
     table, before = made(world, 2)
     rewrite(world)
-    with monkeypatch.context() as patch:
-        patch.setattr(late_deletes, "MAX_BYTES", 10)
+    with limits(delete_file_looked_into=10):
         delete_first_rows(table, before, "one file")
         assert refresh(world) == []
     delete_first_rows(table, before, "one file")

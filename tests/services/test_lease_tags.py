@@ -119,9 +119,7 @@ def test_a_name_that_somebody_moved_to_another_snapshot_is_left_to_him(world: Wo
     assert tags(table)[held.lease.tag].snapshot_id == second
 
 
-def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(world: World, table: Table) -> None:
     """That the tag is on its snapshot tells nothing of its age."""
     held = take(world, ids(table)[0])
     lost = iter([True, False])
@@ -131,14 +129,12 @@ def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(
             return  # taken for landed, since the tag is where the commit would have it
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=5))
     assert ends(table, held.lease.tag) == renewed.lease.expires_at
 
 
-def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(world: World, table: Table) -> None:
     lost = iter([True, True, False])
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -146,21 +142,14 @@ def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(
             raise CommitConflict("somebody was faster")
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     held = take(world, ids(table)[0])
     assert set(tags(table)) == {held.lease.tag}
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_of_a_tag_that_may_have_landed_the_table_tells(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
-    monkeypatch.setattr(IcebergTable, "send", send)
+def test_of_a_tag_that_may_have_landed_the_table_tells(world: World, table: Table, arrives: bool) -> None:
+    world.iceberg.lose_answers(arrives=arrives)
     if arrives:
         held = take(world, ids(table)[0])
         assert set(tags(table)) == {held.lease.tag}
@@ -171,27 +160,23 @@ def test_of_a_tag_that_may_have_landed_the_table_tells(
 
 
 @pytest.mark.parametrize("error", [CommitRefused("no right"), CommitConflict("somebody was faster")])
-def test_a_tag_that_can_t_be_made_leaves_no_lease(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_a_tag_that_can_t_be_made_leaves_no_lease(world: World, table: Table, error: Exception) -> None:
     def send(self: IcebergTable, payload: bytes) -> None:
         raise error
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     with pytest.raises(type(error)):
         take(world, ids(table)[0])
     assert (tags(table), list(world.leasing.page().items)) == ({}, [])
 
 
-def test_beside_an_unknown_commit_the_table_gets_no_tag(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_an_unknown_commit_the_table_gets_no_tag(world: World, table: Table) -> None:
     held = take(world, ids(table)[0])
     writer.append(table, [row(9, "a")])
     process_id = begin_tag(world)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    world.iceberg.lose_answers(arrives=False)
     world.committing.commit(process_id)
-    monkeypatch.undo()
+    world.iceberg.restore()
     calls: list[Callable[[], object]] = [
         lambda: take(world, ids(table)[0]),
         lambda: world.leasing.renew(held.lease.lease_id),

@@ -8,13 +8,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.formats.port import Readable
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
-from amoro_core.services import verifying
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, make, row
 from tests.engine.commits import Change, commit
@@ -113,7 +113,6 @@ def test_other_rows_are_not_said_to_be_the_same(world: World, catalog: SqlCatalo
 def test_a_file_that_stays_but_whose_rows_get_other_ids_is_found(
     world: World,
     catalog: SqlCatalog,
-    monkeypatch: pytest.MonkeyPatch,
     number: int | None,
     other: int | None,
     is_wrong: bool,
@@ -122,7 +121,7 @@ def test_a_file_that_stays_but_whose_rows_get_other_ids_is_found(
     writer.append(table, [row(1)])
     writer.append(table, [row(2)])
     before, head = (one.snapshot_id for one in table.refresh().metadata.snapshots)
-    read = verifying._scanned
+    read = IcebergTable.scan_of
 
     def scanned(opened: Readable, snapshot_id: int) -> TableScan:
         """As if a careless rewrite of manifests had lost what the first file's rows are numbered from."""
@@ -130,7 +129,7 @@ def test_a_file_that_stays_but_whose_rows_get_other_ids_is_found(
         first = other if snapshot_id == head else number
         return replace(found, files=[replace(one, data=replace(one.data, first_row_id=first)) for one in found.files])
 
-    monkeypatch.setattr(verifying, "_scanned", scanned)
+    world.iceberg.table(scan_of=scanned)
     found = world.verifying.verify(TABLE, None, head, lambda: False)
     (path,) = (file.path for file in oracle.live_files(table, before))
     assert [problem for problem in found.problems if path in problem] == [

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.actions.known import Actions
-from amoro_core.errors import CommitRefused, CommitUnknown, InvalidArgument, TableBusy, TableRefused
+from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.lanes import METADATA
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
@@ -20,6 +20,7 @@ from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import dying_at, raising
 from tests.services.world import World
 
 TAGS = "auto-create-tags"
@@ -160,48 +161,39 @@ def test_of_its_lane_there_is_one_process_at_a_time(world: World, table: Table) 
         begin(world)
 
 
-def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table) -> None:
     rewrite = world.begin(OptimizingType.FULL)
     world.run_all(rewrite)
     world.tables.refresh(world.table().table_id)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     with pytest.raises(TableBusy, match="it is not known whether its commit was applied"):
         begin(world)
     waiting = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
     assert (waiting.process_id, waiting.reason.endswith("it is not known whether its commit was applied")) == ("", True)
     assert world.maintaining.list_due() == []  # not again at once
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
     world.later(60)
     assert world.maintaining.list_due()
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_tag_is_traced_and_made_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_tag_is_traced_and_made_once(world: World, table: Table, arrives: bool) -> None:
     process_id = begin(world)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     made_once(world, table)
 
 
-def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(world: World, table: Table) -> None:
     process_id = begin(world)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     head = table.refresh().metadata.current_snapshot_id
     assert head is not None
     table.manage_snapshots().create_tag(head, name_of(world)).commit()
@@ -221,10 +213,10 @@ def test_a_name_that_was_given_meanwhile_is_a_conflict_and_no_failure(world: Wor
     assert record(world).failures == 0
 
 
-def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table) -> None:
     world.tables.refresh(world.table().table_id)
     process_id = begin(world, EVALUATION)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitRefused("no right")))
+    world.iceberg.table(send=raising(CommitRefused("no right")))
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     kept = record(world)
     assert (kept.failures, kept.retry_at) == (1, world.now + timedelta(minutes=1))
@@ -232,7 +224,7 @@ def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table, mo
     assert (world.table().failures, world.table().retry_at) == (0, None)
     assert world.maintaining.list_due() == []
     world.later(61)
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.maintaining.list_due()
     world.committing.commit(begin(world, EVALUATION))
     made_once_after_failure = record(world)
@@ -257,18 +249,16 @@ def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: Worl
     assert tags(world) == {}
 
 
-def test_a_refused_table_is_not_tagged(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_table_is_not_tagged(world: World, table: Table) -> None:
     def refuse(self: IcebergTable, *, for_commit: bool = True) -> None:
         raise TableRefused("a feature of tomorrow", reason="metadata")
 
-    monkeypatch.setattr(IcebergTable, "refuse_unsupported", refuse)
+    world.iceberg.table(refuse_unsupported=refuse)
     with pytest.raises(TableRefused, match="a feature of tomorrow"):
         begin(world)
 
 
-def test_what_active_processes_need_can_be_asked_for(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_active_processes_need_can_be_asked_for(world: World, table: Table) -> None:
     table_id = world.table().table_id
     assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
     head, inputs = table.refresh().metadata.current_snapshot_id, {one.path for one in oracle.live_files(table)}
@@ -280,13 +270,13 @@ def test_what_active_processes_need_can_be_asked_for(
     tag = begin(world)
     assert world.maintaining.pinned(table_id) == Pins(frozenset({head, first(table)}), frozenset(inputs | outputs))
     world.committing.commit(tag)
-    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.store.read(lambda db: commits.list_for_process(db, rewrite))
     pinned = world.maintaining.pinned(table_id)
     assert pinned.snapshot_ids == {head, attempt.snapshot_id}
     assert pinned.paths == inputs | outputs | set(attempt.metadata_files)
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
     assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
 
@@ -302,22 +292,10 @@ def test_what_active_processes_need_can_be_asked_for(
         "commit.after_done",
     ],
 )
-def test_killed_anywhere_the_tag_is_made_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
+def test_killed_anywhere_the_tag_is_made_once(world: World, table: Table, point: str) -> None:
     world.tables.refresh(world.table().table_id)
-    for module in ("services.maintaining", "services.committing"):
-        monkeypatch.setattr(f"amoro_core.{module}.failpoint", die)
-    with pytest.raises(Killed):
+    with dying_at(point):
         world.committing.commit(begin(world, EVALUATION))
-    monkeypatch.undo()
     world.restart()
     for process_id in world.heard.commits:
         world.committing.commit(process_id)

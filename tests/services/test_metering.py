@@ -251,9 +251,7 @@ def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: Me
     assert durations["amoro_transaction_seconds",].buckets[-1] >= 5
 
 
-def test_losing_to_another_writer_and_a_failed_check_are_counted(
-    world: World, metering: MeteringService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, metering: MeteringService) -> None:
     small_files(world)
     process_id = world.begin(FULL)
     world.run_all(process_id)
@@ -266,7 +264,7 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(
         real(table, payload)
 
     real = IcebergTable.send
-    monkeypatch.setattr(IcebergTable, "send", lose_once)
+    world.iceberg.table(send=lose_once)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     found = told(metering)
     assert (found["commit_attempts_total.conflict"], found["commit_attempts_total.done"]) == (1, 1)
@@ -274,7 +272,7 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(
     def wrong(table: IcebergTable, *_: object) -> None:
         raise CheckFailed("rows are missing")
 
-    monkeypatch.setattr(IcebergTable, "stage", wrong)
+    world.iceberg.table(stage=wrong)
     small_files(world)
     process_id = world.begin(FULL)
     world.run_all(process_id)
@@ -282,26 +280,21 @@ def test_losing_to_another_writer_and_a_failed_check_are_counted(
     assert told(metering)["failed_checks_total.full"] == 1
 
 
-def test_a_catalog_that_does_not_answer_is_down_until_it_does(
-    world: World, metering: MeteringService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalog_that_does_not_answer_is_down_until_it_does(world: World, metering: MeteringService) -> None:
     small_files(world)
 
     def silent(format_: IcebergFormat, *_: object) -> None:
         raise CatalogUnavailable("no route to host")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergFormat, "list_tables", silent)
+    with world.iceberg.catalog(list_tables=silent):
         with pytest.raises(CatalogUnavailable):
             world.discovery.explore("cat")
         assert values(metering, metrics.CATALOG_UP) == {("cat",): 0}
     assert values(metering, metrics.CATALOG_ERRORS) == {("cat",): 1}
     world.discovery.explore("cat")
     assert values(metering, metrics.CATALOG_UP) == {("cat",): 1}
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergFormat, "load", silent)
-        with pytest.raises(CatalogUnavailable):
-            world.tables_of.open(parse_table("cat.db.t"))
+    with world.iceberg.catalog(load=silent), pytest.raises(CatalogUnavailable):
+        world.tables_of.open(parse_table("cat.db.t"))
     assert (values(metering, metrics.CATALOG_UP), values(metering, metrics.CATALOG_ERRORS)) == (
         {("cat",): 0},
         {("cat",): 2},

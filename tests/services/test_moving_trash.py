@@ -11,14 +11,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from amoro_core.files.io import FileAccess
-from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import FileKind, Options
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.stored import Ended, Removal
-from amoro_core.services import sweeping, trash
 from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchStatus
-from tests.services.test_sweeping import DAY_S, Killed, Place, figures
+from tests.services.rigs import Killed, dying_at
+from tests.services.test_sweeping import DAY_S, Place, figures
 
 EMPTY = "empty-trash"
 
@@ -115,28 +114,20 @@ def test_a_file_of_an_earlier_name_stays_in_the_trash_when_the_name_is_used_agai
 
 
 @pytest.mark.parametrize("point", ["sweep.before_guard", "sweep.before_move", "sweep.after_move", "sweep.after_batch"])
-def test_a_killed_move_is_resumed(place: Trashed, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_a_killed_move_is_resumed(place: Trashed, point: str) -> None:
     place.stray(3)
     place.run()
     process_id = place.world.maintaining.begin(place.table_id, EMPTY, trigger="request").process_id
 
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sweeping, "failpoint", die)
-        with pytest.raises(Killed):
-            place.world.committing.commit(process_id)
+    with dying_at(point):
+        place.world.committing.commit(process_id)
     place.world.restart()
     place.world.later(DAY_S)  # the folder is the one that was written down
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (place.left(), len(place.trashed()), place.statuses()) == ([], 3, [(BatchStatus.MOVED, 3)])
 
 
-def test_a_move_that_died_between_two_files_or_two_names_is_resumed(
-    place: Trashed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_died_between_two_files_or_two_names_is_resumed(place: Trashed) -> None:
     place.stray(3)
     place.run()
     process_id = place.world.maintaining.begin(place.table_id, EMPTY, trigger="request").process_id
@@ -148,10 +139,8 @@ def test_a_move_that_died_between_two_files_or_two_names_is_resumed(
         Path(name).hardlink_to(second)
         raise Killed
 
-    with monkeypatch.context() as patch:
-        patch.setattr(FileAccess, "move_many", some)
-        with pytest.raises(Killed):
-            place.world.committing.commit(process_id)
+    with place.world.iceberg.trash(move_many=some), pytest.raises(Killed):
+        place.world.committing.commit(process_id)
     assert (len(place.left()), len(place.trashed())) == (2, 2)
     assert place.statuses() == [(BatchStatus.MOVING, 3)]
     with pytest.raises(IllegalState, match="being deleted or moved"):
@@ -163,19 +152,13 @@ def test_a_move_that_died_between_two_files_or_two_names_is_resumed(
 
 
 @pytest.mark.parametrize("point", ["trash.before_return", "trash.after_return"])
-def test_a_killed_restore_is_resumed_by_the_next(place: Trashed, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_a_killed_restore_is_resumed_by_the_next(place: Trashed, point: str) -> None:
     place.stray(2)
     condemning = place.run().process_id
     place.run(EMPTY)
 
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trash, "failpoint", die)
-        with pytest.raises(Killed):
-            place.world.trash.restore(condemning)
+    with dying_at(point):
+        place.world.trash.restore(condemning)
     place.world.restart()
     place.world.later(30 * DAY_S)
     begun = place.world.maintaining.begin(place.table_id, EMPTY, trigger="request")
@@ -195,14 +178,12 @@ def test_the_guard_speaks_before_a_move(place: Trashed) -> None:
     assert Path(live.removeprefix("file://")).exists()
 
 
-def test_a_file_that_is_needed_after_its_move_is_put_back_and_the_process_is_held(
-    place: Trashed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_needed_after_its_move_is_put_back_and_the_process_is_held(place: Trashed) -> None:
     place.stray(2)
     place.run()
     place.run(EMPTY)
     needed = place.told[0][0]
-    monkeypatch.setattr(Guard, "reachable", lambda self, paths: {one: "a tag" for one in paths if one == needed})
+    place.world.iceberg.guard(reachable=lambda self, paths: {one: "a tag" for one in paths if one == needed})
     place.world.later(7 * DAY_S)
     held = place.run(EMPTY)
     assert held.status is ProcessStatus.HELD
@@ -226,7 +207,7 @@ def test_only_files_of_the_pattern_are_moved_and_others_are_deleted(place: Trash
     assert place.left() == []
 
 
-def test_a_failed_move_is_tried_again_and_given_up_in_place(place: Trashed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_move_is_tried_again_and_given_up_in_place(place: Trashed) -> None:
     place.stray(2)
     place.run()
     move_many = FileAccess.move_many
@@ -235,7 +216,7 @@ def test_a_failed_move_is_tried_again_and_given_up_in_place(place: Trashed, monk
         good = {one: to for one, to in moves.items() if one.endswith("0.parquet")}
         return {**dict.fromkeys(moves, Removal(Ended.FAILED, "no")), **move_many(self, good)}
 
-    monkeypatch.setattr(FileAccess, "move_many", half)
+    place.world.iceberg.trash(move_many=half)
     for tries in range(1, 6):
         swept = figures(place.run(EMPTY))
         assert (swept["files_failed"], swept.get("files_moved", 0)) == (1, int(tries == 1))
@@ -244,7 +225,7 @@ def test_a_failed_move_is_tried_again_and_given_up_in_place(place: Trashed, monk
     assert place.left() == ["stray-data-1.parquet"]
 
 
-def test_files_in_the_trash_are_never_given_up(place: Trashed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_the_trash_are_never_given_up(place: Trashed) -> None:
     place.stray(1)
     place.run()
     place.run(EMPTY)
@@ -253,8 +234,7 @@ def test_files_in_the_trash_are_never_given_up(place: Trashed, monkeypatch: pyte
     def fail(self: FileAccess, paths: Iterable[str]) -> Mapping[str, Removal]:
         return dict.fromkeys(paths, Removal(Ended.FAILED, "no"))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(FileAccess, "delete_many", fail)
+    with place.world.iceberg.trash(delete_many=fail):
         for _ in range(6):
             place.run(EMPTY)
     assert place.statuses() == [(BatchStatus.DELETING, 1)]

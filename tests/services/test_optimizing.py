@@ -19,6 +19,7 @@ from amoro_core.protocol.codec import encode_output
 from amoro_core.services.optimizing import Asked, Failure, Report, Reported, Taken
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import raising
 from tests.services.world import World
 
 ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
@@ -49,14 +50,11 @@ def test_a_table_with_a_process_is_not_planned_again(world: World) -> None:
     assert world.status(process) is ProcessStatus.RUNNING
 
 
-def test_why_planning_failed_is_told_in_one_line_without_secrets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_planning_failed_is_told_in_one_line_without_secrets(world: World) -> None:
     writer.make_table(world.catalog, "db.t", SCHEMA)
     table_id = world.table().table_id
 
-    def fail(*_: object) -> None:
-        raise RuntimeError("postgresql://u:hunter2@db/x\n says no")
-
-    monkeypatch.setattr(world.planning, "_plan_marked", fail)
+    world.iceberg.table(scan=raising(RuntimeError("postgresql://u:hunter2@db/x\n says no")))
     with pytest.raises(RuntimeError, match="says no"):
         world.planning.begin(table_id, trigger="request")
     assert world.table().status_reason == "planning failed: postgresql://u:***@db/x says no"
@@ -72,7 +70,7 @@ def test_nothing_to_do_leaves_the_table_idle_with_the_reason(world: World) -> No
     assert begun.evaluation.reason
 
 
-def test_a_plan_that_fails_backs_the_table_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_fails_backs_the_table_off(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA)
     writer.append(table, [row(1)])
     table_id = world.table().table_id
@@ -80,7 +78,7 @@ def test_a_plan_that_fails_backs_the_table_off(world: World, monkeypatch: pytest
     def broken(self: object) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergTable.scan", broken)
+    world.iceberg.table(scan=broken)
     for failures, minutes in ((1, 1), (2, 2), (3, 4)):
         with pytest.raises(RuntimeError, match="no luck"):
             world.planning.begin(table_id, trigger="evaluation")
@@ -318,11 +316,11 @@ def test_properties_may_be_told_from_many_threads() -> None:
     assert len(storage.vending._vended) < 100
 
 
-def test_who_plans_a_table_saves_its_optimizers_another_look(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_plans_a_table_saves_its_optimizers_another_look(world: World) -> None:
     two_partitions(world)
     optimizer = world.optimizer(threads=2)
     (task,) = world.optimizing.poll(optimizer, "default", [1])
-    monkeypatch.setattr(Vending, "_load", None)  # what would be called
+    world.iceberg.table(io_properties=raising(AssertionError("loaded again")))
     assert world.optimizing.ack(optimizer, [task.attempt]) == [{}]
 
 
@@ -640,14 +638,10 @@ def test_what_was_pending_is_pending_again_after_a_request_that_found_nothing(wo
     assert refreshed(world) is OptimizingStatus.PENDING
 
 
-def test_what_was_pending_is_pending_again_after_a_request_that_failed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_pending_is_pending_again_after_a_request_that_failed(world: World) -> None:
     table_id = pending(world).table_id
-    with monkeypatch.context() as patch:
-        patch.setattr("amoro_core.formats.iceberg.IcebergTable.scan", lambda self: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR)
+    with world.iceberg.table(scan=lambda self: 1 / 0), pytest.raises(ZeroDivisionError):
+        world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR)
     assert world.table().status is OptimizingStatus.IDLE
     assert refreshed(world) is OptimizingStatus.PENDING
 

@@ -294,9 +294,7 @@ def test_a_manifest_of_flink_that_can_not_be_read_stops_the_search(place: Place)
         place.run()
 
 
-def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(place: Place) -> None:
     path = place.put(f"metadata/{'0f' * 16}-sink-1-00002-0-7-00001.avro")
 
     def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
@@ -304,7 +302,7 @@ def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(
         Path(path).unlink(missing_ok=True)
         return iter(found)
 
-    monkeypatch.setattr(IcebergTable, "pages", pages)
+    place.world.iceberg.table(pages=pages)
     with pytest.raises(CatalogUnavailable, match="meanwhile"):
         place.run()
 
@@ -322,32 +320,30 @@ def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(
     ],
     ids=["empty", "cut", "no times", "a time to come"],
 )
-def test_a_listing_that_can_not_be_believed_condemns_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch, lie: object, words: str
-) -> None:
+def test_a_listing_that_can_not_be_believed_condemns_nothing(place: Place, lie: object, words: str) -> None:
     assert callable(lie)
 
     def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
         for page in PAGES(self, where):
             yield lie(page)
 
-    monkeypatch.setattr(IcebergTable, "pages", pages)
+    place.world.iceberg.table(pages=pages)
     with pytest.raises(CatalogUnavailable, match=words):
         place.run()
     assert os.path.exists(place.orphan)
 
 
-def test_a_listing_that_breaks_off_condemns_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_breaks_off_condemns_nothing(place: Place) -> None:
     def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
         yield from PAGES(self, where)
         raise CatalogUnavailable("503 Slow Down")
 
-    monkeypatch.setattr(IcebergTable, "pages", pages)
+    place.world.iceberg.table(pages=pages)
     with pytest.raises(CatalogUnavailable, match="503"):
         place.run()
 
 
-def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place) -> None:
     other = place.put("data/part=b/orphan.parquet")
 
     def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
@@ -355,23 +351,19 @@ def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place, mo
         return {**DELETE(self, [first]), **{path: Removal(Ended.FAILED, "503") for path in rest}}
 
     place.run()
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "delete_many", delete)
+    with place.world.iceberg.table(delete_many=delete):
         place.run("empty-trash")
     assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
     place.run("empty-trash")
     assert not os.path.exists(other)
 
 
-def test_what_could_not_be_deleted_in_five_tries_is_an_orphan_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_deleted_in_five_tries_is_an_orphan_again(place: Place) -> None:
     def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
     place.run()
-    with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "delete_many", delete)
+    with place.world.iceberg.table(delete_many=delete):
         for _ in range(TRIES):
             assert place.found() == []
             place.run("empty-trash")

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.actions.contract import Request, Situation
 from amoro_core.actions.expiring import NAME as EXPIRY
 from amoro_core.errors import CatalogUnavailable, CommitConflict, CommitRefused, DataFileMissing
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.port import Readable
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.stored import Ended, Removal
@@ -24,7 +22,8 @@ from amoro_core.store import actions
 from amoro_core.store.database import Connection
 from amoro_core.transactions.clockwork import Consent, Looked, note
 from amoro_core.transactions.planned import EVALUATION
-from tests.condemning import NAME, Condemn
+from tests.condemning import NAME
+from tests.services.rigs import raising
 from tests.services.test_clock import Place, place
 from tests.services.test_maintaining import begin as begin_tag
 from tests.services.test_maintaining import record as tag_record
@@ -50,15 +49,11 @@ def is_due(place: Place, name: str = NAME) -> bool:
 
 
 @pytest.fixture
-def failing(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+def failing(place: Place) -> Place:
     """The action of the tests is on, and its planning fails as often as it is tried."""
-
-    def fail(self: Condemn, table: Readable, situation: Situation, request: Request) -> None:
-        raise DataFileMissing("m1.avro is gone")
-
     place.enable()
     place.refresh()
-    monkeypatch.setattr(Condemn, "plan", fail)
+    place.action.error = DataFileMissing("m1.avro is gone")
     return place
 
 
@@ -98,11 +93,9 @@ def test_it_is_paused_after_a_restart(failing: Place) -> None:
     assert not is_due(failing)
 
 
-def test_a_command_is_never_held_back_and_its_success_ends_the_pause(
-    failing: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_never_held_back_and_its_success_ends_the_pause(failing: Place) -> None:
     begin(failing, 3)
-    monkeypatch.undo()
+    failing.action.error = None
     failing.world.committing.commit(failing.begin())
     assert (record(failing).paused_at, record(failing).failures) == (None, 0)
     failing.world.later(DAY_S)
@@ -117,21 +110,18 @@ def test_a_command_that_fails_ends_no_pause(failing: Place) -> None:
     assert record(failing).paused_at is not None
 
 
-def test_a_command_that_finds_nothing_to_do_ends_the_pause(failing: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_finds_nothing_to_do_ends_the_pause(failing: Place) -> None:
     begin(failing, 3)
-    monkeypatch.undo()
+    failing.action.error = None
     failing.found = 0
     assert failing.begin() == ""
     assert record(failing).paused_at is None
 
 
-def test_a_change_of_its_properties_ends_the_pause(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise DataFileMissing("m1.avro is gone")
-
+def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
     place.enable()
     place.refresh()
-    monkeypatch.setattr(place.world.maintaining._known[EXPIRY], "plan", fail, raising=False)
+    place.world.iceberg.table(history=raising(DataFileMissing("m1.avro is gone")))
     for _ in range(3):
         place.world.later(DAY_S)
         with pytest.raises(DataFileMissing):
@@ -160,13 +150,10 @@ def test_what_a_look_finds_as_it_was_known_is_not_written_again(place: Place) ->
     assert [place.world.store.write(noted) for _ in range(2)] == [1, 0]
 
 
-def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise CatalogUnavailable("no answer")
-
+def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place) -> None:
     place.enable()
     place.refresh()
-    monkeypatch.setattr(Condemn, "plan", fail)
+    place.action.error = CatalogUnavailable("no answer")
     for _ in range(5):
         place.world.later(DAY_S)
         with pytest.raises(CatalogUnavailable):
@@ -175,32 +162,28 @@ def test_a_catalog_that_does_not_answer_pauses_nothing(place: Place, monkeypatch
     assert (kept.failures, kept.paused_at) == (5, None)
 
 
-def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_fail_count_and_those_that_somebody_cancels_do_not(world: World, table: Table) -> None:
     def fail(self: IcebergTable, payload: bytes) -> None:
         raise CommitRefused("no right")
 
     for _ in range(4):
         world.optimizing.cancel(begin_tag(world), "by hand")
     assert tag_record(world).paused_at is None
-    monkeypatch.setattr(IcebergTable, "send", fail)
+    world.iceberg.table(send=fail)
     for _ in range(3):
         assert tag_record(world).paused_at is None
         assert world.committing.commit(begin_tag(world)) is ProcessStatus.FAILED
     assert tag_record(world).paused_for == "3 failures in a row, the last: auto-create-tags failed: no right"
 
 
-def test_three_runs_that_lost_what_they_had_planned_pause(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_runs_that_lost_what_they_had_planned_pause(world: World, table: Table) -> None:
     def lose(*_: object) -> None:
         raise CommitConflict("nothing of it is there any more")
 
     with table.refresh().transaction() as change:
         change.set_properties({"self-optimizing.commit.timeout": "100"})
     world.tables.refresh(world.table().table_id)
-    monkeypatch.setattr(IcebergTable, "send", lose)
+    world.iceberg.table(send=lose)
     for _ in range(3):
         assert tag_record(world).paused_at is None
         world.committing.commit(begin_tag(world))
@@ -209,7 +192,7 @@ def test_three_runs_that_lost_what_they_had_planned_pause(
     assert kept.paused_for.startswith("3 runs in a row changed nothing though there was something to do, the last: ")
 
 
-def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place) -> None:
     world, table_id = place.world, place.world.table().table_id
     strays = _strays(place.table, 2)
     place.action.keep = timedelta()
@@ -221,7 +204,7 @@ def test_a_trash_of_which_nothing_can_be_deleted_is_paused(place: Place, monkeyp
         stays = failed.pop(0)
         return {path: Removal(Ended.FAILED if path in stays else Ended.DELETED, "403") for path in paths}
 
-    monkeypatch.setattr(IcebergTable, "delete_many", delete)
+    place.world.iceberg.table(delete_many=delete)
     counts = []
     for _ in range(4):
         process_id = world.maintaining.begin(table_id, "empty-trash", trigger="request").process_id

@@ -29,7 +29,7 @@ from amoro_core.actions import dangling
 from amoro_core.actions import orphans as orphan_action
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg import guarding, reachable
+from amoro_core.iceberg import reachable
 from amoro_core.maintaining import last_commit, orphans, snapshots
 from amoro_core.maintaining.places import Named
 from amoro_core.model.maintenance import Condemned, Options
@@ -82,7 +82,7 @@ class Scene:
         """Switch a guard off, where this is asked for; with it that of the sweep."""
         if not self.guarded:
             self._patch.setattr(where, name, value)
-            self._patch.setattr(guarding.Guard, "reachable", lambda guard, paths: {})
+            self.world.iceberg.guard(reachable=lambda guard, paths: {})
 
     def put(self, below: str, content: bytes = b"xyz") -> Path:
         path = self.root / below
@@ -165,7 +165,7 @@ def tag_made_meanwhile(scene: Scene) -> set[str]:
             catalog, now = scene.world.catalog, scene.table.refresh()
             catalog.commit_table(now, (AssertTableUUID(uuid=now.metadata.table_uuid),), (removal,))
 
-    scene._patch.setattr(IcebergTable, "send", send)
+    scene.world.iceberg.table(send=send)
     scene.expire()
     return set(made) - scene.table.refresh().metadata.refs.keys()
 

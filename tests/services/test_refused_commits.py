@@ -14,6 +14,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.overview import OverviewService
 from amoro_core.store import commits
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
+from tests.services.rigs import raising
 from tests.services.world import World
 
 REFUSED, UNKNOWN = CommitOutcome.REFUSED, CommitOutcome.UNKNOWN
@@ -128,11 +129,11 @@ def test_after_a_restart_a_commit_is_tried_at_once(world: World, process: str) -
     assert world.heard.commits == [process]
 
 
-def test_an_error_that_nobody_foresaw_is_shown_too(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_nobody_foresaw_is_shown_too(world: World, process: str) -> None:
     def broken(self: IcebergTable, *arguments: object) -> object:
         raise LookupError("no such thing")
 
-    monkeypatch.setattr(IcebergTable, "stage", broken)
+    world.iceberg.table(stage=broken)
     with pytest.raises(LookupError):
         world.committing.commit(process)
     assert known(world, process).waiting == (
@@ -161,9 +162,7 @@ def test_a_commit_that_waits_can_be_cancelled_and_leaves_nothing_behind(world: W
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 
 
-def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(world: World, process: str) -> None:
     before, stage = metadata_files(world), IcebergTable.stage
 
     def staged(self: IcebergTable, *arguments: object) -> object:
@@ -171,7 +170,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(
         world.optimizing.cancel(process, "no more")
         return made
 
-    monkeypatch.setattr(IcebergTable, "stage", staged)
+    world.iceberg.table(stage=staged)
 
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 
@@ -180,9 +179,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(
 
 
 @pytest.mark.parametrize("when", ["sent", "unknown"])
-def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(world: World, process: str, when: str) -> None:
     said: list[str] = []
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -191,7 +188,7 @@ def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(
         said.append(caught.value.message)
         raise CommitUnknown("503")
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = attempts(world, process)
     if when == "sent":
@@ -205,12 +202,8 @@ def test_a_commit_that_was_sent_can_not_be_cancelled_and_says_why(
 # Unknown attempts
 
 
-def unheard(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        raise CommitUnknown("503")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergTable, "send", send)
+def unheard(world: World, process: str) -> None:
+    with world.iceberg.lose_answers(arrives=False):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
 
 
@@ -224,15 +217,15 @@ def unheard(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None
     ids=lambda error: type(error).__name__,
 )
 def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch, error: AmoroError
+    world: World, process: str, error: AmoroError
 ) -> None:
-    unheard(world, process, monkeypatch)
+    unheard(world, process)
     load: Callable[..., IcebergTable] = IcebergFormat.load
 
     def refused(*arguments: object) -> IcebergTable:
         raise error
 
-    monkeypatch.setattr(IcebergFormat, "load", refused)
+    world.iceberg.catalog(load=refused)
     for tries in range(1, 6):
         with pytest.raises(type(error)):
             world.committing.commit(process)
@@ -245,56 +238,42 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
     assert now.waiting.startswith(f"waiting to know whether it was committed: {error.message}, next try at ")
     assert shown(world, process) == now.waiting
     assert [one.outcome for one in attempts(world, process)] == [UNKNOWN]
-    monkeypatch.setattr(IcebergFormat, "load", load)
+    world.iceberg.catalog(load=load)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
-def test_an_attempt_that_was_only_written_down_is_not_ended_by_a_refusal(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_was_only_written_down_is_not_ended_by_a_refusal(world: World, process: str) -> None:
     """The coordinator may have died right after it was sent."""
 
     def died(self: IcebergTable, payload: bytes) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergTable, "send", died)
-        with pytest.raises(KeyboardInterrupt):
-            world.committing.commit(process)
+    with world.iceberg.table(send=died), pytest.raises(KeyboardInterrupt):
+        world.committing.commit(process)
     load: Callable[..., IcebergTable] = IcebergFormat.load
 
     def refused(*arguments: object) -> IcebergTable:
         raise TableRefused("encrypted", reason="encryption")
 
-    monkeypatch.setattr(IcebergFormat, "load", refused)
+    world.iceberg.catalog(load=refused)
     with pytest.raises(TableRefused):
         world.committing.commit(process)
     assert known(world, process).status is ProcessStatus.COMMITTING
-    monkeypatch.setattr(IcebergFormat, "load", load)
+    world.iceberg.catalog(load=load)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
 
 
-def test_an_unknown_commit_that_the_table_answers_again_about_waits_for_nothing(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unheard(world, process, monkeypatch)
-    with monkeypatch.context() as patched:
-
-        def refused(*arguments: object) -> IcebergTable:
-            raise CatalogUnavailable("no answer")
-
-        patched.setattr(IcebergFormat, "load", refused)
-        with pytest.raises(CatalogUnavailable):
-            world.committing.commit(process)
+def test_an_unknown_commit_that_the_table_answers_again_about_waits_for_nothing(world: World, process: str) -> None:
+    unheard(world, process)
+    with world.iceberg.catalog(load=raising(CatalogUnavailable("no answer"))), pytest.raises(CatalogUnavailable):
+        world.committing.commit(process)
     assert known(world, process).delay is not None
-    unheard(world, process, monkeypatch)
+    unheard(world, process)
     assert known(world, process).delay is None
 
 
-def test_a_sending_again_that_storage_denies_leaves_it_unknown(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unheard(world, process, monkeypatch)
+def test_a_sending_again_that_storage_denies_leaves_it_unknown(world: World, process: str) -> None:
+    unheard(world, process)
     for _ in range(4):
         assert tried(world, process, Trouble.DENIED, Kind.METADATA) is ProcessStatus.COMMIT_UNKNOWN
         assert [one.outcome for one in attempts(world, process)] == [UNKNOWN]

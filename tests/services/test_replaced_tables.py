@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.errors import CommitConflict, CommitUnknown
+from amoro_core.errors import CommitConflict
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
@@ -65,23 +65,21 @@ def test_a_table_made_anew_with_fewer_commits_ends_the_process_and_is_free_at_on
         assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
-def test_a_table_made_anew_between_loading_and_validating_ends_the_process(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_made_anew_between_loading_and_validating_ends_the_process(world: World, process: str) -> None:
     head = IcebergTable.head
 
     def late(self: IcebergTable, planned_snapshot_id: int, planned_sequence_number: int = 0) -> object:
         made_anew(world)
         return head(self, planned_snapshot_id, planned_sequence_number)
 
-    monkeypatch.setattr(IcebergTable, "head", late)
+    world.iceberg.table(head=late)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert ended(world, process).failure_code == CommitConflict.code
 
 
 def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of_it_is_removed(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+    world: World, process: str
 ) -> None:
     send, there = IcebergTable.send, set[str]()
 
@@ -89,7 +87,7 @@ def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of
         there.update(files_below(made_anew(world)))
         send(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", late)
+    world.iceberg.table(send=late)
 
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert ended(world, process).failure_code == CommitConflict.code
@@ -98,13 +96,9 @@ def test_a_table_made_anew_before_the_first_sending_is_a_conflict_and_nothing_of
 
 @pytest.mark.parametrize("appends", [0, 1, 8], ids=["empty", "fewer commits", "more commits"])
 def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_removed(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch, appends: int
+    world: World, process: str, appends: int
 ) -> None:
-    def unheard(self: IcebergTable, payload: bytes) -> None:
-        raise CommitUnknown("503")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergTable, "send", unheard)
+    with world.iceberg.lose_answers(arrives=False):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.store.read(lambda db: commits.list_for_process(db, process))
     table = made_anew(world, appends)

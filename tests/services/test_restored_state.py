@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core import failpoints
 from amoro_core.errors import AmoroError
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
@@ -28,6 +26,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.reached import reached
 from tests.model.lake import process_of
+from tests.services.rigs import reaching
 from tests.services.world import World
 
 PROPERTIES = {
@@ -59,19 +58,6 @@ CASES = {
     "empty-trash": SWEEP,
 }
 MONTH_S = 30 * 86400
-
-
-class Copying:
-    """In the place of armed failpoints: one, when it is first reached, copies the state database."""
-
-    def __init__(self, name: str, copy: Callable[[], object]) -> None:
-        self._left = {name}
-        self._copy = copy
-
-    def pop(self, name: str, _: object) -> None:
-        if name in self._left:
-            self._left.remove(name)
-            self._copy()
 
 
 class Place:
@@ -170,17 +156,21 @@ def place(world: World) -> Place:
 
 
 @pytest.mark.parametrize(("name", "at"), [(name, at) for name, points in CASES.items() for at in points])
-def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(
-    place: Place, monkeypatch: pytest.MonkeyPatch, name: str, at: str
-) -> None:
+def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(place: Place, name: str, at: str) -> None:
     if name == "auto-create-tags":
         writer.append(place.table, [row(40, "a", "9000-01-01")])
         place.world.now = datetime.now(UTC) + timedelta(seconds=1)
     if name == "empty-trash":
         place.run("clean-orphan-files")
         place.run("expire-snapshots")
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "_actions", Copying(at, lambda: place.world.store.backup(place.copy)))
+    copied: list[str] = []
+
+    def copy(point: str) -> None:
+        if point == at and not copied:
+            copied.append(point)
+            place.world.store.backup(place.copy)
+
+    with reaching(copy):
         process_id = place.run(name)
     assert process_id
     assert place.copy.exists(), f"{name} does not pass {at}"

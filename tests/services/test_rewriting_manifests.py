@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.manifests import NAME, RewriteManifests
-from amoro_core.errors import CommitRefused, CommitUnknown
+from amoro_core.errors import CommitRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg import clustering_manifests
 from amoro_core.iceberg.manifest_writing import existing_entry
@@ -336,24 +336,19 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_lands_once(world: World, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_commit_lands_once(world: World, arrives: bool) -> None:
     table, process_id = filled(world), begin(world)
     before = entries(table)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert (entries(table), len(manifests(table))) == (before, 1)
     assert len(table.refresh().metadata.snapshots) == 11
 
 
-def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_race_leaves_no_file_behind(world: World) -> None:
     table, process_id, sent = filled(world), begin(world), []
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -362,21 +357,19 @@ def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.Mon
         sent.append(payload)
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
     require_tidy(world, table)
 
 
-def test_a_refused_commit_leaves_no_file_behind_and_all_manifests_as_they_were(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_commit_leaves_no_file_behind_and_all_manifests_as_they_were(world: World) -> None:
     def send(self: IcebergTable, payload: bytes) -> None:
         raise CommitRefused("no right")
 
     table, process_id = filled(world), begin(world)
     before = entries(table)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert (entries(table), len(manifests(table))) == (before, 10)
     require_tidy(world, table)

@@ -10,12 +10,12 @@ from amoro_core.errors import InvalidArgument, TableNotFound
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.series import SYSTEM_SERIES, TABLE_SERIES, Point
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.services import sampling
 from amoro_core.services.optimizing import Failure
 from amoro_core.services.sampling import Range, SamplingService
 from amoro_core.services.tables import TableService
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
+from tests.services.rigs import Limits
 from tests.services.world import START, World
 
 Values = dict[tuple[str, str], list[int]]
@@ -131,8 +131,8 @@ def test_time_without_a_coordinator_is_a_gap_and_a_minute_without_work_is_none(w
     assert [(point.at - START, point.sum) for point in found.points] == [(timedelta(0), 0), (timedelta(minutes=10), 0)]
 
 
-def test_more_groups_than_are_kept_leave_out_those_without_work(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST_GROUPS", 2)
+def test_more_groups_than_are_kept_leave_out_those_without_work(world: World, limits: Limits) -> None:
+    limits(sampled_groups=2)
     for name in ("a", "b", "z"):
         world.groups.create(ResourceGroup(name))
     world.optimizers.register(group="z", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10))
@@ -182,9 +182,9 @@ def test_what_is_not_kept_is_refused_by_name(world: World) -> None:
         service(world).read_table(parse_table("cat.db.t"), (), of_table)
 
 
-def test_an_answer_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_bounded(world: World, limits: Limits) -> None:
     service(world).sample()
-    monkeypatch.setattr(sampling, "MOST_POINTS", 3)
+    limits(points_of_an_answer=3)
     with pytest.raises(InvalidArgument, match="are more than 3"):
         service(world).read((), None, hour(world))
     assert len(service(world).read(["tables", "backlog-age"], None, hour(world)).series) == 2

@@ -24,7 +24,6 @@ from amoro_core.actions.statistics import _sketch
 from amoro_core.errors import (
     AttemptAbandoned,
     CommitConflict,
-    CommitUnknown,
     StorageFull,
     TableRefused,
 )
@@ -274,9 +273,7 @@ def test_replaced_files_are_condemned_and_entries_without_snapshot_go(world: Wor
     assert all(one.size_bytes == Path(local_path(one.path)).stat().st_size for one in found)
 
 
-def test_a_lost_commit_is_staged_again_and_leaves_no_file(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_commit_is_staged_again_and_leaves_no_file(world: World, table: Table) -> None:
     tries: list[int] = []
 
     def send(self: IcebergTable, payload: bytes) -> None:
@@ -285,7 +282,7 @@ def test_a_lost_commit_is_staged_again_and_leaves_no_file(
             raise CommitConflict("somebody was faster")
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     compute(world)
     assert tries == [2, 2]
     named = [*table.refresh().metadata.statistics, *table.metadata.partition_statistics]
@@ -293,18 +290,11 @@ def test_a_lost_commit_is_staged_again_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_is_traced_and_lands_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_commit_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
     process_id = begin(world)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
     assert ndv(table) == {1: 9, 2: 2, 3: 4}

@@ -16,13 +16,13 @@ from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.stored import Ended, Removal
-from amoro_core.services import clearing, sweeping
 from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchFacts, BatchStatus
 from amoro_core.transactions.planned import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import dying_at
 from tests.services.world import World
 
 DAY_S = timedelta(days=1).total_seconds()
@@ -125,7 +125,7 @@ def test_what_is_to_go_at_once_is_due_at_once(place: Place) -> None:
     assert place.left() == []
 
 
-def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place) -> None:
     for kind in reversed(FileKind):
         place.stray(2, kind)
     place.action.keep = timedelta()
@@ -137,7 +137,7 @@ def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place, monkeypa
         asked.extend(some)
         return DELETE(self, some)
 
-    monkeypatch.setattr(IcebergTable, "delete_many", delete)
+    place.world.iceberg.table(delete_many=delete)
     place.run("empty-trash")
     words = [Path(path).name.removeprefix("stray-").rpartition("-")[0] for path in asked]
     assert words == [kind.value for kind in FileKind for _ in range(2)]
@@ -185,9 +185,7 @@ def test_files_that_changed_and_files_that_are_gone_are_counted_apart(place: Pla
     assert (found["files_absent"], found["files_changed"], found["data_files_deleted"]) == (3, 2, 1)
 
 
-def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(place: Place) -> None:
     place.action.keep = timedelta()
     place.stray(2)
     place.run()
@@ -195,7 +193,7 @@ def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(
     def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
-    monkeypatch.setattr(IcebergTable, "delete_many", fail)
+    place.world.iceberg.table(delete_many=fail)
     for tries in range(1, 6):
         swept = place.run("empty-trash")
         assert figures(swept)["files_failed"] == 2
@@ -215,7 +213,7 @@ def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again() -> 
     assert waits == pytest.approx([0.1, 0.1, 0.2, 100 / 550])
 
 
-def test_what_is_restored_while_its_batch_is_being_guarded_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_restored_while_its_batch_is_being_guarded_stays(place: Place) -> None:
     place.action.keep = timedelta()
     place.stray(2)
     condemning = place.run().process_id
@@ -225,7 +223,7 @@ def test_what_is_restored_while_its_batch_is_being_guarded_stays(place: Place, m
         assert place.world.trash.restore(condemning).files == 2
         return reachable(self, paths)
 
-    monkeypatch.setattr(Guard, "reachable", restore_meanwhile)
+    place.world.iceberg.guard(reachable=restore_meanwhile)
     assert place.run("empty-trash").status is ProcessStatus.SUCCESS
     assert len(place.left()) == 2
     assert [one.status for one in place.batches()] == [BatchStatus.RESTORED]
@@ -241,7 +239,7 @@ def test_what_another_table_of_the_name_has_condemned_is_left_alone(place: Place
     assert (len(place.left()), place.batches()) == (2, [])
 
 
-def test_nothing_goes_where_the_guard_can_not_tell(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_goes_where_the_guard_can_not_tell(place: Place) -> None:
     place.action.keep = timedelta()
     place.stray(2)
     place.run()
@@ -249,8 +247,7 @@ def test_nothing_goes_where_the_guard_can_not_tell(place: Place, monkeypatch: py
     def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
         raise CatalogUnavailable("no answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Guard, "reachable", fail)
+    with place.world.iceberg.guard(reachable=fail):
         process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
         with pytest.raises(CatalogUnavailable):
             place.world.committing.commit(process_id)
@@ -263,9 +260,7 @@ def test_nothing_goes_where_the_guard_can_not_tell(place: Place, monkeypatch: py
 @pytest.mark.parametrize(
     "point", ["sweep.before_guard", "sweep.before_delete", "sweep.after_delete", "sweep.after_batch"]
 )
-def test_killed_anywhere_the_sweep_is_guarded_anew_and_ends(
-    place: Place, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
+def test_killed_anywhere_the_sweep_is_guarded_anew_and_ends(place: Place, point: str) -> None:
     place.action.keep = timedelta()
     place.stray(2)
     place.stray(2, FileKind.MANIFEST)
@@ -278,16 +273,10 @@ def test_killed_anywhere_the_sweep_is_guarded_anew_and_ends(
         asked.append(len(some))
         return reachable(self, some)
 
-    def die(reached: str) -> None:
-        if reached == point:
-            raise Killed
-
-    monkeypatch.setattr(Guard, "reachable", look)
+    place.world.iceberg.guard(reachable=look)
     process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
-    with monkeypatch.context() as patch:
-        patch.setattr(sweeping, "failpoint", die)
-        with pytest.raises(Killed):
-            place.world.committing.commit(process_id)
+    with dying_at(point):
+        place.world.committing.commit(process_id)
     before = len(asked)
     place.world.restart()
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -295,13 +284,10 @@ def test_killed_anywhere_the_sweep_is_guarded_anew_and_ends(
     assert len(asked) > before  # each batch that was left passed the guard once more
 
 
-def test_a_death_before_the_end_of_condemning_condemns_nothing_twice(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_before_the_end_of_condemning_condemns_nothing_twice(place: Place) -> None:
     place.stray(3)
     process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
     assert [one.status for one in place.batches()] == [BatchStatus.WRITTEN]
-    monkeypatch.setattr(clearing, "failpoint", lambda reached: None)
     place.world.restart()
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert [(one.status, one.files) for one in place.batches()] == [(BatchStatus.WAITING, 3)]

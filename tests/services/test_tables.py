@@ -36,33 +36,31 @@ def test_exploring_adds_tables_and_disposes_of_dropped_ones(world: World) -> Non
     assert world.tables.list_tables() == []
 
 
-def test_a_listing_that_fails_or_lacks_a_table_disposes_of_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_that_fails_or_lacks_a_table_disposes_of_nothing(world: World) -> None:
     make(world.catalog)
     world.discovery.explore("cat")
-    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", lambda self, catalog: [])
+    world.iceberg.catalog(list_tables=lambda self, catalog: [])
     assert world.discovery.explore("cat").disposed == ()
 
     def broken(self: object, catalog: CatalogConfig) -> list[object]:
         raise CatalogUnavailable("no answer")
 
-    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", broken)
+    world.iceberg.catalog(list_tables=broken)
     with pytest.raises(CatalogUnavailable):
         world.discovery.explore("cat")
     assert [str(item.identifier) for item in world.tables.list_tables()] == ["cat.db.t"]
 
 
-def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World) -> None:
     make(world.catalog)
     world.discovery.explore("cat")
-    monkeypatch.setattr(IcebergFormat, "list_tables", lambda self, catalog: [])
+    world.iceberg.catalog(list_tables=lambda self, catalog: [])
 
     def refused(word: str) -> None:
         def load(*_: object) -> object:
             raise TableRefused("is not handled", reason=word)
 
-        monkeypatch.setattr(IcebergFormat, "load", load)
+        world.iceberg.catalog(load=load)
 
     refused("metadata")
     assert world.discovery.explore("cat").disposed == ()
@@ -227,12 +225,12 @@ def test_health_is_kept_by_its_parts(world: World) -> None:
 
 
 def test_totals_of_the_snapshot_spare_a_table_of_large_files_its_evaluation_until_the_fallback_interval(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
     small_files(world, count=1, **FALLBACK, **{"self-optimizing.target-size": "100"})
     scans: list[object] = []
     scan = IcebergTable.scan
-    monkeypatch.setattr(IcebergTable, "scan", lambda self: scans.append(None) or scan(self))
+    world.iceberg.table(scan=lambda self: scans.append(None) or scan(self))
     first = refreshed(world)
     assert (len(scans), first.scanned_at) == (1, world.now)
     writer.append(world.catalog.load_table("db.t"), [row(9)])
@@ -246,9 +244,7 @@ def test_totals_of_the_snapshot_spare_a_table_of_large_files_its_evaluation_unti
     assert (refreshed(world).scanned_at, len(scans)) == (world.now, 2)
 
 
-def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(world: World) -> None:
     small_files(world, count=1, **FALLBACK, **{"self-optimizing.target-size": "100"})
     refreshed(world)
 
@@ -256,7 +252,7 @@ def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(
         raise TableRefused("a file is elsewhere", reason="location")
 
     writer.append(world.catalog.load_table("db.t"), [row(9)])
-    monkeypatch.setattr(IcebergTable, "scan", refused)
+    world.iceberg.table(scan=refused)
     with world.catalog.load_table("db.t").transaction() as change:
         change.remove_properties("self-optimizing.evaluation.fallback-interval")
     assert refreshed(world).status is OptimizingStatus.REFUSED
@@ -290,19 +286,15 @@ def test_tables_are_due_when_new_then_by_their_interval_then_at_once_after_a_pro
     assert world.tables.list_due() == [(table_id, "cat")]
 
 
-def test_a_table_that_cannot_be_loaded_says_why_and_is_tried_again_after_the_base_interval(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_cannot_be_loaded_says_why_and_is_tried_again_after_the_base_interval(world: World) -> None:
     make(world.catalog)
     table_id = world.table().table_id
 
     def broken(self: object, catalog: CatalogConfig, identifier: object) -> None:
         raise CatalogUnavailable("no answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("amoro_core.formats.iceberg.IcebergFormat.load", broken)
-        with pytest.raises(CatalogUnavailable):
-            world.tables.refresh(table_id)
+    with world.iceberg.catalog(load=broken), pytest.raises(CatalogUnavailable):
+        world.tables.refresh(table_id)
     assert world.tables.refresh_failure(table_id) == "[AMORO-1010] no answer"
     assert world.tables.list_due() == []
     world.later(60)
@@ -359,9 +351,7 @@ def test_a_malformed_filter_is_not_kept(world: World) -> None:
 
 
 @pytest.mark.parametrize("word", [True, False])
-def test_a_word_that_is_said_while_the_table_is_looked_at_holds(
-    world: World, monkeypatch: pytest.MonkeyPatch, word: bool
-) -> None:
+def test_a_word_that_is_said_while_the_table_is_looked_at_holds(world: World, word: bool) -> None:
     small_files(world)
     table = parse_table("cat.db.t")
     runtime = world.tables.set_enabled(table, not word)
@@ -374,7 +364,7 @@ def test_a_word_that_is_said_while_the_table_is_looked_at_holds(
             world.tables.set_enabled(table, word)
         return load(self, *arguments)
 
-    monkeypatch.setattr(IcebergFormat, "load", meanwhile)
+    world.iceberg.catalog(load=meanwhile)
     looked = world.tables.refresh(runtime.table_id)
     assert looked is not None
     assert (said, looked.enabled, world.table().enabled) == ([word], word, word)

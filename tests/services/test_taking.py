@@ -18,6 +18,7 @@ from amoro_core.services.optimizing import Acks, Asked, Failure, Refusal, Report
 from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters
 from amoro_core.transactions.reports import Named
+from tests.services.rigs import reaching
 from tests.services.world import World
 from tests.store import builders
 
@@ -203,9 +204,7 @@ def test_what_is_stored_and_not_answered_is_accepted_again_and_its_threads_get_t
 
 
 @pytest.mark.parametrize("result", [RED, Failure("AMORO-1001", "broken")], ids=["success", "failure"])
-def test_places_to_die_lie_before_and_after_what_stores_a_result(
-    world: World, monkeypatch: pytest.MonkeyPatch, result: WorkResult | Failure
-) -> None:
+def test_places_to_die_lie_before_and_after_what_stores_a_result(world: World, result: WorkResult | Failure) -> None:
     process = plan(world, 1)
     optimizer = painter(world)
     (attempt,) = acked(world, optimizer, 1)
@@ -214,8 +213,8 @@ def test_places_to_die_lie_before_and_after_what_stores_a_result(
     def reach(name: str) -> None:
         reached.append((name, statuses(world, process) == [ACKED]))
 
-    monkeypatch.setattr("amoro_core.transactions.taking.failpoint", reach)
-    assert world.optimizing.take([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
+    with reaching(reach):
+        assert world.optimizing.take([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
     assert reached == [("complete.before_store", True), ("complete.after_store", False)]
 
 

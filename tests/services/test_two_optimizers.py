@@ -9,14 +9,13 @@ from threading import Barrier
 
 import pytest
 
-from amoro_core.actions import delete_tasks
 from amoro_core.actions.orphans import NAME
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.work import DELETE
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.store import condemned
 from tests.large import Worker, count_as_large
+from tests.services.rigs import Limits
 from tests.services.test_large_orphans import condemned_now
 from tests.services.test_orphans import Place
 from tests.services.world import World
@@ -25,10 +24,10 @@ ORPHANS = 24
 
 
 @pytest.fixture
-def place(world: World, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(world: World, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> Place:
     count_as_large(monkeypatch)
-    monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
-    monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 4)
+    limits(files_of_a_batch=2)
+    limits(deleted_by_a_task=4)
     made = Place(world)
     for number in range(ORPHANS):
         made.put(f"data/part={'ab'[number % 2]}/orphan-{number}.parquet")

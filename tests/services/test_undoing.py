@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.errors import CannotUndo, CommitUnknown, ProcessNotFound
+from amoro_core.errors import CannotUndo, ProcessNotFound
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
@@ -214,9 +214,7 @@ def test_it_is_validated_again_on_the_head_that_it_is_committed_on(world: World,
     assert files_of(table) == files
 
 
-def test_another_writer_that_is_faster_is_no_obstacle(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_writer_that_is_faster_is_no_obstacle(world: World, table: Table) -> None:
     before = files_of(table)
     process_id = optimize(world)
     begun, tries = world.maintaining.undo(process_id), []
@@ -227,27 +225,20 @@ def test_another_writer_that_is_faster_is_no_obstacle(
             writer.append(table, [row(70, "a")])
         SEND(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.table(send=send)
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert len(tries) == 2
     assert before <= files_of(table)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_undo_is_traced_and_lands_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_undo_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
     before, rows = files_of(table), oracle.live_rows(table)
     process_id = optimize(world)
     begun = world.maintaining.undo(process_id)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)

@@ -11,12 +11,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.actions import clustering as action_module
 from amoro_core.errors import CannotUndo
 from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.clustered import Grouping, cluster_with, clusterer, work_on
+from tests.services.clustered import Grouping, cluster_with, clusterer, plan_groups_with, work_on
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 
@@ -25,7 +24,7 @@ Step = Callable[[Table], object]
 
 @pytest.fixture
 def world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(action_module, "plan_clustering", Grouping())
+    plan_groups_with(monkeypatch, Grouping())
     (tmp_path / "home").mkdir()
     made = World(tmp_path / "home", catalog)
     table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)

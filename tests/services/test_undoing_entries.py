@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.errors import CannotUndo, CommitUnknown
+from amoro_core.errors import CannotUndo
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus, Receipt
@@ -123,18 +123,11 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, tab
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_removal_of_statistics_is_traced(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_removal_of_statistics_is_traced(world: World, table: Table, arrives: bool) -> None:
     begun = world.maintaining.undo(run(world, "compute-statistics"))
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert table.refresh().metadata.statistics == []
 
@@ -242,16 +235,14 @@ def test_a_later_expiry_can_be_undone_as_well(world: World, table: Table) -> Non
     }
 
 
-def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world: World, table: Table) -> None:
     process_id, later, _ = two_expiries(world, table)
     world.store.write(lambda db: condemned.make_due(db, 1, world.now, later))
 
     def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}
 
-    monkeypatch.setattr(IcebergTable, "delete_many", fail)
+    world.iceberg.table(delete_many=fail)
     run(world, "empty-trash")
     assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
     with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
@@ -260,19 +251,12 @@ def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_return_is_traced_and_lands_once(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    def send(self: IcebergTable, payload: bytes) -> None:
-        if arrives:
-            SEND(self, payload)
-        raise CommitUnknown("no answer")
-
+def test_an_unknown_return_is_traced_and_lands_once(world: World, table: Table, arrives: bool) -> None:
     process_id, gone = expired(world, table)
     begun = world.maintaining.undo(process_id)
-    monkeypatch.setattr(IcebergTable, "send", send)
+    world.iceberg.lose_answers(arrives=arrives)
     assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
-    monkeypatch.undo()
+    world.iceberg.restore()
     world.restart()
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert len(refs(table)) == len(gone)

@@ -10,13 +10,14 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CommitConflict, CommitRefused, InvalidArgument, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg import commit, features
+from amoro_core.iceberg import commit
 from amoro_core.model.tables import parse_table
 from amoro_core.services.upgrading import Upgrade, UpgradeService
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
+from tests.services.rigs import Limits
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
@@ -99,14 +100,10 @@ def test_a_table_that_has_the_format_is_refused(world: World, table: Table) -> N
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_table_that_is_not_handled_is_not_upgraded(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, dry_run: bool
-) -> None:
-    monkeypatch.setattr(features, "FORMATS", (1, 2))
+def test_a_table_that_is_not_handled_is_not_upgraded(world: World, table: Table, limits: Limits, dry_run: bool) -> None:
     before = loaded(table).metadata_location
-    with pytest.raises(TableRefused, match="format version 3 is not handled"):
+    with limits(formats=(1, 2)), pytest.raises(TableRefused, match="format version 3 is not handled"):
         upgrade(world, dry_run=dry_run)
-    monkeypatch.undo()
     assert loaded(table).metadata_location == before
 
     with table.transaction() as changing:
@@ -128,7 +125,7 @@ def test_a_table_that_may_not_be_written_is_not_upgraded(world: World, table: Ta
     assert (refused.value.reason, loaded(table).metadata_location) == ("location", before)
 
 
-def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], times: int) -> list[bytes]:
+def between(world: World, happens: Callable[[], object], times: int) -> list[bytes]:
     """Let something happen before each of the first sendings; returns what was sent."""
     send, sent = IcebergTable.send, list[bytes]()
 
@@ -138,13 +135,13 @@ def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], time
             happens()
         send(self, payload)
 
-    monkeypatch.setattr(IcebergTable, "send", sending)
+    world.iceberg.table(send=sending)
     return sent
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_commits_of_others_meanwhile_are_kept(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = between(monkeypatch, lambda: writer.append(table, [row(9)]), times=3)
+def test_commits_of_others_meanwhile_are_kept(world: World, table: Table) -> None:
+    sent = between(world, lambda: writer.append(table, [row(9)]), times=3)
     upgrade(world)
     assert len(sent) == 4
     metadata = loaded(table).metadata
@@ -153,31 +150,29 @@ def test_commits_of_others_meanwhile_are_kept(world: World, table: Table, monkey
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(world: World, table: Table) -> None:
     def encrypted() -> None:
         with loaded(table).transaction() as changing:
             changing.set_properties({"encryption.key-id": "k"})
 
-    sent = between(monkeypatch, encrypted, times=1)
+    sent = between(world, encrypted, times=1)
     with pytest.raises(TableRefused) as refused:
         upgrade(world)
     assert (refused.value.reason, len(sent), loaded(table).metadata.format_version) == ("encryption", 1, 2)
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_a_writer_that_always_wins_ends_it(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = between(monkeypatch, lambda: writer.create_tag(table, f"t{len(sent)}"), times=20)
+def test_a_writer_that_always_wins_ends_it(world: World, table: Table) -> None:
+    sent = between(world, lambda: writer.create_tag(table, f"t{len(sent)}"), times=20)
     with pytest.raises(CommitConflict):
         upgrade(world)
     assert (len(sent), loaded(table).metadata.format_version) == (20, 2)
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
-def test_sent_twice_it_is_applied_once(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sent_twice_it_is_applied_once(world: World, table: Table) -> None:
     """As after an answer that got lost: the second sending finds the first."""
-    sent = between(monkeypatch, lambda: None, times=0)
+    sent = between(world, lambda: None, times=0)
     upgrade(world)
     before = loaded(table).metadata_location
     commit.send(table.catalog, loaded(table), sent[0])

@@ -30,6 +30,7 @@ from amoro_core.settings import Settings
 from amoro_core.store import tasks
 from amoro_core.wiring import Around, Parts, Services
 from amoro_optimizer.rewrite.engine import rewrite
+from tests.services.rigs import RiggedIceberg
 from tests.store.ready import open_store
 from tests.work import as_result, rewrite_input
 
@@ -74,7 +75,8 @@ class World:
         `iceberg` makes, for that state directory, the format that reads the tables; without it nothing is remembered.
         """
         self.more_actions = more_actions
-        self._iceberg = iceberg or (lambda home: IcebergFormat())
+        self._plain_iceberg = iceberg or (lambda home: IcebergFormat())
+        self.iceberg = RiggedIceberg()
         self.home = home
         self.catalog = catalog
         self.now = START
@@ -87,7 +89,8 @@ class World:
 
     def _open(self) -> None:
         self.store = open_store(self.home / "amoro.db")
-        self.formats = Formats([self._iceberg(self.home)])
+        self.iceberg.plain = self._plain_iceberg(self.home)
+        self.formats = Formats([self.iceberg])
         parts = Parts(
             self.formats,
             self.containers,

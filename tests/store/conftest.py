@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.store.database import Store
+from tests.services.rigs import limits as limits
 from tests.store.ready import open_store
 
 

@@ -17,11 +17,11 @@ from amoro_core.scheduling.quota import quota_limit
 from amoro_core.scheduling.shares import share_of
 from amoro_core.store import groups, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions import scheduling
 from amoro_core.transactions.reporting import Reporting
 from amoro_core.transactions.reports import Acks, Asked, Report, Reported
 from amoro_core.transactions.scheduling import TaskScheduler
 from amoro_core.transactions.settling import Effects
+from tests.services.rigs import Limits
 from tests.store.builders import NOW, optimizer, process, runtime, task
 from tests.store.planned import list_planned
 from tests.store.test_task_sums import counted, kept
@@ -231,15 +231,15 @@ def test_who_is_not_registered_gets_an_error_and_the_others_their_tasks(store: S
     assert (_numbers(first), type(unknown), _numbers(last)) == ([1, 2], UnknownToken, [3])
 
 
-def test_an_answer_has_no_more_than_a_message_holds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_has_no_more_than_a_message_holds(store: Store, limits: Limits) -> None:
     scheduler = _filled(store, 5)
-    monkeypatch.setattr(scheduling, "ANSWER_BYTES", 250)
+    limits(scheduling_answer=250)
     asked = [Asked(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
     answers = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert [_numbers(answer) for answer in answers] == [[1, 2], [3, 4]]
     store.write(lambda db: scheduler.board.refresh(db))
     assert scheduler.board.running("default", 1) == 4, "what did not fit is held by nobody"
-    monkeypatch.setattr(scheduling, "ANSWER_BYTES", 1)
+    limits(scheduling_answer=1)
     (alone,) = store.write(lambda db: scheduler.schedule(db, [Asked("optimizer-2", "default", (4, 5))], Effects(), NOW))
     assert _numbers(alone) == [5], "one task is given however large it is"
 
@@ -280,7 +280,7 @@ def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None
     assert may_give((2,))
 
 
-def test_what_a_failed_transaction_changed_is_not_believed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_failed_transaction_changed_is_not_believed(store: Store) -> None:
     scheduler = _filled(store, 1)
     asked = [Asked("optimizer-1", "default", (1,))]
 

@@ -11,12 +11,12 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import Window
 from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.services import overview
 from amoro_core.services.overview import OverviewService
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.store.listing_schema import keep_listings
+from tests.services.rigs import Limits
 from tests.store.builders import NOW, minutes, runtime
 
 #: Between two pages; a list of at least ten pages meets 1,000 of them.
@@ -114,9 +114,9 @@ def _all_pages(store: Store, wanted: WantedTables, order: TableOrder, limit: int
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("most", [1, 10_000])
 def test_pages_hold_the_wanted_tables_in_every_order(
-    store: Store, known: list[TableRuntime], name: str, most: int, monkeypatch: pytest.MonkeyPatch
+    store: Store, known: list[TableRuntime], name: str, most: int, limits: Limits
 ) -> None:
-    monkeypatch.setattr(overview, "EXACT", most)  # both ways of searching: few of many, and many
+    limits(exact_totals=most)  # both ways of searching: few of many, and many
     wanted, admits = FILTERS[name]
     meant = [one for one in known if admits(one)]
     assert meant
@@ -128,14 +128,14 @@ def test_pages_hold_the_wanted_tables_in_every_order(
             assert total == min(len(meant), most)
 
 
-def test_totals_are_exact_up_to_the_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
     service = OverviewService(store)
 
     def totals(wanted: WantedTables) -> tuple[int, bool]:
         page = service.tables(wanted, window=Window(1))
         return page.total, page.total_is_exact
 
-    monkeypatch.setattr(overview, "EXACT", 3)
+    limits(exact_totals=3)
     for number, expected in enumerate([(0, True), (1, True), (2, True), (3, True), (3, False)]):
         assert totals(WantedTables()) == totals(WantedTables(group="default")) == expected
         store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}")))
@@ -258,32 +258,29 @@ def test_tables_that_nothing_is_due_for_follow_the_others(store: Store) -> None:
     assert list(found) == [one, other]
 
 
-def _plan(store: Store, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Connection], object]) -> list[str]:
+def _plan(store: Store, ask: Callable[[Connection], object]) -> list[str]:
     """The steps by which SQLite runs the last statement of `ask`."""
-    asked: list[tuple[str, dict[str, object]]] = []
-    select = Connection.select
 
-    def spy(self: Connection, sql: str, parameters: dict[str, object] | None = None) -> object:
-        asked.append((sql, parameters or {}))
-        return select(self, sql, parameters or {})
+    def watched(db: Connection) -> list[str]:
+        asked: list[str] = []
+        db.raw.set_trace_callback(asked.append)
+        ask(db)
+        db.raw.set_trace_callback(None)
+        return [row["detail"] for row in db.select(f"EXPLAIN QUERY PLAN {asked[-1]}")]
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Connection, "select", spy)
-        store.read(ask)
-    sql, parameters = asked[-1]
-    return [row["detail"] for row in store.read(lambda db: db.select(f"EXPLAIN QUERY PLAN {sql}", parameters))]
+    return store.read(watched)
 
 
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("key", TableKey)
 def test_a_page_of_many_tables_follows_the_index_of_its_order(
-    store: Store, known: list[TableRuntime], key: TableKey, order: Order, monkeypatch: pytest.MonkeyPatch
+    store: Store, known: list[TableRuntime], key: TableKey, order: Order
 ) -> None:
     first = table_listing.list_places
     wanted, by = WantedTables(group="a", status=OptimizingStatus.IDLE, catalog="cat"), TableOrder(key, order)
     (place,) = store.read(lambda db: first(db, WantedTables(), by, None, 1))
     for meant, after in ((WantedTables(), None), (WantedTables(), place.values), (wanted, place.values)):
-        steps = _plan(store, monkeypatch, lambda db, meant=meant, after=after: first(db, meant, by, after, 50))
+        steps = _plan(store, lambda db, meant=meant, after=after: first(db, meant, by, after, 50))
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
         assert "table_listing_by_" in steps[0]
 
@@ -299,7 +296,7 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
         lambda db: list_some(db, wanted, TableOrder(), place.values, 1),
         lambda db: count(db, wanted, 10),
     ):
-        steps = _plan(store, monkeypatch, ask)
+        steps = _plan(store, ask)
         assert [step for step in steps if "catalog_name=?" in step or "(catalog_name,namespace_json" in step], steps
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
     with monkeypatch.context() as patched:
@@ -307,9 +304,7 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
         OverviewService(store).tables(wanted)
 
 
-def test_the_loops_ask_indexes_which_tables_are_due_or_wait(
-    store: Store, known: list[TableRuntime], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loops_ask_indexes_which_tables_are_due_or_wait(store: Store, known: list[TableRuntime]) -> None:
     for ask in (lambda db: tables.list_due(db, NOW), tables.list_pending):
-        steps = _plan(store, monkeypatch, ask)
+        steps = _plan(store, ask)
         assert not [step for step in steps if step.startswith("SCAN") and "USING" not in step], steps
