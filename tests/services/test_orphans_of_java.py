@@ -24,59 +24,14 @@ from amoro_core.model.paths import looser_spellings, split_place
 from amoro_core.model.stored import StoredFile
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.services.ported import Ported, require_proofs
 from tests.services.test_orphans import AT_ONCE, Place
 from tests.services.world import World
 from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
-
-HERE, ORPHANS, RANDOM = "services/test_orphans_of_java.py", "services/test_orphans.py", "iceberg/test_orphans.py"
-
-HIDDEN_NAMES = (HERE, "test_hidden_paths_starting_with_partition_names_are_ignored")
-EQUAL_NAMES = (HERE, "test_paths_with_equal_schemes_and_authorities")
-PARTITIONS = (HERE, "test_many_top_level_and_leaf_partitions")
-OF_THE_SWEEP = "files are deleted by the sweep, in batches of its own"
-
-REMOVE_ORPHAN_FILES: Ported = {
-    "testDryRun": (ORPHANS, "test_the_preview_says_what_goes_and_why"),
-    "testAllValidFilesAreKept": (HERE, "test_all_valid_files_are_kept"),
-    "orphanedFileRemovedWithParallelTasks": OF_THE_SWEEP,
-    "testWapFilesAreKept": (HERE, "test_wap_files_are_kept"),
-    "testMetadataFolderIsIntact": (HERE, "test_metadata_folder_is_intact"),
-    "testOlderThanTimestamp": (ORPHANS, "test_the_age_may_be_asked_for"),
-    "testRemoveUnreachableMetadataVersionFiles": (HERE, "test_remove_unreachable_metadata_version_files"),
-    "testManyTopLevelPartitions": PARTITIONS,
-    "testManyLeafPartitions": PARTITIONS,
-    "testHiddenPartitionPaths": (HERE, "test_hidden_partition_paths"),
-    "testHiddenPartitionPathsWithPartitionEvolution": (HERE, "test_hidden_partition_paths_with_partition_evolution"),
-    "testHiddenPathsStartingWithPartitionNamesAreIgnored": HIDDEN_NAMES,
-    "testRemoveOrphanFilesWithRelativeFilePath": (HERE, "test_remove_orphan_files_with_relative_file_path"),
-    "testRemoveOrphanFilesWithHadoopCatalog": "tables of such catalogs are refused",
-    "testHiveCatalogTable": "catalogs make no difference: files are told by the table's metadata",
-    "testGarbageCollectionDisabled": (ORPHANS, "test_a_table_without_garbage_collection_is_left_alone"),
-    "testCompareToFileList": (ORPHANS, "test_an_inventory_is_gone_by_instead_of_a_listing"),
-    "testRemoveOrphanFilesWithStatisticFiles": (
-        RANDOM,
-        "test_all_orphans_of_random_tables_are_found_and_nothing_else",
-    ),
-    "testPathsWithExtraSlashes": EQUAL_NAMES,
-    "testPathsWithValidFileHavingNoAuthority": EQUAL_NAMES,
-    "testPathsWithActualFileHavingNoAuthority": EQUAL_NAMES,
-    "testPathsWithEqualSchemes": EQUAL_NAMES,
-    "testPathsWithEqualAuthorities": EQUAL_NAMES,
-    "testRemoveOrphanFileActionWithDeleteMode": "paths of other schemes have no mode that deletes them",
-    "testDefaultToHadoopListing": "there is one way to list",
-    "testStreamResultsDeletion": OF_THE_SWEEP,
-}
 
 
 @pytest.fixture
 def place(world: World) -> Place:
     return Place(world)
-
-
-def test_each_of_javas_tests_is_proved_or_has_a_reason() -> None:
-    assert len(REMOVE_ORPHAN_FILES) == 26
-    require_proofs(REMOVE_ORPHAN_FILES)
 
 
 def made_anew(place: Place, schema: Schema, spec: PartitionSpec, **properties: str) -> None:
