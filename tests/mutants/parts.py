@@ -59,9 +59,7 @@ PARTS: Mapping[str, Part] = {
             "tests/services/test_sweeping.py",
             "tests/services/test_large_sweeping.py",
             "tests/services/test_moving_trash.py",
-            "tests/services/test_trash_and_leases.py",
             "tests/services/test_undoing.py",
-            "tests/services/test_undoing_entries.py",
         ),
     ),
     "clustering": Part(

@@ -1,23 +1,35 @@
-"""What clustering costs its table, when a plan starts by itself, and what a receipt says of dropped groups."""
+"""Clustering cut short, taken back, and what it costs its table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from amoro_core.actions.clustering import Cluster
-from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskId
+from amoro_core.errors import CannotUndo
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
+from amoro_core.model.rewrite import PositionMap
+from amoro_core.model.work import WorkResult
 from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
 from amoro_core.planning.clustering.properties import ClusteringConfig
-from amoro_core.store import tasks
+from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
+from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.store import commits, processes, tasks
 from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, row
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
 from tests.services.clustered import (
     Grouping,
     cluster_with,
@@ -28,6 +40,8 @@ from tests.services.clustered import (
     with_property,
     work_on,
 )
+from tests.services.rigs import Killed, reaching
+from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
 
 
@@ -186,3 +200,331 @@ def test_a_plan_within_the_window_starts_at_once_and_one_by_command_at_any_time(
     assert late.due_at > world.now
     assert (late.due_at.hour, late.due_at.minute) == (12, 0)
     assert process_of(world, cluster_with(world, Grouping())).status is ProcessStatus.RUNNING
+
+
+# Clustering cut short at every place between two effects: what was begun ends, and each group is committed once
+
+
+PLACES = (
+    "plan.before_store",
+    "plan.after_store",
+    "start.before_store",
+    "start.after_store",
+    "poll.after_store",
+    "complete.before_store",
+    "complete.after_store",
+    "commit.before_intent",
+    "commit.after_stage",
+    "commit.after_intent",
+    "commit.after_send",
+    "commit.after_done",
+)
+SCHEDULED = ClusterOptions(schedule_only=True)
+
+
+@contextmanager
+def dying_at(place: str, turn: int) -> Iterator[list[str]]:
+    """Die when that place is reached for that time, if ever."""
+    reached: list[str] = []
+
+    def reach(name: str) -> None:
+        reached.append(name)
+        if name == place and reached.count(name) == turn:
+            raise Killed
+
+    with suppress(Killed), reaching(reach):
+        yield reached
+
+
+@pytest.fixture
+def plain_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    plan_groups_with(monkeypatch, Grouping(only_unclustered=True))
+    home = tmp_path / "home"
+    home.mkdir()
+    made = World(home, catalog)
+    table = writer.make_table(made.catalog, "db.t", SCHEMA)
+    for number in range(6):
+        writer.append(table, [row(number), row(number + 100)])
+    yield made
+    made.close()
+
+
+def to_the_end(world: World) -> str:
+    """Plan, start, work and commit, from wherever it stands; the id of the process."""
+    found = world.store.read(processes.list_active)
+    process_id = found[0].process_id if found else cluster_with(world, Grouping(), SCHEDULED)
+    if not process_id:
+        return world.store.read(lambda db: processes.list_processes(db, limit=1))[0].process_id
+    if world.status(process_id) is ProcessStatus.REQUESTED:
+        world.starting.start(process_id)
+    optimizer = clusterer(world)
+    for _ in range(3):
+        commit_due(world, process_id)
+        work_on(world, process_id, optimizer)
+    return process_id
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_place_it_dies_at_each_group_is_committed_once(plain_world: World, place: str, turn: int) -> None:
+    table = plain_world.catalog.load_table("db.t")
+    before = oracle.live_rows(table)
+    with dying_at(place, turn) as reached:
+        to_the_end(plain_world)
+    if reached.count(place) < turn:
+        assert turn == 2  # what happens once only
+        return
+    plain_world.restart()
+    for optimizer, _ in plain_world.optimizers.list_optimizers():
+        plain_world.optimizing.dismiss(optimizer.optimizer_id, "it was killed", lost=True)
+        plain_world.optimizers.forget(optimizer.optimizer_id)
+    process_id = to_the_end(plain_world)
+    assert plain_world.status(process_id) is ProcessStatus.SUCCESS
+    attempts = plain_world.store.read(lambda db: commits.list_for_process(db, process_id))
+    done = [number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups]
+    assert sorted(done) == [1, 2, 3]
+    metadata = plain_world.catalog.load_table("db.t").metadata
+    made = [one for one in metadata.snapshots if one.summary and one.summary.get("amoro.process-id") == process_id]
+    assert len(made) == 3
+    assert len([one for one in metadata.sort_orders if one.fields]) == 1
+    oracle.assert_same_rows(before, oracle.live_rows(plain_world.catalog.load_table("db.t")))
+    if place == "complete.before_store":
+        return  # nobody has heard of that result: its file is an orphan
+    root = Path(table.location().removeprefix("file://")) / "data"
+    live = {Path(local_path(file.path)).name for file in oracle.live_files(table.refresh())}
+    assert {path.name for path in root.rglob(f"{process_id}-*.parquet")} == live
+
+
+# Deletes by position that come while files are clustered, whose rows stand in another order in the outputs
+
+
+SEND = IcebergTable.send
+GIVE_WAY = {"self-optimizing.cluster.update-strategy": "give-way"}
+
+
+@pytest.fixture
+def pair_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A table of four files of a row each in one partition, of which two are in a group."""
+    plan_groups_with(monkeypatch, Grouping())
+    home = tmp_path / "home"
+    home.mkdir()
+    made = World(home, catalog)
+    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=GIVE_WAY)
+    for number in range(4):
+        writer.append(table, [row(number, "a")])
+    yield made
+    made.close()
+
+
+def taken(world: World, optimizer: str) -> list[ScheduledTask]:
+    """Both tasks, acknowledged."""
+    handed = world.poll(optimizer, 1, 2)
+    assert None not in world.optimizing.ack(optimizer, [one.attempt for one in handed])
+    return handed
+
+
+def ids_of(world: World, handed: ScheduledTask) -> list[int]:
+    """The ids of the rows of a task's files."""
+    paths = {file.data.path for file in decode_cluster_input(handed.work.payload).rewrite.rewritten}
+    live = oracle.live_rows_with_positions(world.catalog.load_table("db.t"))
+    return sorted(one.record["id"] for one in live if one.path in paths)
+
+
+def live_rows(world: World) -> Counter[object]:
+    return oracle.live_rows(world.catalog.load_table("db.t"))
+
+
+def test_what_a_delete_says_of_one_group_tells_nothing_of_the_next(pair_world: World) -> None:
+    """The delete is read for the commit of the first group, whose files it does not name; it names one of the second,
+    which is ready by the end of that commit."""
+    process_id, optimizer = cluster_with(pair_world, Grouping()), clusterer(pair_world)
+    first, second = taken(pair_world, optimizer)
+    wanted = ids_of(pair_world, second)[0]
+    writer.delete_where(pair_world.catalog.load_table("db.t"), lambda item: item["id"] == wanted, with_bounds=False)
+    before = live_rows(pair_world)
+    assert pair_world.optimizing.complete(optimizer, first.attempt, unsorted(first))
+
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if pair_world.tasks(process_id)[1].status is not TaskStatus.SUCCESS:
+            assert pair_world.optimizing.complete(optimizer, second.attempt, unsorted(second))
+        SEND(self, payload)
+
+    pair_world.iceberg.table(send=send)
+    assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    oracle.assert_same_rows(before, live_rows(pair_world))
+
+
+def test_a_result_that_claims_to_tell_where_rows_went_is_not_believed(pair_world: World) -> None:
+    """A map of positions says which rows are missing, not in which order the others stand."""
+    process_id, optimizer = cluster_with(pair_world, Grouping()), clusterer(pair_world)
+    handed = taken(pair_world, optimizer)
+    assert not any(decode_cluster_input(one.work.payload).rewrite.tells_left_out for one in handed)
+    wanted = ids_of(pair_world, handed[0])[0]
+    writer.delete_where(pair_world.catalog.load_table("db.t"), lambda item: item["id"] == wanted)
+    before = live_rows(pair_world)
+    for one in handed:
+        made = decode_cluster_output(unsorted(one).payload)
+        claim = replace(made, rewrite=replace(made.rewrite, position_map=PositionMap("", 0, ())))
+        assert pair_world.optimizing.complete(optimizer, one.attempt, WorkResult(CLUSTER, encode_cluster_output(claim)))
+    assert pair_world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    process = pair_world.optimizing.find_process(process_id).process
+    assert "the outputs hold the rows in another order" in process.failure
+    oracle.assert_same_rows(before, live_rows(pair_world))
+
+
+# Taking back clustering, which commits several times: every group as one more snapshot, or nothing at all
+
+
+Step = Callable[[Table], object]
+
+
+@pytest.fixture
+def parts_world(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    plan_groups_with(monkeypatch, Grouping())
+    (tmp_path / "home").mkdir()
+    made = World(tmp_path / "home", catalog)
+    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(number + 100, "b"), row(number + 10, "a"), row(number + 110, "b")])
+    writer.upsert(table, [row(1, "a", "new"), row(101, "b", "new")], ["id"])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    yield made
+    made.close()
+
+
+def table_of(world: World) -> Table:
+    return world.catalog.load_table("db.t")
+
+
+def clustered(world: World, between: Step = lambda table: None) -> str:
+    """A process whose first two groups are committed, then something else happens, then the other groups."""
+    process_id = cluster_with(world, Grouping())
+    optimizer = clusterer(world)
+    assert work_on(world, process_id, optimizer, 2) == 2
+    between(table_of(world))
+    assert work_on(world, process_id, optimizer) > 0
+    process = world.optimizing.find_process(process_id).process
+    assert process.status is ProcessStatus.SUCCESS, process.failure
+    return process_id
+
+
+def test_files_and_deletes_of_all_groups_come_back_in_one_snapshot(parts_world: World) -> None:
+    before, rows = files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))
+    process_id = clustered(parts_world)
+    made = parts_world.optimizing.find_process(process_id).process.receipt
+    assert made is not None
+    assert files_of(table_of(parts_world)) != before
+    snapshots = len(table_of(parts_world).metadata.snapshots)
+    receipt = undo(parts_world, process_id)
+    assert (files_of(table_of(parts_world)), oracle.live_rows(table_of(parts_world))) == (before, rows)
+    assert len(table_of(parts_world).metadata.snapshots) == snapshots + 1
+    assert (receipt.unequal, receipt.rows_after) == ((), made.rows_before)
+
+
+BETWEEN: dict[str, Step] = {
+    "nothing": lambda table: None,
+    "rows were appended": lambda table: writer.append(table, [row(50, "a"), row(51, "c")]),
+    "other rows were upserted": lambda table: writer.upsert(table, [row(60, "a"), row(160, "b")], ["id"]),
+    "rows of groups were upserted": lambda table: writer.upsert(
+        table, [*(row(number, "a", "newest") for number in (0, 3, 13)), row(112, "b", "newest")], ["id"]
+    ),
+}
+
+
+@pytest.mark.parametrize("since", BETWEEN)
+@pytest.mark.parametrize("between", BETWEEN)
+def test_what_others_committed_between_the_groups_and_since_stays(parts_world: World, between: str, since: str) -> None:
+    process_id = clustered(parts_world, BETWEEN[between])
+    BETWEEN[since](table_of(parts_world))
+    rows = oracle.live_rows(table_of(parts_world))
+    undo(parts_world, process_id)
+    assert oracle.live_rows(table_of(parts_world)) == rows
+
+
+def test_a_row_of_one_group_deleted_by_position_keeps_all_as_they_are(parts_world: World) -> None:
+    process_id = clustered(parts_world)
+    writer.delete_where(table_of(parts_world), lambda item: item["id"] == 113)
+    files = files_of(table_of(parts_world))
+    with pytest.raises(CannotUndo, match=r"the position delete .* came since and may apply to"):
+        parts_world.maintaining.undo(process_id)
+    assert files_of(table_of(parts_world)) == files
+
+
+def test_an_output_of_a_later_group_that_was_rewritten_refuses_the_whole(parts_world: World) -> None:
+    process_id = clustered(parts_world)
+    writer.copy_on_write(table_of(parts_world), lambda item: item["id"] == 113)
+    files = files_of(table_of(parts_world))
+    with pytest.raises(CannotUndo, match="is no longer live"):
+        parts_world.maintaining.undo(process_id)
+    assert files_of(table_of(parts_world)) == files
+
+
+def test_a_dry_run_tells_of_all_groups(parts_world: World) -> None:
+    process_id = clustered(parts_world)
+    receipt = parts_world.optimizing.find_process(process_id).process.receipt
+    plan = parts_world.maintaining.preview_undo(process_id).plan
+    assert receipt is not None
+    assert plan is not None
+    assert plan.document is not None
+    assert plan.document["type"] == "cluster"
+    assert plan.document["data_files_removed"] == receipt.data_files_after
+    assert plan.document["data_files_restored"] == receipt.data_files_before
+
+
+def test_a_snapshot_of_a_later_group_that_has_expired_refuses_the_whole(parts_world: World) -> None:
+    process_id = clustered(parts_world)
+    table = table_of(parts_world)
+    writer.append(table, [row(90, "c")])
+    ours = [
+        one.snapshot_id
+        for one in table.metadata.snapshots
+        if one.summary is not None and one.summary.get("amoro.process-id") == process_id
+    ]
+    table.maintenance.expire_snapshots().by_id(ours[-1]).commit()
+    with pytest.raises(CannotUndo, match=f"its snapshot {ours[-1]} has expired"):
+        parts_world.maintaining.undo(process_id)
+
+
+STORIES = 12
+
+
+def test_rows_hold_whatever_others_write_at_any_moment(parts_world: World) -> None:
+    """Undone or refused: readers see the same rows as before."""
+    ends = Counter(_story(parts_world, random.Random(seed)) for seed in range(STORIES))
+    assert min(ends["undone"], ends["refused"]) >= 1, ends
+
+
+def _story(world: World, chance: random.Random) -> str:
+    def others(table: Table) -> None:
+        for _ in range(chance.randrange(3)):
+            _write(table.refresh(), chance)
+
+    try:
+        process_id = clustered(world, others)
+    except AssertionError:  # every group gave way, or there was none: tests of clustering have that
+        return "not clustered"
+    others(table_of(world))
+    rows = oracle.live_rows(table_of(world))
+    try:
+        undo(world, process_id)
+    except CannotUndo:
+        end = "refused"
+    else:
+        end = "undone"
+    assert oracle.live_rows(table_of(world)) == rows
+    return end
+
+
+def _write(table: Table, chance: random.Random) -> None:
+    live = sorted(item[0] for item in oracle.live_rows(table))
+    chosen = chance.choice(live)
+    part = "a" if chosen < 100 else "b" if chosen < 200 else "c"
+    match chance.randrange(4):
+        case 0:
+            writer.append(table, [row(200 + chance.randrange(100), "c")])
+        case 1:
+            writer.upsert(table, [row(chosen, part, f"by {chance.random()}")], ["id"])
+        case 2:
+            writer.delete_where(table, lambda item: item["id"] == chosen, per_file=chance.random() < 0.5)
+        case 3:
+            writer.append(table, [row(chance.randrange(20, 90), "a"), row(chance.randrange(120, 190), "b")])

@@ -1,22 +1,41 @@
-"""Looking into a table: properties with origins, health by parts, live files."""
+"""Looking into a table: properties with origins, health, files, digests, snapshots compared, and how it is read."""
 
+from __future__ import annotations
+
+import json
 import shutil
+from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
-from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
+from amoro_core.actions.expiring import NAME
+from amoro_core.errors import InvalidArgument, StoreFailed, TableNotFound, TableRefused
 from amoro_core.formats.tables import Tables
+from amoro_core.maintaining.comparing import SnapshotTotals, totals_of
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.config import EffectiveProperty, Enabled, Origin
+from amoro_core.model.digests import BOUNDS, KeptDigest
+from amoro_core.model.learning import Told
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.planning.clustering.facts import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.journal import JournalService
+from amoro_core.services.learning import MOST_SCANS, MOST_TOLD, LearningService
+from amoro_core.services.snapshots import SnapshotService
+from amoro_core.store import digests, table_scans
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.clustered import with_property
 from tests.services.rigs import raising
+from tests.services.test_expiring import ids, made
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
@@ -157,3 +176,310 @@ def test_what_is_known_is_told_without_the_catalog(
     for number in (known.table_id + 1, 2**64):
         with pytest.raises(TableNotFound, match=f"no table has the number {number}"):
             world.catalogs.resolve(str(number))
+
+
+# Two snapshots compared, and what the next expiry would take: as expiry itself decides it
+
+
+def service(world: World) -> SnapshotService:
+    return SnapshotService(
+        world.store, world.tables_of, lambda name: world.maintaining._of_action(name), lambda: world.now
+    )
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """Four snapshots that are a month old."""
+    return made(world)
+
+
+def test_what_goes_is_what_the_expiry_itself_takes_and_removes(world: World, table: Table) -> None:
+    found = service(world).retention(TABLE)
+    planned = world.maintaining.preview(TABLE, NAME).plan
+    assert planned is not None
+    assert list(found.selection.go) == json.loads(planned.detail)["ids"] == ids(table)[:3]
+    assert world.run(NAME) == ProcessStatus.SUCCESS
+    assert ids(table) == list(found.selection.stay)
+    assert service(world).retention(TABLE).selection.go == {}
+
+
+def test_what_a_lease_or_a_tag_keeps_says_so(world: World, table: Table) -> None:
+    oldest, second, *_ = ids(table)
+    table.manage_snapshots().create_tag(oldest, "month-end").commit()
+    world.leasing.take(world.table(), second, "audit")
+    found = service(world).retention(TABLE).selection
+    assert found.go == {}
+    assert found.stay[oldest].reason == "tag month-end"
+    assert "audit" in found.stay[second].reason
+    assert found.staying.startswith("4 stay (")
+
+
+def test_of_a_table_that_is_not_known_its_own_rules_count(world: World, table: Table) -> None:
+    found = service(world).retention(TABLE)
+    assert (len(found.selection.go), len(found.history.snapshots)) == (3, 4)
+
+
+def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    first, *_, last = ids(table)
+    process = world.begin(OptimizingType.MINOR)
+    world.run_all(process)
+    world.committing.commit(process)
+    head = world.table_head()
+    found = service(world).compare(TABLE, first, head)
+    assert (found.is_ancestor, found.commits, found.own_commits) == (True, 3, 1)
+    assert (found.totals_before.data_files, found.totals_after.data_files) == (1, 1)
+    assert (found.totals_before.records, found.totals_after.records) == (1, 3)
+    again = service(world).compare(TABLE, last, head)
+    assert (again.totals_before.data_files, again.commits, again.own_commits) == (3, 1, 1)
+    back = service(world).compare(TABLE, head, first)
+    assert (back.is_ancestor, back.commits, back.own_commits) == (False, 0, 0)
+    same = service(world).compare(TABLE, head, head)
+    assert (same.is_ancestor, same.commits) == (True, 0)
+
+
+def test_an_expired_ancestor_does_not_lead_anywhere(world: World, table: Table) -> None:
+    *_, last = ids(table)
+    world.run(NAME)
+    with pytest.raises(InvalidArgument, match="the table has no snapshot 7"):
+        service(world).compare(TABLE, 7, last)
+
+
+def test_totals_that_a_summary_lacks_are_not_known() -> None:
+    unknown = SnapshotTotals(None, None, None, None, None, None)
+    assert totals_of({}) == unknown
+    assert totals_of({"total-data-files": "-1", "total-records": "1e9", "total-files-size": "9" * 30}) == unknown
+    assert totals_of({"total-data-files": "3", "total-position-deletes": "0"}).data_files == 3
+
+
+def test_a_table_that_does_not_exist_is_said_so(world: World) -> None:
+    with pytest.raises(TableNotFound):
+        service(world).retention(TABLE)
+    with pytest.raises(TableNotFound):
+        service(world).compare(TABLE, 1, 2)
+
+
+# The digest of a table's files is kept by the evaluation that read them, and by no reading of its own
+
+
+def kept(world: World) -> KeptDigest:
+    found = JournalService(world.store).digest(parse_table("cat.db.t"))
+    assert found is not None
+    return found
+
+
+def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(4):
+        writer.append(table, [row(number, "a")])
+    writer.append(table, [row(100, "b")])
+    writer.upsert(table, [row(1, "a", "new")], ["id"])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    world.tables.refresh(world.table().table_id)
+    found = kept(world)
+    files = InspectionService(world.store, world.tables_of, lambda: world.now).files(
+        parse_table("cat.db.t"), Window(100)
+    )
+    summary = world.table().summary
+    assert (found.read_at, found.digest.snapshot_id) == (world.now, world.table_head())
+    assert sum(found.digest.data.files) == summary.data_files
+    assert sum(found.digest.data.sizes) == summary.data_bytes
+    assert sum(found.digest.position_deletes.files) == summary.position_delete_files
+    assert sum(found.digest.equality_deletes.files) == summary.equality_delete_files == 1
+    deletes = (*found.digest.position_deletes.sizes, *found.digest.equality_deletes.sizes)
+    assert sum(deletes) == summary.delete_bytes
+    assert files.files.total == summary.data_files + summary.equality_delete_files + summary.position_delete_files
+    first, second = found.digest.partitions
+    assert (first.path, first.data_files, first.equality_delete_files) == ("part=a", 5, 1)
+    assert (second.path, second.data_files, second.records, second.health) == ("part=b", 1, 1, 100)
+    assert first.small_files == 5
+    assert found.digest.partitions_total == 2
+
+
+def test_after_the_work_is_done_the_next_evaluation_replaces_it(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    world.tables.refresh(world.table().table_id)
+    assert sum(kept(world).digest.data.files) == 3
+    process = world.begin(OptimizingType.MINOR)
+    world.run_all(process)
+    world.committing.commit(process)
+    world.later(3600)
+    world.tables.refresh(world.table().table_id)
+    found = kept(world)
+    assert (sum(found.digest.data.files), found.digest.snapshot_id) == (1, world.table_head())
+
+
+def test_a_table_without_a_snapshot_has_no_files(world: World) -> None:
+    writer.make_table(world.catalog, "db.t", SCHEMA)
+    world.tables.refresh(world.table().table_id)
+    found = kept(world).digest
+    assert (found.snapshot_id, found.partitions, sum(found.data.files)) == (None, (), 0)
+    assert len(found.data.files) == len(BOUNDS)
+
+
+def test_before_the_first_look_there_is_none_and_of_an_unknown_table_nothing_is_said(world: World) -> None:
+    writer.make_table(world.catalog, "db.t", SCHEMA)
+    world.table()
+    assert JournalService(world.store).digest(parse_table("cat.db.t")) is None
+    with pytest.raises(TableNotFound):
+        JournalService(world.store).digest(parse_table("cat.db.u"))
+
+
+def test_a_table_that_took_the_name_has_none_of_the_former_one(world: World) -> None:
+    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
+    table_id = world.table().table_id
+    world.tables.refresh(table_id)
+    world.catalog.drop_table("db.t")
+    writer.make_table(world.catalog, "db.t", SCHEMA)
+    world.tables.refresh(table_id)
+    assert kept(world).digest.snapshot_id is None
+    world.catalog.drop_table("db.t")
+    world.tables.refresh(table_id)
+    assert world.store.read(lambda db: digests.find(db, table_id)) is None
+
+
+def test_a_document_that_is_too_large_is_refused_by_the_database(world: World) -> None:
+    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
+    table_id = world.table().table_id
+    world.tables.refresh(table_id)
+    made = kept(world)
+    with pytest.raises(StoreFailed):
+        world.store.write(lambda db: digests.save(db, table_id, b"x" * (digests.LARGEST + 1), made))
+    assert kept(world) == made
+
+
+# How a table is read, told by others and kept
+
+
+ID = ColumnFilter("id", Operator.EQUAL)
+OTHER = ColumnFilter("other", Operator.EQUAL)
+
+
+@pytest.fixture
+def learner(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    home = tmp_path / "home"
+    home.mkdir()
+    made = World(home, catalog)
+    table = writer.make_table(made.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    yield made
+    made.close()
+
+
+def learning(world: World) -> LearningService:
+    return LearningService(world.store, world.tables_of, lambda: world.now)
+
+
+def kept_reading(world: World) -> tuple[ScanUse, ...]:
+    return world.store.read(lambda db: table_scans.list_of(db, world.table().table_id))
+
+
+def today(world: World) -> date:
+    return world.now.date()
+
+
+def test_scans_are_kept_by_day_and_filters_and_counted(learner: World) -> None:
+    now, old = today(learner), today(learner) - timedelta(days=7)
+    told = [Told(None, (ID,), 5, "q, line 1"), Told(now, (ID, OTHER), 2), Told(old, (), 3)]
+    learned = learning(learner).learn(learner.table(), told)
+    assert learned.kept == (ScanUse(now, (ID,), 5), ScanUse(now, (ID,), 2), ScanUse(old, (), 3))
+    assert (learned.recent_scans, learned.old_scans) == (7, 0)
+    assert kept_reading(learner) == (ScanUse(old, (), 3), ScanUse(now, (ID,), 7))
+    again = learning(learner).learn(learner.table(), [Told(now - timedelta(days=31), (ID,), 4), Told(None, (ID,), 1)])
+    assert (again.old_scans, again.recent_scans, kept_reading(learner)[1].scans) == (4, 8, 8)
+
+
+def test_a_source_that_tells_again_takes_the_place_of_what_it_told(learner: World) -> None:
+    day, table = today(learner), learner.table()
+    log = [Told(day, (ID,), 5, source="app-1"), Told(day - timedelta(days=1), (), 2, source="app-1")]
+    learning(learner).learn(table, [*log, Told(day, (ID,), 1, source="app-2"), Told(day, (ID,), 1)])
+    before = kept_reading(learner)
+    assert before == (ScanUse(day - timedelta(days=1), (), 2), ScanUse(day, (ID,), 7))
+    assert learning(learner).learn(table, log).recent_scans == 9
+    assert kept_reading(learner) == before
+    learning(learner).learn(table, [Told(day, (ID,), 8, source="app-1"), Told(day, (ID,), 1)])  # it has grown
+    assert kept_reading(learner) == (ScanUse(day, (ID,), 11),)
+    learning(learner).learn(table, [Told(day - timedelta(days=31), (ID,), 8, source="app-1")])
+    assert kept_reading(learner) == (ScanUse(day, (ID,), 3),)
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        (Told(None, (OTHER,), 1, "q, line 7"), "q, line 7 names column other, which the table does not have"),
+        (Told(date(2999, 1, 1), (ID,), 1), "scans of 2999-01-01 have not been yet"),
+        (Told(None, (ID,), 1, source="x" * 257), "a source of 257 characters has more than 256"),
+        (Told(None, (ID,), 0), "0 scans at once"),
+        (Told(None, (ID,), MOST_SCANS + 1), "scans at once"),
+    ],
+)
+def test_of_a_report_with_a_mistake_nothing_is_kept(learner: World, told: Told, problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        learning(learner).learn(learner.table(), [Told(None, (ID,), 1), told])
+    assert kept_reading(learner) == ()
+
+
+def test_a_report_has_a_bound(learner: World) -> None:
+    with pytest.raises(InvalidArgument, match=r"50,001 sets of filters"):
+        learning(learner).learn(learner.table(), [Told(None, (ID,), 1)] * (MOST_TOLD + 1))
+    assert kept_reading(learner) == ()
+
+
+def choice_of(world: World) -> ColumnChoice | None:
+    return world.store.read(lambda db: table_scans.find_choice(db, world.table().table_id))
+
+
+def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: World) -> None:
+    with_property(learner, {"self-optimizing.cluster.columns": "auto"})
+    identifier, table_id = learner.table().identifier, learner.table().table_id
+    learning(learner).learn(learner.table(), [Told(None, (ID,), 60)])
+    waiting = learner.maintaining.begin(table_id, CLUSTER, trigger="request")
+    assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 60 are known"
+    learning(learner).learn(learner.table(), [Told(None, (ID,), 40)])
+    looked = learner.maintaining.preview(identifier, CLUSTER)
+    assert isinstance(looked.verdict, ClusterVerdict)
+    assert looked.verdict.choice is not None
+    assert choice_of(learner) is None  # a look changes nothing
+    learner.maintaining.begin(table_id, CLUSTER, trigger="request")
+    made = choice_of(learner)
+    assert made is not None
+    assert (made.columns, made.scans, made.chosen_at) == (("id",), 100, learner.now)
+
+
+def test_a_choice_stays_for_a_week_whatever_is_learned(learner: World) -> None:
+    with_property(learner, {"self-optimizing.cluster.columns": "auto"})
+    learning(learner).learn(learner.table(), [Told(None, (ID,), 100)])
+    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
+    made, start = choice_of(learner), learner.now
+    learning(learner).learn(learner.table(), [Told(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
+    learner.now = start + timedelta(days=6)
+    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
+    assert choice_of(learner) == made
+    learner.now = start + timedelta(days=7)
+    learning(learner).learn(learner.table(), [Told(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
+    learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
+    other = choice_of(learner)
+    assert other is not None
+    assert other.columns == ("value",)
+
+
+def test_columns_are_suggested_with_reasons_also_without_reports(learner: World) -> None:
+    table = learner.catalog.load_table("db.t")
+    for number in range(3):
+        writer.append(table, [row(number), row(number + 10)])
+    found = learning(learner).suggest(parse_table("cat.db.t"))
+    assert {one.column: one.reason for one in found.columns}["id"] == "it lies deep"
+    assert (found.auto.choice, found.files) == (None, 4)
+    with_property(learner, {"self-optimizing.filter": "value > 'a' and id >= 0"})
+    again = learning(learner).suggest(parse_table("cat.db.t"))
+    named = {one.column for one in again.columns if "self-optimizing.filter names it" in one.reason}
+    assert named == {"id", "value"}
+    learning(learner).learn(learner.table(), [Told(None, (ID,), 100)])
+    choice = learning(learner).suggest(parse_table("cat.db.t")).auto.choice
+    assert choice is not None
+    assert choice.columns == ("id",)
+    assert choice_of(learner) is None

@@ -13,14 +13,22 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.types import IntegerType, NestedField, StringType
 
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
+from amoro_core.files.local import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.maintenance import Options
-from amoro_core.model.paths import normalise
+from amoro_core.maintaining.orphans import Search, Terms
+from amoro_core.maintaining.places import Named, settled_names
+from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.model.paths import looser_spellings, normalise, split_place
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.services.maintaining import Maintained
@@ -29,7 +37,10 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.iceberg.orphan_tables import file_of, write_manifest_of
+from tests.services.test_expiring import ids, made, whole
+from tests.services.test_expiring import sweep as sweep_all
 from tests.services.world import World
+from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
 
 PAGES, DELETE = IcebergTable.pages, IcebergTable.delete_many
 AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0"}
@@ -391,3 +402,305 @@ def test_a_table_without_garbage_collection_is_left_alone(place: Place) -> None:
     with pytest.raises(TableRefused):
         place.run()
     assert os.path.exists(place.orphan)
+
+
+# As Iceberg tests `TestRemoveOrphanFilesAction`
+
+
+def made_anew(place: Place, schema: Schema, spec: PartitionSpec, **properties: str) -> None:
+    """Another table in place of the first one."""
+    place.world.catalog.drop_table("db.t")
+    place.table = writer.make_table(place.world.catalog, "db.t", schema, spec, properties={**AT_ONCE, **properties})
+    place.root = Path(place.table.location().removeprefix("file://"))
+    for path in place.root.rglob("*.*"):
+        if str(path) != place.table.metadata_location.removeprefix("file://"):
+            path.unlink()
+    place.age()
+
+
+def test_all_valid_files_are_kept(place: Place) -> None:
+    writer.copy_on_write(place.table, lambda one: one["id"] == 1, lambda one: {**one, "value": "new"})
+    strays = [place.put(f"data/{below}stray.parquet") for below in ("", "part=a/", "part=a/c3=A/", "invalid/invalid/")]
+    assert place.found() == sorted([place.orphan, *strays])
+
+
+def test_wap_files_are_kept(place: Place) -> None:
+    """Files of a snapshot that no branch or tag leads to."""
+    writer.create_branch(place.table, "audit")
+    staged = writer.append(place.table, [row(7, "a")], branch="audit")
+    assert staged is not None
+    with place.table.manage_snapshots() as change:
+        change.remove_branch("audit")
+    assert place.table.refresh().snapshot_by_id(staged.snapshot_id) is not None
+    place.age()
+    assert place.found() == [place.orphan]
+
+
+def test_metadata_folder_is_intact(place: Place) -> None:
+    """Data lies right in the table's location, so its metadata lies among it."""
+    made_anew(place, SCHEMA, BY_PART)
+    with place.table.transaction() as change:
+        change.set_properties({"write.data.path": place.table.location()})
+    writer.append(place.table, [row(1, "a")])
+    stray = place.put("part=a/c3=A/stray.parquet")
+    assert place.found() == [stray]
+
+
+def test_remove_unreachable_metadata_version_files(place: Place) -> None:
+    made_anew(place, SCHEMA, BY_PART, **{"write.metadata.previous-versions-max": "1"})
+    first = place.table.metadata_location
+    writer.append(place.table, [row(1, "a")])
+    writer.append(place.table, [row(2, "a")])
+    place.age()
+    assert place.found() == [first.removeprefix("file://")]
+
+
+def test_many_top_level_and_leaf_partitions(place: Place) -> None:
+    made_anew(place, SCHEMA, BY_PART)
+    writer.append(place.table, [row(number, str(number)) for number in range(30)])
+    place.age()
+    assert place.found() == []
+
+
+HIDDEN = Schema(
+    NestedField(1, "_c1", IntegerType(), required=False),
+    NestedField(2, "_c2", StringType(), required=False),
+    NestedField(3, "c3", StringType(), required=False),
+)
+BY_C2 = PartitionSpec(PartitionField(2, 1000, TruncateTransform(2), "_c2_trunc"))
+
+
+def test_hidden_partition_paths(place: Place) -> None:
+    spec = PartitionSpec(*BY_C2.fields, PartitionField(3, 1001, IdentityTransform(), "c3"))
+    made_anew(place, HIDDEN, spec)
+    strays = [place.put(f"data/_c2_trunc=AA/c3=AAAA/{number}.parquet") for number in range(2)]
+    assert place.found() == strays
+
+
+def test_hidden_partition_paths_with_partition_evolution(place: Place) -> None:
+    made_anew(place, HIDDEN, BY_C2)
+    with place.table.update_spec() as change:
+        change.add_identity("_c1")
+    strays = [place.put(f"data/_c2_trunc=AA/{below}x.parquet") for below in ("", "_c1=1/")]
+    assert place.found() == sorted(strays)
+
+
+def test_hidden_paths_starting_with_partition_names_are_ignored(place: Place) -> None:
+    made_anew(place, HIDDEN, BY_C2)
+    place.put("data/_c2_trunc/file.txt")
+    assert place.found() == []
+
+
+def test_remove_orphan_files_with_relative_file_path(place: Place) -> None:
+    """The location names no scheme."""
+    world = place.world
+    location = place.table.location().removeprefix("file://") + "2"
+    place.table = world.catalog.create_table("db.t2", SCHEMA, location=location)
+    writer.append(place.table, [row(1, "a")])
+    place.root = Path(location)
+    stray = place.put("data/stray.parquet")
+    plan = world.maintaining.preview(world.table("cat.db.t2").identifier, "clean-orphan-files").plan
+    assert plan is not None
+    assert [one.path for one in plan.condemned] == [stray]
+
+
+# Paths
+
+
+def searched(valid: str, actual: str, **more: str) -> Sequence[str]:
+    """What is an orphan of that file, where the table names the other."""
+
+    def places_of(paths: Sequence[str]) -> list[set[tuple[str, str]]]:
+        known = set(looser_spellings(valid))
+        return [{split_place(valid)[:2]} if known & set(looser_spellings(path)) else set() for path in paths]
+
+    equal = {name: settled_names(text) for name, text in more.items()}
+    search = Search(
+        replace(GROUND, **equal), Named(places_of), Terms(NOW, timedelta(days=2), timedelta(), Surroundings())
+    )
+    place = actual.rpartition("/dir1")[0]
+    search.see(place, [StoredFile(actual, 1, OLD)])
+    return [one.path for one in search.end().orphans]
+
+
+@pytest.mark.parametrize(
+    ("valid", "actual", "equal"),
+    [
+        ("file:///dir1/dir2/file1", "/dir1//dir2///file1", {}),  # testPathsWithExtraSlashes
+        (
+            "hdfs:///dir1/dir2/file1",
+            "hdfs://servicename/dir1/dir2/file1",
+            {},
+        ),  # testPathsWithValidFileHavingNoAuthority
+        (
+            "hdfs://servicename/dir1/dir2/file1",
+            "hdfs:///dir1/dir2/file1",
+            {},
+        ),  # testPathsWithActualFileHavingNoAuthority
+        ("scheme1://b/dir1/file1", "scheme2://b/dir1/file1", {"same_schemes": "scheme1,scheme2=scheme"}),
+        ("hdfs://name1/dir1/file1", "hdfs://name2/dir1/file1", {"same_authorities": "name1,name2=name"}),
+    ],
+)
+def test_paths_with_equal_schemes_and_authorities(valid: str, actual: str, equal: dict[str, str]) -> None:
+    assert searched(valid, actual, **equal) == []
+
+
+@pytest.mark.parametrize("actual", ["scheme2://b/dir1/file1", "scheme1://c/dir1/file1"])
+def test_paths_with_different_schemes_and_authorities(actual: str) -> None:
+    with pytest.raises(TableRefused, match="it may be the same file"):
+        searched("scheme1://b/dir1/file1", actual)
+
+
+# As Amoro tests its maintainers
+
+
+def test_orphan_data_file_clean(place: Place) -> None:
+    """Also in a folder of its own. It is young at first, and the rest of the table is read as before."""
+    nested = place.put("data/testLocation/orphan.parquet")
+    now = place.world.now.timestamp()
+    for path in (nested, place.orphan):
+        os.utime(path, (now, now))
+    assert place.found() == []
+    place.age()
+    assert place.found() == sorted([place.orphan, nested])
+    place.run()
+    assert place.run("empty-trash").status is ProcessStatus.SUCCESS
+    assert not any(os.path.exists(path) for path in (nested, place.orphan))
+    assert all(os.path.exists(path.removeprefix("file://")) for path in place.live)
+
+
+def test_orphan_metadata_file_clean(place: Place) -> None:
+    orphans = [place.put(f"metadata/{name}") for name in ("orphan.avro", "snap-1-1-orphan.avro", "orphan.stats")]
+    place.run()
+    place.run("empty-trash")
+    assert not any(os.path.exists(path) for path in orphans)
+    whole(place.table)
+
+
+def test_not_delete_statistics_file(place: Place) -> None:
+    """Wherever they lie, as long as the metadata names them."""
+    snapshots = place.table.refresh().metadata.snapshots
+    paths = [place.put(below) for below in ("metadata/t1.puffin", "data/t2.puffin", "data/puffin/t3.puffin")]
+    with place.table.update_statistics() as update:
+        for snapshot, path in zip(snapshots, paths, strict=True):
+            update.set_statistics(
+                StatisticsFile(
+                    **{
+                        "snapshot-id": snapshot.snapshot_id,
+                        "statistics-path": f"file://{path}",
+                        "file-size-in-bytes": 3,
+                        "file-footer-size-in-bytes": 1,
+                        "blob-metadata": [],
+                    }
+                )
+            )
+    place.age()
+    unnamed = place.put("data/puffin/t4.puffin")
+    assert place.found() == sorted([place.orphan, unnamed])
+
+
+def test_expire_table_files_repeatedly(world: World) -> None:
+    """Files that were removed, added again by a later snapshot and removed again go once, with all that named them."""
+    table = made(world, 2, {"maintenance.expire-snapshots.trash-keep": "0"})
+    rows = [one.path for one in oracle.live_files(table)]
+    for _ in range(2):
+        writer.copy_on_write(table.refresh(), lambda one: one["id"] == 0, lambda one: one)
+    head = ids(table)[-1]
+    world.later(timedelta(days=30).total_seconds())
+    begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    sweep_all(world)
+    assert ids(table) == [head]
+    whole(table)
+    gone = [path for path in rows if not os.path.exists(path.removeprefix("file://"))]
+    assert len(gone) == 1
+
+
+# Folders that lie empty beside a table's files: removed once they are old, and none that anything was put in
+
+
+__all__ = ["place"]
+
+LONG_AGO, YOUNG = timedelta(days=5), timedelta(hours=47)
+
+
+def folder(place: Place, below: str, old: timedelta = LONG_AGO) -> Path:
+    made = place.root / below
+    made.mkdir(parents=True, exist_ok=True)
+    at = (place.world.now - old).timestamp()
+    for one in (made, *made.relative_to(place.root).parents):
+        path = place.root / one
+        os.utime(path, (at, at))
+    return made
+
+
+def test_old_empty_folders_go_with_those_that_had_nothing_else(place: Place) -> None:
+    nested = folder(place, "data/year=2024/month=1/day=3")
+    plain = folder(place, "data/part=gone")
+    assert place.run().status is ProcessStatus.SUCCESS
+    assert not plain.exists()
+    assert not nested.parent.parent.exists()
+    assert (place.root / "data").is_dir()
+    assert all(os.path.exists(path.removeprefix("file://")) for path in place.live)
+
+
+def test_what_is_young_or_hidden_or_has_anything_in_it_stays(place: Place) -> None:
+    young = folder(place, "data/part=new", YOUNG)
+    hidden = [folder(place, f"data/{name}") for name in ("_temporary/0", ".trash/20260101")]
+    holds_link = folder(place, "data/part=link")
+    (holds_link / "elsewhere").symlink_to(place.root)
+    os.utime(holds_link, (0, 0))
+    outside = folder(place, "metadata/empty")
+    elsewhere = folder(place, "empty")
+    assert place.run().status is ProcessStatus.SUCCESS
+    assert all(one.is_dir() for one in (young, *hidden, holds_link, outside, elsewhere))
+
+
+def test_a_preview_and_a_held_process_remove_none(place: Place) -> None:
+    empty = folder(place, "data/part=gone")
+    place.preview()
+    assert empty.is_dir()
+    for number in range(100):
+        place.put(f"data/many/{number}.parquet")
+    os.utime(empty, (0, 0))
+    assert place.run().status is ProcessStatus.HELD
+    assert empty.is_dir()
+    assert place.world.confirm("clean-orphan-files") is ProcessStatus.SUCCESS
+    assert not empty.exists()
+
+
+def test_a_storage_that_does_not_answer_is_no_failure(place: Place) -> None:
+    def fail(*_: object) -> int:
+        raise CatalogUnavailable("no answer")
+
+    place.world.iceberg.table(remove_empty_folders=fail)
+    assert place.run().status is ProcessStatus.SUCCESS
+
+
+def test_a_folder_that_is_filled_while_it_is_looked_at_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    empty = tmp_path / "place" / "empty"
+    empty.mkdir(parents=True)
+    os.utime(empty, (0, 0))
+    rmdir = os.rmdir
+
+    def fill(path: str) -> None:
+        (empty / "data.parquet").write_bytes(b"x")
+        rmdir(path)
+
+    monkeypatch.setattr("amoro_core.files.local.os.rmdir", fill)
+    assert LocalStorage().remove_empty(str(tmp_path / "place"), place.world.now) == 0
+    assert (empty / "data.parquet").exists()
+
+
+def test_links_are_not_followed(tmp_path: Path, place: Place) -> None:
+    target = tmp_path / "target" / "empty"
+    target.mkdir(parents=True)
+    root = tmp_path / "place"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path / "target")
+    for one in (target, target.parent, root):
+        os.utime(one, (0, 0))
+    assert LocalStorage().remove_empty(str(root), place.world.now) == 0
+    assert target.is_dir()

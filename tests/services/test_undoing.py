@@ -1,24 +1,35 @@
-"""Taking back a rewrite: the rows stay as they are, files of before come back, and what others did since stays.
-
-Where that can't be right it is refused, by name, and nothing changes.
-"""
+"""Taking back a rewrite, an expiry, a cleaning, tags, statistics: as they were, and what others did since stays."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import CannotUndo, ProcessNotFound
 from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus, Receipt
+from amoro_core.model.stored import Ended, Removal
 from amoro_core.model.tables import OptimizingType
-from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, SPECS, row
+from amoro_core.store import condemned
+from amoro_core.store.condemned import BatchStatus
+from tests.engine import oracle, writer, writer3
+from tests.engine.aging import aged, wait_for_one_day
+from tests.engine.builders import BY_PART, SCHEMA, SPECS, row
+from tests.engine.lineage import lineage_of
 from tests.engine.parquet_rows import local_path
+from tests.engine.values import rows_of
+from tests.services import test_expiring_data as expiring
+from tests.services.test_expiring_data import expire, fill, ids, make, record
+from tests.services.test_vectors import made
+from tests.services.test_vectors import optimize as rewrite_all
 from tests.services.world import World
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
@@ -244,3 +255,417 @@ def test_an_unknown_undo_is_traced_and_lands_once(world: World, table: Table, ar
     assert (files_of(table), oracle.live_rows(table)) == (before, rows)
     summaries = [one.summary.additional_properties for one in table.metadata.snapshots if one.summary]
     assert [one["amoro.undoes"] for one in summaries if "amoro.undoes" in one] == [process_id]
+
+
+# Taking back tags, statistics, expiry and orphan cleaning: as they were made, while their files are there
+
+
+DAYS_S = timedelta(days=3).total_seconds()
+
+
+@pytest.fixture(params=[1, 2])
+def old_table(world: World, request: pytest.FixtureRequest) -> Table:
+    """Four snapshots of a month ago, of which the last replaced a file."""
+    wait_for_one_day()
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, request.param)
+    for number in range(3):
+        writer.append(made, [row(number), row(number + 10, "b")])
+    writer.copy_on_write(made, lambda item: item["id"] == 0)
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    return aged(made, 30)
+
+
+def run(world: World, name: str, **options: Any) -> str:
+    begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=Options(**options))
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    return begun.process_id
+
+
+def undone(world: World, process_id: str) -> Receipt:
+    begun = world.maintaining.undo(process_id)
+    status = world.committing.commit(begun.process_id)
+    process = world.optimizing.find_process(begun.process_id).process
+    assert status is ProcessStatus.SUCCESS, process.failure
+    assert process.receipt is not None
+    # An undo is nothing that the clock begins.
+    assert process.action not in {action for _, action, _ in world.maintaining.list_due()}
+    return process.receipt
+
+
+def statuses(world: World, process_id: str) -> set[BatchStatus]:
+    every = tuple(BatchStatus)
+    known = world.store.read(lambda db: condemned.list_facts(db, process_id=process_id, statuses=every))
+    return {one.status for one in known}
+
+
+def refs(table: Table) -> dict[str, int]:
+    return {name: ref.snapshot_id for name, ref in table.refresh().metadata.refs.items() if name != "main"}
+
+
+# Tags
+
+
+def tagged(world: World, table: Table) -> str:
+    with table.transaction() as change:
+        change.set_properties({"tag.auto-create.trigger.max-delay.minutes": "0"})
+    writer.append(table, [row(50)])
+    return run(world, "auto-create-tags")
+
+
+def test_a_tag_goes_as_it_was_made(world: World, old_table: Table) -> None:
+    process_id = tagged(world, old_table)
+    ((name, snapshot_id),) = refs(old_table).items()
+    plan = world.maintaining.preview_undo(process_id).plan
+    assert plan is not None
+    assert (plan.document["removed_tag"], plan.document["snapshot_id"]) == (name, snapshot_id)
+    assert refs(old_table)
+    assert undone(world, process_id).words == f"removed tag {name}"
+    assert refs(old_table) == {}
+    with pytest.raises(CannotUndo, match=f"tag {name} is not there any more; process .* took it back$"):
+        world.maintaining.undo(process_id)
+
+
+def test_a_tag_that_was_moved_stays(world: World, old_table: Table) -> None:
+    process_id = tagged(world, old_table)
+    ((name, _),) = refs(old_table).items()
+    begun = world.maintaining.undo(process_id)
+    other = old_table.metadata.snapshots[0].snapshot_id
+    old_table.manage_snapshots().remove_tag(name).create_tag(other, name).commit()
+    with pytest.raises(CannotUndo, match=f"tag {name} points at snapshot {other} by now"):
+        world.maintaining.preview_undo(process_id)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
+    assert refs(old_table) == {name: other}
+
+
+# Statistics
+
+
+def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old_table: Table) -> None:
+    process_id = run(world, "compute-statistics")
+    metadata = old_table.refresh().metadata
+    paths = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    assert len(paths) == 2
+    begun = world.maintaining.undo(process_id)
+    world.committing.commit(begun.process_id)
+    metadata = old_table.refresh().metadata
+    assert [*metadata.statistics, *metadata.partition_statistics] == []
+    kept = world.store.read(lambda db: condemned.paths(db, world.table().table_id))
+    assert kept == paths
+    with pytest.raises(CannotUndo, match="were replaced or removed"):
+        world.maintaining.undo(process_id)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_removal_of_statistics_is_traced(world: World, old_table: Table, arrives: bool) -> None:
+    begun = world.maintaining.undo(run(world, "compute-statistics"))
+    world.iceberg.lose_answers(arrives=arrives)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.iceberg.restore()
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    assert old_table.refresh().metadata.statistics == []
+
+
+# Expiry
+
+
+def expired(world: World, table: Table) -> tuple[str, dict[int, Any]]:
+    """An expiry of all but the head, and the rows of each snapshot that went."""
+    rows = {one.snapshot_id: oracle.live_rows(table, one.snapshot_id) for one in table.refresh().metadata.snapshots}
+    process_id = run(world, "expire-snapshots")
+    left = {one.snapshot_id for one in table.refresh().metadata.snapshots}
+    gone = {snapshot_id: found for snapshot_id, found in rows.items() if snapshot_id not in left}
+    assert (len(left), len(gone)) == (1, 3)
+    return process_id, gone
+
+
+def test_expired_snapshots_come_back_under_tags_and_nothing_of_them_is_deleted(world: World, old_table: Table) -> None:
+    process_id, gone = expired(world, old_table)
+    head = old_table.metadata.current_snapshot_id
+    assert statuses(world, process_id) == {BatchStatus.WAITING}
+    writer.append(old_table, [row(77)])
+    receipt = undone(world, process_id)
+    assert [(figure.name, figure.value) for figure in receipt.figures] == [("snapshots_restored", 3)]
+    assert statuses(world, process_id) == {BatchStatus.RESTORED}
+    found = refs(old_table)
+    assert found.keys() == {f"restored-{snapshot_id}" for snapshot_id in gone}
+    assert not set(found.values()) & gone.keys()
+    for snapshot_id, rows in gone.items():
+        assert oracle.live_rows(old_table, found[f"restored-{snapshot_id}"]) == rows
+        read = old_table.refresh().scan(snapshot_id=found[f"restored-{snapshot_id}"]).to_arrow().to_pylist()
+        assert rows_of(old_table.schema(), read) == rows
+    assert old_table.metadata.current_snapshot_id != head
+    world.later(DAYS_S)
+    emptied = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
+    assert emptied.process_id == "", "nothing is condemned any more"
+    with pytest.raises(CannotUndo, match="has a branch or tag restored-"):
+        world.maintaining.undo(process_id)
+
+
+def test_an_expiry_can_t_be_undone_once_its_files_are_deleted(world: World, old_table: Table) -> None:
+    process_id, _ = expired(world, old_table)
+    world.later(DAYS_S)
+    run(world, "empty-trash")
+    with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
+        world.maintaining.undo(process_id)
+    assert refs(old_table) == {}
+
+
+def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: World, old_table: Table) -> None:
+    with old_table.transaction() as change:
+        change.set_properties({"table-trash.enabled": "true"})
+    process_id, gone = expired(world, old_table)
+    world.later(DAYS_S)
+    run(world, "empty-trash")
+    with pytest.raises(CannotUndo, match="moved to a trash, from which `amoro trash restore` brings them back"):
+        world.maintaining.undo(process_id)
+    world.trash.restore(process_id)
+    undone(world, process_id)
+    found = refs(old_table)
+    assert {one: oracle.live_rows(old_table, found[f"restored-{one}"]) for one in gone} == gone
+
+
+def test_nor_when_somebody_else_has_deleted_one(world: World, old_table: Table) -> None:
+    process_id, _ = expired(world, old_table)
+    begun = world.maintaining.undo(process_id)
+    paths = sorted(world.store.read(lambda db: condemned.paths(db, world.table().table_id)))
+    data = next(path for path in paths if path.endswith(".parquet"))
+    Path(local_path(data)).unlink()
+    with pytest.raises(CannotUndo, match="was deleted"):
+        world.maintaining.preview_undo(process_id)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
+    assert refs(old_table) == {}
+    assert statuses(world, process_id) == {BatchStatus.WAITING}, "what did not come back is condemned still"
+
+
+def two_expiries(world: World, table: Table) -> tuple[str, str, int]:
+    """The first snapshot expired alone, then the others, with which went the file that the last one replaced."""
+    first = table.metadata.snapshots[0].snapshot_id
+    processes = run(world, "expire-snapshots", retain_last=3), run(world, "expire-snapshots")
+    own = [world.store.read(lambda db, of=one: condemned.paths_of_others(db, 1, of)) for one in processes]
+    assert not any(path.endswith(".parquet") for path in own[1])
+    assert any(path.endswith(".parquet") for path in own[0])
+    return *processes, first
+
+
+def test_what_another_expiry_has_condemned_since_comes_back_too(world: World, old_table: Table) -> None:
+    rows = oracle.live_rows(old_table, old_table.metadata.snapshots[0].snapshot_id)
+    process_id, later, first = two_expiries(world, old_table)
+    undone(world, process_id)
+    assert statuses(world, later) == {BatchStatus.WAITING, BatchStatus.RESTORED}
+    world.later(DAYS_S)
+    run(world, "empty-trash")
+    assert world.sweeping.guard_hits == 0
+    assert oracle.live_rows(old_table, refs(old_table)[f"restored-{first}"]) == rows
+
+
+def test_a_later_expiry_can_be_undone_as_well(world: World, old_table: Table) -> None:
+    rows = {one.snapshot_id: oracle.live_rows(old_table, one.snapshot_id) for one in old_table.metadata.snapshots}
+    process_id, later, _ = two_expiries(world, old_table)
+    undone(world, process_id)
+    undone(world, later)
+    assert {name: oracle.live_rows(old_table, at) for name, at in refs(old_table).items()} == {
+        f"restored-{snapshot_id}": rows[snapshot_id] for snapshot_id in list(rows)[:-1]
+    }
+
+
+def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world: World, old_table: Table) -> None:
+    process_id, later, _ = two_expiries(world, old_table)
+    world.store.write(lambda db: condemned.make_due(db, 1, world.now, later))
+
+    def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        return {path: Removal(Ended.FAILED, "503") for path in paths}
+
+    world.iceberg.table(delete_many=fail)
+    run(world, "empty-trash")
+    assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
+    with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
+        world.maintaining.undo(process_id)
+    assert refs(old_table) == {}
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_return_is_traced_and_lands_once(world: World, old_table: Table, arrives: bool) -> None:
+    process_id, gone = expired(world, old_table)
+    begun = world.maintaining.undo(process_id)
+    world.iceberg.lose_answers(arrives=arrives)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.iceberg.restore()
+    world.restart()
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    assert len(refs(old_table)) == len(gone)
+    assert statuses(world, process_id) == {BatchStatus.RESTORED}
+
+
+# Orphans
+
+
+def orphaned(world: World, table: Table) -> tuple[str, Path]:
+    orphan = Path(local_path(table.location())) / "data" / "orphan.parquet"
+    orphan.write_bytes(b"nobody names it")
+    old = (datetime.now(UTC) - timedelta(days=30)).timestamp()
+    os.utime(orphan, (old, old))
+    return run(world, "clean-orphan-files"), orphan
+
+
+def test_orphans_stay_when_their_cleaning_is_undone(world: World, old_table: Table) -> None:
+    process_id, orphan = orphaned(world, old_table)
+    assert statuses(world, process_id) == {BatchStatus.WAITING}
+    receipt = undone(world, process_id)
+    assert receipt.words == "1 files are condemned no more"
+    assert statuses(world, process_id) == {BatchStatus.RESTORED}
+    world.later(timedelta(days=30).total_seconds())
+    assert world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request").process_id == ""
+    assert orphan.exists()
+
+
+def test_orphans_that_were_deleted_stay_deleted(world: World, old_table: Table) -> None:
+    process_id, orphan = orphaned(world, old_table)
+    world.later(timedelta(days=30).total_seconds())
+    run(world, "empty-trash")
+    assert not orphan.exists()
+    with pytest.raises(CannotUndo, match="none of its files is condemned any more"):
+        world.maintaining.undo(process_id)
+
+
+@pytest.mark.parametrize("name", ["clean-dangling-delete-files", "rewrite-manifests"])
+def test_what_changes_no_row_has_no_undo(world: World, name: str) -> None:
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(3):
+        writer.append(made, [row(number), row(number + 10, "b")])
+    writer.delete_where(made, lambda item: item["id"] == 0)
+    data = [one.path for one in oracle.live_files(made) if one.content == 0 and "part=a" in one.path]
+    writer.remove_files(made, data)
+    process_id = run(world, name)
+    with pytest.raises(CannotUndo, match=f"{process_id} can't be undone: {name} has no undo"):
+        world.maintaining.undo(process_id)
+
+
+# Taking back an expiry of data: its rows come back, but for those that somebody has deleted since
+
+
+KEEP_S = timedelta(days=7).total_seconds()
+
+
+@pytest.fixture
+def dated(world: World) -> Table:
+    """Of the rows 1 to 4 the first has expired, and a row beside it had been deleted by key before."""
+    made = make(world)
+    fill(made, ((1, "2022-01-01T12:00"), (5, "2022-01-01T13:00"), (6, "2022-01-01T14:00")), each=True)
+    fill(made, ((2, "2022-01-03T12:00"), (3, "2022-01-02T12:00"), (4, "2022-01-02T19:00")))
+    writer.row_delta(made, equality_deletes=[writer.EqualityDelete(["id"], [record(made, 5, "2022-01-01T13:00")])])
+    assert ids(made) == [1, 2, 3, 4, 6]
+    return made
+
+
+def undo_expiry(world: World, process_id: str) -> None:
+    begun = world.maintaining.undo(process_id)
+    status = world.committing.commit(begun.process_id)
+    assert status is ProcessStatus.SUCCESS, world.optimizing.find_process(begun.process_id).process.failure
+
+
+def test_rows_come_back_without_those_that_were_deleted_before_or_since(world: World, dated: Table) -> None:
+    files = {one.path for one in oracle.live_files(dated)}
+    process_id = expire(world)
+    assert ids(dated.refresh()) == [2, 3, 4]
+    fill(dated, ((9, "2022-01-03T12:00"),))
+    writer.row_delta(dated, equality_deletes=[writer.EqualityDelete(["id"], [record(dated, 6, "2022-01-01T14:00")])])
+    plan = world.maintaining.preview_undo(process_id).plan
+    assert plan is not None
+    assert (plan.document["operation"], plan.document["data_files_restored"]) == ("overwrite", 3)
+    undo_expiry(world, process_id)
+    assert ids(dated.refresh()) == [1, 2, 3, 4, 9]
+    assert files <= {one.path for one in oracle.live_files(dated)}
+    snapshot = dated.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation.value == "overwrite"
+
+
+def test_after_its_time_it_is_refused(world: World, dated: Table) -> None:
+    process_id = expire(world)
+    world.later(KEEP_S)
+    assert world.maintaining.preview_undo(process_id).plan is not None
+    world.later(1)
+    with pytest.raises(CannotUndo, match=r"it can't be undone after 7 days \(maintenance.undo.keep\)"):
+        world.maintaining.undo(process_id)
+    with dated.transaction() as change:
+        change.set_properties({"maintenance.undo.keep": "8d"})
+    undo_expiry(world, process_id)
+    assert ids(dated.refresh()) == [1, 2, 3, 4, 6]
+
+
+def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: World, dated: Table) -> None:
+    with dated.transaction() as change:
+        change.set_properties({"snapshot.keep.duration": "1d", "maintenance.expire-snapshots.trash-keep": "0"})
+    process_id = expire(world)
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    fill(dated, ((9, "2022-01-03T12:00"),))
+    aged(dated, 3000)  # the clock of these tests stands in 2022
+
+    def expire_snapshots(seconds: float) -> dict[str, object]:
+        world.later(seconds)
+        begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
+        assert begun.plan is not None
+        world.committing.commit(begun.process_id)
+        return dict(begun.plan.document)
+
+    kept = expire_snapshots(KEEP_S)["kept_snapshots"]
+    assert receipt.base_snapshot_id in {one.snapshot_id for one in dated.refresh().metadata.snapshots}
+    assert f"undo of {process_id}" in str(kept)
+    expire_snapshots(1)
+    assert receipt.base_snapshot_id not in {one.snapshot_id for one in dated.refresh().metadata.snapshots}
+
+
+# What is undone in format 3 brings files back with the ids of their rows, by entries that say them
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_undoing_a_rewrite_keeps_the_ids_of_rows(world: World, later: bool) -> None:
+    table = made(world)
+    before, ids = lineage_of(table), {one.path: one.first_row_id for one in oracle.live_files(table)}
+    process_id = rewrite_all(world, OptimizingType.FULL)
+    if later:
+        writer.append(table, [row(1000)])
+    since = lineage_of(table)
+
+    begun = world.maintaining.undo(process_id)
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+    assert lineage_of(table) == since
+    after = {one.path: one.first_row_id for one in oracle.live_files(table)}
+    assert {path: after[path] for path in ids} == ids
+    if not later:
+        assert lineage_of(table) == before
+    # Ids that come next are above all that were given.
+    writer.append(table, [row(2000)])
+    files = [one for one in oracle.live_files(table) if one.path not in after]
+    assert [one.first_row_id for one in files] >= [max(given or 0 for given in after.values()) + 1]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_undoing_an_expiry_of_data_keeps_the_ids_of_rows_and_their_vectors(world: World, later: bool) -> None:
+    """One of the files that come back has a vector; what others delete by key since is deleted in them, too."""
+    table = expiring.make(world, version=3)
+    hours = [(number, f"2022-01-01T{12 + number}:00") for number in range(4)]
+    expiring.fill(table, hours)
+    expiring.fill(table, [(4, "2022-01-01T17:00"), (10, "2022-01-03T12:00")])
+    writer3.delete_rows(table, lambda item: item["id"] in (1, 2))
+    before, files = lineage_of(table), {one.path: one.first_row_id for one in oracle.live_files(table)}
+    assert sorted(before) == [0, 3, 4, 10]
+    process_id = expiring.expire(world)
+    assert expiring.ids(table.refresh()) == [10]
+    if later:
+        expiring.fill(table, [(11, "2022-01-03T12:00")])
+        key = expiring.record(table, 3, "2022-01-01T15:00")
+        writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["id"], [key])])
+    since = lineage_of(table)
+
+    begun = world.maintaining.undo(process_id)
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+    back = {number: lineage for number, lineage in before.items() if not (later and number == 3)}
+    assert lineage_of(table.refresh()) == {**since, **back}
+    assert files.items() <= {one.path: one.first_row_id for one in oracle.live_files(table)}.items()

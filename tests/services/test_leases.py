@@ -1,0 +1,484 @@
+"""Leases: on snapshots, as tags, of our own readings, and in pages with the trash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRef
+
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, InvalidArgument, LeaseNotFound, TableBusy
+from amoro_core.files.io import FileAccess
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.paging import Page, Window
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.verification import RowsDigest, Verification
+from amoro_core.services.leasing import READING, HeldLease
+from amoro_core.services.trash import Trash
+from amoro_core.services.verifying import VerifyingService
+from amoro_core.store import condemned, processes, snapshot_leases, tables
+from amoro_core.store.connection import Connection
+from amoro_core.store.reading import ReadingStore
+from amoro_core.store.snapshot_leases import SnapshotLease
+from amoro_core.wiring import _digest
+from tests.engine import oracle, writer
+from tests.engine.aging import wait_for_one_day
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.test_expiring import aged, expire, ids
+from tests.services.test_maintaining import ON
+from tests.services.test_maintaining import begin as begin_tag
+from tests.services.test_verifying import TABLE
+from tests.services.world import START, World
+from tests.store import builders
+
+DAY = timedelta(days=1)
+SEND = IcebergTable.send
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """Three snapshots, thirty days old; tags are made a second later."""
+    wait_for_one_day()
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
+    for number in range(3):
+        writer.append(made, [row(number, "a")])
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    return aged(made, 30)
+
+
+def take(world: World, snapshot_id: int, held_for: timedelta = DAY) -> HeldLease:
+    return world.leasing.take(world.table(), snapshot_id, "bob", held_for=held_for, as_tag=True)
+
+
+def tags(table: Table) -> dict[str, SnapshotRef]:
+    return {name: ref for name, ref in table.refresh().metadata.refs.items() if name != "main"}
+
+
+def ends(table: Table, name: str) -> datetime:
+    """When whoever goes by the specification lets the tag go: its age counts from its snapshot's time."""
+    ref = tags(table)[name]
+    snapshot = table.snapshot_by_id(ref.snapshot_id)
+    assert snapshot is not None
+    assert ref.max_ref_age_ms is not None
+    return datetime.fromtimestamp((snapshot.timestamp_ms + ref.max_ref_age_ms) / 1000, UTC)
+
+
+def test_the_tag_is_on_the_snapshot_and_ends_with_the_lease(world: World, table: Table) -> None:
+    first, *_ = ids(table)
+    held = take(world, first, timedelta(days=3))
+    assert held.lease.tag == f"lease-{held.lease.lease_id}"
+    assert {name: ref.snapshot_id for name, ref in tags(table).items()} == {held.lease.tag: first}
+    assert ends(table, held.lease.tag) == held.lease.expires_at == world.now + timedelta(days=3)
+    assert [one.lease.tag for one in world.leasing.page().items] == [held.lease.tag]
+
+
+def test_a_lease_without_it_makes_none(world: World, table: Table) -> None:
+    assert world.leasing.take(world.table(), ids(table)[0], "bob").lease.tag == ""
+    assert tags(table) == {}
+
+
+def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table: Table, tmp_path: Path) -> None:
+    first, _, head = ids(table)
+    take(world, first)
+    (tmp_path / "other").mkdir()
+    other = World(tmp_path / "other", world.catalog)
+
+    def expire() -> None:
+        begun = other.maintaining.begin(other.table().table_id, "expire-snapshots", trigger="request")
+        assert begun.process_id, begun.reason
+        other.committing.commit(begun.process_id)
+
+    other.now = world.now + DAY - timedelta(seconds=1)
+    expire()
+    assert ids(table) == [first, head]
+    oracle.live_rows(table, first)
+    other.now = world.now + DAY + timedelta(seconds=1)
+    expire()
+    assert (ids(table), tags(table)) == ([head], {})
+    other.close()
+
+
+def test_renewing_moves_the_tag_s_end_and_releasing_takes_it_away(world: World, table: Table) -> None:
+    first, *_ = ids(table)
+    held = take(world, first)
+    world.later(3600)
+    renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=2))
+    assert ends(table, held.lease.tag) == renewed.lease.expires_at == world.now + timedelta(days=2)
+    world.leasing.release(held.lease.lease_id)
+    assert (tags(table), list(world.leasing.page().items)) == ({}, [])
+
+
+def test_a_tag_that_somebody_removed_is_made_again_and_is_no_obstacle_to_releasing(world: World, table: Table) -> None:
+    first, *_ = ids(table)
+    held = take(world, first)
+    table.refresh().manage_snapshots().remove_tag(held.lease.tag).commit()
+    world.leasing.renew(held.lease.lease_id)
+    assert set(tags(table)) == {held.lease.tag}
+    table.refresh().manage_snapshots().remove_tag(held.lease.tag).commit()
+    world.leasing.release(held.lease.lease_id)
+    assert list(world.leasing.page().items) == []
+
+
+def test_a_name_that_somebody_moved_to_another_snapshot_is_left_to_him(world: World, table: Table) -> None:
+    first, second, _ = ids(table)
+    held = take(world, first)
+    table.refresh().manage_snapshots().remove_tag(held.lease.tag).create_tag(second, held.lease.tag).commit()
+    with pytest.raises(CommitConflict, match="has a branch or tag lease-"):
+        world.leasing.renew(held.lease.lease_id)
+    assert tags(table)[held.lease.tag].snapshot_id == second
+
+
+def test_a_renewal_beside_another_commit_is_made_on_what_the_table_is_then(world: World, table: Table) -> None:
+    """That the tag is on its snapshot tells nothing of its age."""
+    held = take(world, ids(table)[0])
+    lost = iter([True, False])
+
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if next(lost):
+            return  # taken for landed, since the tag is where the commit would have it
+        SEND(self, payload)
+
+    world.iceberg.table(send=send)
+    renewed = world.leasing.renew(held.lease.lease_id, timedelta(days=5))
+    assert ends(table, held.lease.tag) == renewed.lease.expires_at
+
+
+def test_a_tag_that_loses_to_other_commits_is_made_in_the_end(world: World, table: Table) -> None:
+    lost = iter([True, True, False])
+
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if next(lost):
+            raise CommitConflict("somebody was faster")
+        SEND(self, payload)
+
+    world.iceberg.table(send=send)
+    held = take(world, ids(table)[0])
+    assert set(tags(table)) == {held.lease.tag}
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_of_a_tag_that_may_have_landed_the_table_tells(world: World, table: Table, arrives: bool) -> None:
+    world.iceberg.lose_answers(arrives=arrives)
+    if arrives:
+        held = take(world, ids(table)[0])
+        assert set(tags(table)) == {held.lease.tag}
+        return
+    with pytest.raises(CommitUnknown, match=r"tag lease-.* may be there, until"):
+        take(world, ids(table)[0])
+    assert list(world.leasing.page().items) == []
+
+
+@pytest.mark.parametrize("error", [CommitRefused("no right"), CommitConflict("somebody was faster")])
+def test_a_tag_that_can_t_be_made_leaves_no_lease(world: World, table: Table, error: Exception) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        raise error
+
+    world.iceberg.table(send=send)
+    with pytest.raises(type(error)):
+        take(world, ids(table)[0])
+    assert (tags(table), list(world.leasing.page().items)) == ({}, [])
+
+
+def test_beside_an_unknown_commit_the_table_gets_no_tag(world: World, table: Table) -> None:
+    held = take(world, ids(table)[0])
+    writer.append(table, [row(9, "a")])
+    process_id = begin_tag(world)
+    world.iceberg.lose_answers(arrives=False)
+    world.committing.commit(process_id)
+    world.iceberg.restore()
+    calls: list[Callable[[], object]] = [
+        lambda: take(world, ids(table)[0]),
+        lambda: world.leasing.renew(held.lease.lease_id),
+        lambda: world.leasing.release(held.lease.lease_id),
+    ]
+    for call in calls:
+        with pytest.raises(TableBusy, match=f"the commit of process {process_id} was applied"):
+            call()
+    assert set(tags(table)) == {held.lease.tag}
+    assert [one.lease.lease_id for one in world.leasing.page().items] == [held.lease.lease_id]
+
+
+def test_a_tag_keeps_one_snapshot_and_not_all_newer_ones(world: World, table: Table) -> None:
+    with pytest.raises(InvalidArgument, match="a tag keeps one snapshot"):
+        world.leasing.take(world.table(), ids(table)[0], "bob", since=True, as_tag=True)
+
+
+def test_one_that_has_expired_is_not_renewed_by_its_tag(world: World, table: Table) -> None:
+    held = take(world, ids(table)[0])
+    world.later(DAY.total_seconds())
+    with pytest.raises(LeaseNotFound):
+        world.leasing.renew(held.lease.lease_id)
+
+
+def test_a_lease_of_a_table_that_is_gone_is_released(world: World, catalog: SqlCatalog, table: Table) -> None:
+    held = take(world, ids(table)[0])
+    catalog.drop_table("db.t")
+    assert world.leasing.release(held.lease.lease_id).lease == held.lease
+    assert list(world.leasing.page().items) == []
+
+
+def test_the_tags_of_a_table_that_has_the_name_by_now_are_left_alone(
+    world: World, catalog: SqlCatalog, table: Table
+) -> None:
+    held = take(world, ids(table)[0])
+    catalog.drop_table("db.t")
+    other = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+    writer.append(other, [row(1, "a")])
+    other.manage_snapshots().create_tag(ids(other)[0], held.lease.tag).commit()
+    world.leasing.release(held.lease.lease_id)
+    assert set(tags(other)) == {held.lease.tag}
+
+
+# What we read ourselves we lease: an expiry that runs meanwhile keeps the snapshots that are compared
+
+
+class Meanwhile:
+    """A verification in which something happens once while rows are read."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.happens: Callable[[], None] = lambda: None
+
+    def read(
+        self, work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]
+    ) -> RowsDigest:
+        happens, self.happens = self.happens, lambda: None
+        happens()
+        return _digest(work, access, lineage, is_cancelled)
+
+    def verify(self) -> Verification:
+        service = VerifyingService(self.world.tables_of, self.read, self.world.leasing.reading)
+        return service.verify(TABLE, None, None, lambda: False)
+
+    def leases(self) -> list[HeldLease]:
+        return list(self.world.leasing.page().items)
+
+
+@pytest.fixture
+def meanwhile(world: World) -> Meanwhile:
+    return Meanwhile(world)
+
+
+@pytest.fixture
+def leased(world: World) -> Table:
+    """Two appends, a rewrite, another append; all of them old but the head."""
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(2):
+        writer.append(made, [row(number)])
+    world.optimize(OptimizingType.FULL)
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    writer.append(made, [row(50)])
+    return aged(made, 30)
+
+
+def test_an_expiry_that_runs_meanwhile_keeps_both_snapshots(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+    _, before, after, head = ids(leased)
+    seen: list[HeldLease] = []
+
+    def happen() -> None:
+        seen.extend(meanwhile.leases())
+        expire(world)
+
+    meanwhile.happens = happen
+    found = meanwhile.verify()
+    (held,) = seen
+    assert (held.lease.snapshot_id, held.lease.is_since, held.lease.holder) == (before, True, "amoro verify")
+    assert held.lease.expires_at == world.now + READING
+    assert ids(leased) == [before, after, head]
+    assert found.is_sound
+    assert [(one.span.before, one.span.after) for one in found.comparisons] == [(before, after)]
+    assert meanwhile.leases() == []
+    expire(world)
+    assert ids(leased) == [head]
+
+
+def test_a_long_reading_renews_its_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+    ends: list[timedelta] = []
+
+    def read(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
+        world.later(READING.total_seconds() / 2)
+        assert not is_cancelled()
+        ends.append(meanwhile.leases()[0].lease.expires_at - world.now)
+        return _digest(work, access, lineage, is_cancelled)
+
+    VerifyingService(world.tables_of, read, world.leasing.reading).verify(TABLE, None, None, lambda: False)
+    assert ends == [READING] * len(ends)
+    assert len(ends) >= 2
+
+
+def test_a_reading_that_fails_leaves_no_lease(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+    def fail() -> None:
+        raise KeyError("a fault of ours")
+
+    meanwhile.happens = fail
+    with pytest.raises(KeyError):
+        meanwhile.verify()
+    assert meanwhile.leases() == []
+
+
+def test_a_reading_whose_lease_was_released_stops_instead_of_reading_what_may_go(
+    world: World, leased: Table, meanwhile: Meanwhile
+) -> None:
+    def happen() -> None:
+        world.leasing.release(meanwhile.leases()[0].lease.lease_id)
+        world.later(READING.total_seconds())
+
+    meanwhile.happens = happen
+    with pytest.raises(LeaseNotFound):
+        meanwhile.verify()
+
+
+def test_it_waits_for_an_expiry_that_is_under_way(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+    process = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request").process_id
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            world.optimizing.cancel(process, "by hand")
+
+    world.leasing._wait = wait
+    assert meanwhile.verify().is_sound
+    assert waits == [0.5] * 3
+
+
+def test_it_does_not_wait_for_ever_nor_for_somebody_who_has_gone(
+    world: World, leased: Table, meanwhile: Meanwhile
+) -> None:
+    world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
+    waits: list[float] = []
+    world.leasing._wait = waits.append
+    with pytest.raises(TableBusy, match="is removing snapshots"):
+        meanwhile.verify()
+    assert sum(waits) == 60
+    waits.clear()
+    with pytest.raises(TableBusy), world.leasing.reading(TABLE, ids(leased)[-1:], "bob", lambda: True):
+        pass
+    assert waits == []
+
+
+def test_one_snapshot_is_leased_by_itself_and_what_is_gone_is_not(world: World, leased: Table) -> None:
+    head = ids(leased)[-1]
+    with world.leasing.reading(TABLE, [head], "bob", lambda: False):
+        (held,) = world.leasing.page().items
+        assert (held.lease.snapshot_id, held.lease.is_since) == (head, False)
+    with pytest.raises(InvalidArgument, match="no snapshot 5"), world.leasing.reading(TABLE, [5], "bob", lambda: False):
+        pass
+
+
+def test_of_a_table_that_nobody_knows_nothing_is_leased(world: World, leased: Table, meanwhile: Meanwhile) -> None:
+    """Nobody here expires its snapshots; that it was looked at is not kept."""
+    other = writer.make_table(world.catalog, "db.other", SCHEMA)
+    writer.append(other, [row(1)])
+    identifier = parse_table("cat.db.other")
+    with world.leasing.reading(identifier, ids(other), "bob", lambda: False) as keep:
+        world.later(timedelta(days=1).total_seconds())
+        keep()
+        assert list(world.leasing.page().items) == []
+
+
+def test_where_the_state_is_only_read_nothing_is_leased(
+    world: World, leased: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ReadingStore.open(Path(world.home) / "amoro.db")
+    monkeypatch.setattr(world.leasing, "_store", store)
+    with world.leasing.reading(TABLE, ids(leased), "bob", lambda: False):
+        assert list(world.leasing.page().items) == []
+    store.close()
+
+
+# Leases and trash in pages: none twice and none lost, whatever is taken, released, condemned or restored between
+
+
+def all_of(page: Callable[[Window], Page[object]], between: Callable[[], None] = lambda: None) -> list[object]:
+    """Every item, two at a time."""
+    found: list[object] = []
+    after = ""
+    while True:
+        answer = page(Window(2, after))
+        found += answer.items
+        if not answer.next:
+            return found
+        between()
+        after = answer.next
+
+
+def lease(table_id: int, number: int, minutes: int) -> SnapshotLease:
+    return SnapshotLease(
+        lease_id=f"lease-{number:03}",
+        table_id=table_id,
+        table_uuid="u",
+        snapshot_id=number,
+        is_since=False,
+        holder="bob",
+        created_at=START,
+        expires_at=START + timedelta(minutes=minutes),
+    )
+
+
+def known(world: World, name: str) -> int:
+    return world.store.write(lambda db: tables.add(db, builders.runtime(name))).table_id
+
+
+def test_leases_come_in_pages_by_their_end_while_others_come_and_go(world: World) -> None:
+    table_id, other = known(world, "a"), known(world, "b")
+    kept = [lease(table_id, number, 10 + number // 2) for number in range(9)]
+    for one in (*kept, lease(other, 50, 1), lease(table_id, 60, 99)):
+        world.store.write(lambda db, one=one: snapshot_leases.add(db, one))
+    made = iter(range(100, 200))
+
+    def between() -> None:
+        number = next(made)
+        world.store.write(lambda db: snapshot_leases.add(db, lease(table_id, number, 5)))
+        world.store.write(lambda db: snapshot_leases.remove(db, "lease-060"))
+
+    found = all_of(lambda window: world.leasing.page(table_id, window), between)
+    ids = [one.lease.lease_id for one in found if isinstance(one, HeldLease)]
+    assert [one for one in ids if one < "lease-050"] == [one.lease_id for one in kept]
+    assert len(ids) == len(set(ids))
+    assert world.leasing.page(other).total == 1
+    cursor = world.leasing.page(table_id, Window(1)).next
+    with pytest.raises(InvalidArgument, match="other filters"):
+        world.leasing.page(None, Window(1, cursor))
+    with pytest.raises(InvalidArgument, match="is no cursor"):
+        world.leasing.page(None, Window(1, "lease-001"))
+
+
+def condemn(db: Connection, table_id: int, number: int, minutes: int) -> None:
+    """A process that has condemned two batches, of which one goes later."""
+    owner = builders.process(tables.get(db, table_id), f"0199{number:04}-0001", created_at=START)
+    processes.add(db, replace(owner, status=ProcessStatus.SUCCESS, finished_at=START))
+    for later in (0, 60):
+        db.execute(
+            "INSERT INTO condemned_batch (process_id, table_id, table_uuid, kind, status, purge_at_ms, files, bytes, "
+            "tries, content) VALUES (:process_id, :table_id, 'u', 'data', 'waiting', :purge, 3, 300, 0, x'')",
+            {
+                "process_id": owner.process_id,
+                "table_id": table_id,
+                "purge": 1_800_000_000_000 + (minutes + later) * 60_000,
+            },
+        )
+
+
+def test_trash_comes_in_pages_by_process_the_next_to_go_first(world: World) -> None:
+    ids = {name: known(world, name) for name in ("a", "b", "c")}
+    for number, minutes in enumerate((5, 3, 3, 1, 4)):
+        world.store.write(lambda db, number=number, minutes=minutes: condemn(db, ids["a"], number, minutes))
+    world.store.write(lambda db: condemn(db, ids["b"], 50, 2))
+    found = all_of(lambda window: world.trash.page(ids["a"], window))
+    shown = [(one.process.process_id[4:8], one.files, one.bytes) for one in found if isinstance(one, Trash)]
+    assert shown == [(number, 6, 600) for number in ("0003", "0001", "0002", "0004", "0000")]
+    every = world.trash.page(None, Window(1))
+    assert ([one.process.process_id[4:8] for one in every.items], every.total) == (["0003"], 6)
+    assert [one.process.process_id[4:8] for one in world.trash.page(None, Window(1, every.next)).items] == ["0050"]
+    assert world.trash.page(ids["c"]) == Page((), 0)
+    assert world.store.read(lambda db: condemned.count_processes(db, ids["a"])) == 5
+    with pytest.raises(InvalidArgument, match="other filters"):
+        world.trash.page(ids["a"], Window(1, every.next))

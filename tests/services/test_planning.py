@@ -1,0 +1,476 @@
+"""What a plan follows: blockers, properties that change, chosen partitions, and plans that people have seen."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableBlocked, TableBusy
+from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime, parse_table
+from amoro_core.services.blockers import HeldBlocker
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.groups import GroupChange
+from amoro_core.services.optimizing import Failure
+from amoro_core.services.saved_plans import KEPT_FOR, MOST, SavedPlanService
+from amoro_core.store.database import Store
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.rigs import reaching
+from tests.services.world import START, World
+from tests.store.ready import open_store
+
+OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
+MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def small_files(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+
+
+def block(world: World, *operations: BlockedOperation, **more: object) -> HeldBlocker:
+    table_id = world.table().table_id
+    return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
+
+
+def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: World) -> None:
+    held = block(world, reason="nightly overwrite").blocker
+    assert (held.created_at, held.expires_at, held.held_for) == (START, START + MINUTE, MINUTE)
+    with pytest.raises(TableBlocked) as blocked:
+        world.begin(OptimizingType.MINOR)
+    assert blocked.value.message == (
+        f"cat.db.t is blocked for optimize until 2026-03-01 12:01:00 UTC by {held.blocker_id} (nightly overwrite)"
+    )
+    assert (blocked.value.exit_status, world.table().status) == (5, OptimizingStatus.IDLE)
+    assert world.blockers.blocked_from(OPTIMIZE) == {world.table().table_id}
+
+
+def test_a_blocker_holds_until_it_expires_and_not_a_tick_longer(world: World) -> None:
+    block(world)
+    world.now = START + MINUTE - MS
+    with pytest.raises(TableBlocked):
+        world.begin(OptimizingType.MINOR)
+    world.now = START + MINUTE
+    assert world.blockers.list_active() == []
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+    assert world.blockers.trim() == 1
+
+
+def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: World) -> None:
+    held = block(world, held_for=2 * MINUTE).blocker
+    world.now = START + 2 * MINUTE - MS
+    renewed = world.blockers.renew(held.blocker_id[:30]).blocker
+    assert renewed.expires_at == world.now + 2 * MINUTE
+    assert world.blockers.renew(held.blocker_id, MINUTE).blocker.expires_at == world.now + MINUTE
+    world.later(60)
+    for change in (world.blockers.renew, world.blockers.release):
+        with pytest.raises(BlockerNotFound, match="was released or has expired"):
+            change(held.blocker_id)
+
+
+def test_releasing_lets_the_table_go(world: World) -> None:
+    held = block(world)
+    assert world.blockers.release(held.blocker.blocker_id) == held
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("operations", [(OPTIMIZE,), (BATCH_WRITE,), (OPTIMIZE, BATCH_WRITE)])
+def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[BlockedOperation, ...]) -> None:
+    block(world, *operations)
+    for other in (OPTIMIZE, BATCH_WRITE):
+        if other in operations:
+            with pytest.raises(TableBlocked):
+                block(world, other)
+        else:
+            assert block(world, other).blocker.operations == {other}
+
+
+def test_a_blocker_of_batch_writes_alone_does_not_keep_us_off(world: World) -> None:
+    block(world, BATCH_WRITE)
+    assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
+
+
+def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world: World) -> None:
+    process = world.begin(OptimizingType.MINOR)
+    with pytest.raises(TableBusy, match=f"process {process} \\(minor, running\\) is active on cat.db.t"):
+        block(world)
+    assert block(world, BATCH_WRITE).blocker.operations == {BATCH_WRITE}
+    world.run_all(process)
+    with pytest.raises(TableBusy, match="committing"):
+        block(world)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    block(world)
+
+
+def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
+    seen: list[object] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "plan.before_store":
+            with pytest.raises(TableBusy, match=r"cat\.db\.t is planning"):
+                block(world)
+            seen.append(name)
+
+    with reaching(meanwhile):
+        world.begin(OptimizingType.MINOR)
+    assert seen == ["plan.before_store"]
+
+
+def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> None:
+    table_id = world.table().table_id
+    outcomes: list[tuple[bool, bool]] = []
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(10):
+            start = Barrier(2)
+
+            def plan(start: Barrier = start) -> str | None:
+                start.wait()
+                try:
+                    return world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR).process_id
+                except TableBlocked:
+                    return None
+
+            def take(start: Barrier = start) -> HeldBlocker | None:
+                start.wait()
+                try:
+                    return block(world)
+                except TableBusy:
+                    return None
+
+            planned, taken = pool.submit(plan), pool.submit(take)
+            process, held = planned.result(), taken.result()
+            outcomes.append((process is not None, held is not None))
+            if process is not None:
+                world.optimizing.cancel(process, "again")
+            if held is not None:
+                world.blockers.release(held.blocker.blocker_id)
+    assert set(outcomes) <= {(True, False), (False, True)}
+
+
+@pytest.mark.parametrize("held_for", [timedelta(0), -MINUTE, timedelta(days=1) + MS])
+def test_nobody_holds_a_table_for_no_time_or_for_ever(world: World, held_for: timedelta) -> None:
+    with pytest.raises(InvalidArgument):
+        world.blockers.renew(block(world).blocker.blocker_id, held_for)
+    if held_for:
+        with pytest.raises(InvalidArgument):
+            block(world, BATCH_WRITE, held_for=held_for)
+
+
+def test_a_blocker_of_nothing_is_refused(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="a blocker needs at least one operation"):
+        world.blockers.block(world.table().table_id, frozenset())
+
+
+def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> None:
+    held = block(world)
+    world.restart()
+    assert world.blockers.list_active() == [held]
+    world.catalog.drop_table("db.t")
+    world.discovery.explore("cat")
+    assert world.blockers.list_active() == []
+
+
+def test_a_prefix_that_is_too_short_or_names_two_is_refused(world: World) -> None:
+    first, second = block(world).blocker.blocker_id, block(world, BATCH_WRITE).blocker.blocker_id
+    common = next(length for length in range(36, 0, -1) if first[:length] == second[:length])
+    with pytest.raises(BlockerNotFound, match="2 blockers begin with"):
+        world.blockers.release(first[:common])
+    with pytest.raises(BlockerNotFound, match="is too short"):
+        world.blockers.release(first[:5])
+
+
+# Properties that change while a process runs, and what a group's properties do
+
+
+MIB = 1024 * 1024
+TABLE = parse_table("cat.db.t")
+
+
+def two_tasks(world: World, **properties: str) -> str:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    return world.begin(OptimizingType.MINOR)
+
+
+def say(world: World, **properties: str) -> TableRuntime:
+    """Set properties of the table, and let the coordinator look at it."""
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties(properties)
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    return runtime
+
+
+def test_fewer_retries_count_for_the_process_that_runs(world: World) -> None:
+    process = two_tasks(world)
+    say(world, **{"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"})
+    optimizer = world.optimizer()
+    world.run_one(optimizer)
+    world.run_one(optimizer, Failure("AMORO-1001", "broken"))
+    assert world.status(process) is ProcessStatus.COMMITTING
+    assert world.committing.commit(process) is ProcessStatus.PARTIAL
+
+
+def test_a_default_of_the_catalog_counts_for_the_process_that_runs_too(world: World) -> None:
+    process = two_tasks(world)
+    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.execute.num-retries": "0"}))
+    world.tables.refresh(world.table().table_id)
+    world.run_one(world.optimizer(), Failure("AMORO-1001", "broken"))
+    assert world.status(process) is ProcessStatus.FAILED
+
+
+def test_open_tasks_go_to_the_tables_new_group_once_there_is_one(world: World) -> None:
+    process = two_tasks(world)
+    world.run_one(world.optimizer())
+    say(world, **{"self-optimizing.group": "fast"})
+    assert {task.group for task in world.tasks(process)} == {"default"}
+    world.groups.create(ResourceGroup("fast"))
+    world.tables.refresh(world.table().table_id)
+    by_status = {task.status: task.group for task in world.tasks(process)}
+    assert by_status == {TaskStatus.SUCCESS: "default", TaskStatus.PLANNED: "fast"}
+
+
+def test_a_quota_that_changed_counts_at_the_next_poll(world: World) -> None:
+    two_tasks(world)
+    assert say(world, **{"self-optimizing.quota": "0.1"}).quota == 0.1
+
+
+@pytest.mark.parametrize("by", ["property", "command"])
+def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str) -> None:
+    process = two_tasks(world)
+    (running,) = world.poll(world.optimizer())
+    if by == "property":
+        say(world, **{"self-optimizing.enabled": "false"})
+    else:
+        world.tables.set_enabled(TABLE, False)
+    view = world.optimizing.cancel_unwanted(world.table().table_id)
+    assert view is not None
+    assert (view.process.process_id, view.process.status) == (process, ProcessStatus.CLOSED)
+    assert view.process.failure == "optimizing was switched off; 0 of 2 tasks were done"
+    assert {task.status for task in view.tasks} == {TaskStatus.CANCELED}
+    assert world.heard.left_over == [process]
+    assert world.table().status is OptimizingStatus.IDLE
+    assert world.optimizing.ack(running.attempt.task_id.process_id, [running.attempt]) == [None]
+
+
+def test_a_request_for_a_table_that_is_only_observed_is_carried_through(world: World) -> None:
+    two_tasks(world)
+    assert not world.table().enabled
+    assert world.optimizing.cancel_unwanted(world.table().table_id) is None
+
+
+def test_what_commits_already_is_not_ended_by_switching_off(world: World) -> None:
+    process = two_tasks(world)
+    world.run_all(process)
+    world.tables.set_enabled(TABLE, False)
+    assert world.optimizing.cancel_unwanted(world.table().table_id) is None
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+
+
+def test_a_process_reads_no_more_than_its_groups_input_limit(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(4):
+        writer.append(table, [row(number, part) for part in "abc"])
+    world.groups.update("default", GroupChange(properties={"max-input-file-size-per-thread": "1"}))
+    previewed = world.tables.preview(TABLE, OptimizingType.MINOR, False)
+    assert previewed.plan is not None
+    assert len(previewed.plan.tasks) == 1
+    assert len(world.tasks(world.begin(OptimizingType.MINOR))) == 1
+
+
+def test_an_optimizer_must_have_the_memory_that_its_group_asks_for(world: World) -> None:
+    world.groups.update("default", GroupChange(properties={"memory": "512"}))
+    with pytest.raises(
+        InvalidArgument, match=r"'default' asks for 512 MB of memory for each thread, .* has 511 MB"
+    ) as e:
+        world.optimizer(threads=2, memory_bytes=2 * 511 * MIB)
+    assert e.value.hint == "Start it with --memory 512MB, or in another group."
+    world.optimizer(threads=2, memory_bytes=2 * 512 * MIB)
+
+
+@pytest.mark.parametrize("properties", [{"memory": "lots"}, {"max-input-file-size-per-thread": "-1"}])
+def test_a_malformed_property_of_a_group_is_named_with_its_value(world: World, properties: dict[str, str]) -> None:
+    ((key, value),) = properties.items()
+    with pytest.raises(InvalidArgument, match=f"{key} has the malformed value '{value}'"):
+        world.groups.update("default", GroupChange(properties=properties))
+    with pytest.raises(InvalidArgument, match=f"{key} has the malformed value '{value}'"):
+        world.groups.create(ResourceGroup("new", properties=tuple(properties.items())))
+
+
+# A round that somebody limits to partitions: planned so, kept so, and no row of others is touched
+
+
+NAME = parse_table("cat.db.t")
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """Four small files in each of two partitions, and an equality delete that reaches rows of both."""
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    with made.update_spec() as update:
+        update.add_identity("part")
+    made.refresh()
+    for number in range(4):
+        writer.append(made, [row(number, "a"), row(number + 100, "b")])
+    everywhere = writer.EqualityDelete(["id"], [{"id": 1}, {"id": 101}], (), writer.unpartitioned_spec_id(made))
+    writer.row_delta(made, equality_deletes=[everywhere])
+    return made
+
+
+def begin(world: World, where: str, kind: OptimizingType | None = OptimizingType.FULL) -> str:
+    begun = world.planning.begin(world.table().table_id, trigger="request", requested=kind, where=where)
+    assert begun.process_id is not None, begun.evaluation.reason
+    return begun.process_id
+
+
+def test_a_plan_and_a_process_have_the_chosen_partition_only(world: World, table: Table) -> None:
+    preview = world.tables.preview(NAME, OptimizingType.FULL, False, "part = 'a'")
+    assert preview.partition_paths == ("part=a",)
+    assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
+    process = begin(world, "part = 'a'")
+    assert {task.partition for task in world.tasks(process)} == {"part=a"}
+    assert world.optimizing.find_process(process).process.where == "part = 'a'"
+
+
+def test_a_delete_that_other_partitions_need_stays_though_all_of_the_plan_is_rewritten(
+    world: World, table: Table
+) -> None:
+    rows = oracle.live_rows(table)
+    assert len(rows) == 6
+    for where, data_files, delete_files in (("part = 'a'", 5, 1), ("part = 'b'", 2, 0)):
+        process = begin(world, where)
+        world.run_all(process)
+        assert world.committing.commit(process) is ProcessStatus.SUCCESS
+        table.refresh()
+        oracle.assert_same_rows(rows, oracle.live_rows(table))
+        contents = [file.content for file in oracle.live_files(table)]
+        assert (contents.count(0), len(contents) - contents.count(0)) == (data_files, delete_files)
+
+
+def test_a_limited_process_stays_limited_over_a_restart(world: World, table: Table) -> None:
+    process = begin(world, "part = 'a'")
+    world.restart()
+    assert world.optimizing.find_process(process).process.where == "part = 'a'"
+    world.run_all(process)
+    world.restart()
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    table.refresh()
+    assert [file.content for file in oracle.live_files(table)].count(0) == 5
+
+
+def test_a_condition_that_no_partition_fulfils_leaves_nothing_to_do(world: World, table: Table) -> None:
+    begun = world.planning.begin(world.table().table_id, trigger="request", where="part = 'c'")
+    assert (begun.process_id, begun.evaluation.reason) == (None, "nothing to do: no partition satisfies the condition")
+    assert begun.evaluation.summary.data_files == 8
+
+
+@pytest.mark.parametrize("where", ["id = 4", "part >", "part = 'c'"])
+def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: World, table: Table, where: str) -> None:
+    world.tables.set_enabled(NAME, True)
+    before = world.table()
+    assert "fragment" in before.status_reason or "small files" in before.status_reason
+    with suppress(InvalidArgument):
+        world.planning.begin(before.table_id, trigger="request", where=where)
+    assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
+
+
+def test_a_condition_on_another_column_is_wrong_usage_and_says_nothing_about_the_table(
+    world: World, table: Table
+) -> None:
+    world.tables.set_enabled(NAME, True)
+    world.tables.refresh(world.table().table_id)
+    assert world.table().status is OptimizingStatus.PENDING
+    with pytest.raises(InvalidArgument, match="id is not a partition column"):
+        world.tables.preview(NAME, None, False, "id = 4")
+    with pytest.raises(InvalidArgument, match="id is not a partition column"):
+        begin(world, "id = 4")
+    assert (world.table().status, world.table().failures) == (OptimizingStatus.IDLE, 0)
+    world.tables.refresh(world.table().table_id)
+    assert world.table().status is OptimizingStatus.PENDING
+
+
+def test_after_a_limited_round_the_table_is_still_due_for_the_rest(world: World, table: Table) -> None:
+    world.tables.set_enabled(NAME, True)
+    process = begin(world, "part = 'a'", None)
+    world.run_all(process)
+    world.committing.commit(process)
+    world.later(61)
+    world.tables.refresh(world.table().table_id)
+    assert world.table().status is OptimizingStatus.PENDING
+
+
+# Plans that people have seen are kept: for ten minutes, a hundred of them, over a restart, each for its table
+
+
+SEEN_TABLE = parse_table("c.n.t")
+TICK = timedelta(milliseconds=1)
+
+
+class Clock:
+    """A clock that is set."""
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = open_store(tmp_path / "amoro.db")
+    yield made
+    made.close()
+
+
+def _rows(store: Store) -> int:
+    return len(store.read(lambda db: db.select("SELECT plan_id FROM saved_plan")))
+
+
+def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
+    clock = Clock()
+    service = SavedPlanService(store, clock)
+    made = service.keep(SEEN_TABLE, b"plan")
+    clock.now += KEPT_FOR - TICK
+    assert service.get(SEEN_TABLE, made.plan_id) == made
+    clock.now += TICK
+    with pytest.raises(NotFound, match=f"no plan '{made.plan_id}' of c.n.t is kept"):
+        service.get(SEEN_TABLE, made.plan_id)
+    clock.now += TICK
+    service.keep(SEEN_TABLE, b"another")
+    assert _rows(store) == 1, "what is too old is not kept either"
+
+
+def test_a_plan_is_of_its_table_alone(store: Store) -> None:
+    service = SavedPlanService(store, Clock())
+    made = service.keep(SEEN_TABLE, b"plan")
+    for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
+        with pytest.raises(NotFound):
+            service.get(table, plan_id)
+
+
+def test_the_newest_hundred_are_kept(store: Store) -> None:
+    service = SavedPlanService(store, Clock())
+    first, *others = [service.keep(SEEN_TABLE, b"plan") for _ in range(MOST + 1)]
+    assert _rows(store) == MOST
+    assert all(service.get(SEEN_TABLE, one.plan_id) == one for one in others)
+    with pytest.raises(NotFound):
+        service.get(SEEN_TABLE, first.plan_id)
+
+
+def test_a_plan_is_there_after_a_restart(tmp_path: Path) -> None:
+    before = open_store(tmp_path / "amoro.db")
+    made = SavedPlanService(before, Clock()).keep(SEEN_TABLE, b"plan")
+    before.close()
+    after = Store.open(tmp_path / "amoro.db")
+    assert SavedPlanService(after, Clock()).get(SEEN_TABLE, made.plan_id) == made
+    after.close()

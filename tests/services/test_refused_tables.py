@@ -1,0 +1,530 @@
+"""Tables that are refused by name: malformed, of other formats, with keys that readers understand differently."""
+
+import json
+import math
+import os
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDType
+
+from amoro_core.errors import TableRefused
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.formats.port import Role
+from amoro_core.model.paging import ALL, Window
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.inspecting import InspectionService
+from amoro_core.store import tables
+from amoro_core.store.database import Connection
+from amoro_core.transactions.listing import begin_anew
+from tests.engine import oracle, writer
+from tests.engine.aging import wait_for_one_day
+from tests.engine.builders import SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import Layout, write_data_files
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(made, [row(number)])
+    made.refresh()
+    return made
+
+
+def data_file(table: Table) -> Path:
+    """The oldest of its data files."""
+    return min(Path(local_path(table.location()), "data").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def refused(world: World, word: str) -> str:
+    """What planning the table says, which is kept with the table, and begins nothing."""
+    with pytest.raises(TableRefused) as error:
+        world.begin()
+    kept = world.table()
+    assert (error.value.reason, kept.status, kept.refusal) == (word, OptimizingStatus.REFUSED, word)
+    assert world.optimizing.list_processes() == []
+    assert kept.status_reason == error.value.told
+    return error.value.message
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "directory"])
+def test_a_data_file_that_is_no_regular_file_is_refused_unread(world: World, table: Table, kind: str) -> None:
+    path = data_file(table)
+    path.unlink()
+    if kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    assert refused(world, "file") == f"{path} is not a regular file but a {kind}"
+
+
+def test_a_data_file_that_is_a_link_to_a_foreign_one_is_refused_unread(
+    world: World, table: Table, tmp_path: Path
+) -> None:
+    path = data_file(table)
+    path.rename(tmp_path / "foreign.parquet")
+    path.symlink_to(tmp_path / "foreign.parquet")
+    assert f"links lead to {tmp_path}/foreign.parquet" in refused(world, "location")
+
+
+@pytest.mark.parametrize("kind", ["manifest", "manifest list", "metadata file"])
+def test_metadata_that_are_no_regular_files_are_refused_at_once(world: World, table: Table, kind: str) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    named = {
+        "manifest": lambda: snapshot.manifests(table.io)[0].manifest_path,
+        "manifest list": lambda: snapshot.manifest_list,
+        "metadata file": lambda: table.metadata_location,
+    }
+    path = Path(local_path(named[kind]()))
+    world.table()
+    path.unlink()
+    os.mkfifo(path)
+    assert refused(world, "file") == f"{path} is not a regular file but a FIFO"
+
+
+def test_a_current_snapshot_that_is_none_is_not_taken_for_an_empty_table(world: World, table: Table) -> None:
+    path = Path(local_path(table.metadata_location))
+    metadata: dict[str, Any] = json.loads(path.read_text())
+    metadata["current-snapshot-id"] = 4711
+    metadata.pop("refs", None)
+    path.write_text(json.dumps(metadata))
+    assert refused(world, "metadata") == "the table has no snapshot 4711, which current-snapshot-id names"
+
+
+def test_a_file_with_two_columns_of_one_id_is_never_rewritten(world: World, table: Table) -> None:
+    path = data_file(table)
+    rows = pq.read_table(path)
+    first = rows.schema.field(0)
+    twice = rows.append_column(pa.field("other", first.type, metadata=first.metadata), rows.column(0))
+    pq.write_table(twice, path, store_schema=False)
+    before = world.catalog.load_table("db.t").metadata_location
+    files = sorted(Path(local_path(table.location())).rglob("*"))
+    with pytest.raises(TableRefused, match=f"{path} has two columns with the field id 1"):
+        world.optimize()
+    assert world.catalog.load_table("db.t").metadata_location == before
+    assert sorted(Path(local_path(table.location())).rglob("*")) == files
+
+
+# Tables of other formats: every entry that would write refuses them, looking stays
+
+
+TABLE = parse_table("cat.db.t")
+CHANGE_STORE = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"}
+
+
+def refusals(world: World) -> set[tuple[str, str]]:
+    """What each entry says: looking at the table, a plan, a request, planning by the service."""
+    found = set()
+    for enter in (
+        lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),
+        lambda: world.tables.require_optimizable(TABLE),
+        lambda: world.begin(OptimizingType.FULL),
+        lambda: world.planning.begin(world.table().table_id, trigger="evaluation"),
+    ):
+        with pytest.raises(TableRefused) as refused:
+            enter()
+        found.add((refused.value.reason, refused.value.message))
+    return found
+
+
+def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties=CHANGE_STORE)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    message = (
+        "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Iceberg format:"
+        " table-format=MIXED_ICEBERG, its change store (mixed-format.table-store=change)"
+    )
+    assert refusals(world) == {("format", message)}
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "format")
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    assert inspection.health(TABLE).summary.data_files == 3
+    assert inspection.files(TABLE, Window(10)).files.total == 3
+    assert inspection.snapshots(TABLE, ALL).total == 3
+
+
+def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
+    world: World, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    for number in range(4):
+        [file] = write_data_files(table, [row(number)])
+        path = Path(file.file_path.removeprefix("file://"))
+        renamed = path.with_name(f"{4 + number}-{'ED' if number == 3 else 'I'}-7-00000-0-12345-00001.parquet")
+        path.rename(renamed)
+        file[1] = f"file://{renamed}"
+        commit(table, lambda head, added=file: Change((added,)), "main")
+    [(reason, message)] = refusals(world)
+    assert reason == "format"
+    assert message.startswith("4 of 4 data files are named as those of Amoro's Mixed format, such as file://")
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    assert inspection.health(TABLE).summary.data_files == 4
+    assert inspection.files(TABLE, Window(10)).files.total == 4
+
+
+@pytest.mark.parametrize(
+    "properties", [CHANGE_STORE, {"delta-version": "3"}, {"encryption.key-id": "k"}], ids=["mixed", "copy", "other"]
+)
+def test_a_process_that_runs_when_the_mark_appears_commits_nothing(
+    world: World, process: str, properties: dict[str, str]
+) -> None:
+    table = world.catalog.load_table("db.t")
+    table.transaction().set_properties(properties).commit_transaction()
+    before = oracle.live_rows(table.refresh())
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+    ended = world.optimizing.find_process(process).process
+    assert ended.failure_code == "AMORO-6001"
+    after = world.catalog.load_table("db.t")
+    assert after.metadata.current_snapshot_id == table.metadata.current_snapshot_id
+    oracle.assert_same_rows(before, oracle.live_rows(after))
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert runtime.status is OptimizingStatus.REFUSED
+
+
+def test_a_process_does_not_commit_beside_files_of_another_format(world: World, process: str) -> None:
+    """The store lost its properties, but a writer of the Mixed format goes on."""
+    table = world.catalog.load_table("db.t")
+    files = []
+    for number in range(12):
+        [file] = write_data_files(table, [row(200 + number)])
+        path = Path(file.file_path.removeprefix("file://"))
+        renamed = path.with_name(f"4-I-7-00000-{number}-12345-00001.parquet")
+        path.rename(renamed)
+        file[1] = f"file://{renamed}"
+        files.append(file)
+    commit(table, lambda head: Change(tuple(files)), "main")
+    head = world.catalog.load_table("db.t").metadata.current_snapshot_id
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+    assert world.catalog.load_table("db.t").metadata.current_snapshot_id == head
+
+
+# Equality deletes whose keys readers understand differently: refused, or told
+
+
+MEASURED = Schema(
+    NestedField(1, "id", LongType(), required=False), NestedField(2, "ratio", DoubleType(), required=False)
+)
+NAN = writer.EqualityDelete(["ratio"], [{"ratio": math.nan}])
+
+
+def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World, catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", MEASURED)
+    for number in range(3):
+        writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
+    writer.row_delta(table, equality_deletes=[NAN])
+    enters: tuple[Callable[[], object], ...] = (
+        lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),
+        lambda: world.tables.require_optimizable(TABLE),
+        lambda: world.begin(OptimizingType.FULL),
+    )
+    for enter in enters:
+        with pytest.raises(TableRefused, match="compares column ratio of the type double") as refused:
+            enter()
+        assert refused.value.reason == "equality-ids"
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    assert inspection.health(TABLE).summary.equality_delete_files == 1
+    assert inspection.files(TABLE, Window(10)).files.total == 4
+    verified = world.verifying.verify(TABLE, None, None, lambda: False)
+    assert (verified.files, verified.problems) == (4, ())
+
+
+def test_a_delete_by_a_double_that_comes_while_a_process_runs_keeps_it_from_committing(
+    world: World, catalog: SqlCatalog
+) -> None:
+    table = writer.make_table(catalog, "db.t", MEASURED)
+    for number in range(3):
+        writer.append(table, [{"id": number, "ratio": math.nan if number else 1.0}])
+    process = world.begin(OptimizingType.FULL)
+    world.run_all(process)
+    writer.row_delta(table, equality_deletes=[NAN])
+    head = table.refresh().metadata.current_snapshot_id
+    before = oracle.live_rows(table)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+    assert world.optimizing.find_process(process).process.failure_code == "AMORO-6001"
+    assert table.refresh().metadata.current_snapshot_id == head
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+
+
+def test_a_delete_by_a_double_that_an_overwrite_left_behind_refuses_nothing(world: World, catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", MEASURED)
+    writer.append(table, [{"id": 0, "ratio": math.nan}])
+    writer.row_delta(table, equality_deletes=[NAN])
+    writer.remove_files(table, [file.path for file in oracle.live_files(table) if file.content == oracle.DATA])
+    for number in range(3):
+        writer.append(table, [{"id": number, "ratio": math.nan}])
+    before = oracle.live_rows(table)
+    process = world.begin(OptimizingType.FULL)
+    world.run_all(process)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+
+
+NAMED = Schema(NestedField(1, "uid", UUIDType(), required=False), NestedField(2, "value", StringType(), required=False))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "disputed"), [((1, 2**127 + 1), 1), ((1, 2), 0)], ids=["both sides of 80…", "one side"]
+)
+def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_receipt_and_verification(
+    world: World, catalog: SqlCatalog, numbers: tuple[int, int], disputed: int
+) -> None:
+    table = writer.make_table(catalog, "db.t", NAMED)
+    keys = [uuid.UUID(int=number) for number in numbers]
+    for key in keys:
+        writer.append(table, [{"uid": key, "value": "old"}, {"uid": uuid.UUID(int=key.int + 5), "value": "kept"}])
+    writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["uid"], [{"uid": key} for key in keys])])
+    before = oracle.live_rows(table)
+    assert sum(before.values()) == 2
+    preview = world.tables.preview(TABLE, OptimizingType.FULL, False)
+    assert preview.disputed_deletes == disputed
+    process = world.begin(OptimizingType.FULL)
+    world.run_all(process)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    receipt = world.optimizing.find_process(process).process.receipt
+    assert receipt is not None
+    assert receipt.disputed_deletes == disputed
+    verified = world.verifying.verify(TABLE, None, None, lambda: False)
+    assert verified.is_sound
+    assert [one.disputed_deletes for one in verified.comparisons] == [disputed]
+
+
+def test_a_receipt_from_before_there_was_such_a_line_is_read(world: World, process: str) -> None:
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+
+    def forget(db: Connection) -> None:
+        for table in ("commit_attempt", "table_process"):
+            db.execute(f"UPDATE {table} SET receipt_json = json_remove(receipt_json, '$.disputed_deletes')")
+
+    world.store.write(forget)
+    receipt = world.optimizing.find_process(process).process.receipt
+    assert receipt is not None
+    assert receipt.disputed_deletes == 0
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+
+
+# Tables whose writers write Avro or ORC: rewritten as Parquet where their properties say that Parquet is welcome
+
+
+WELCOME = {"self-optimizing.write-format": "parquet"}
+
+
+def small_files(catalog: SqlCatalog, file_format: str, **properties: str) -> Table:
+    """Three files in that format, a delete by equality and one by position."""
+    wanted = {"write.format.default": file_format, **properties}
+    table = writer.make_table(catalog, "db.t", SCHEMA, properties=wanted)
+    for number in range(3):
+        layout = Layout(file_format=FileFormat(file_format.upper()))
+        writer.append(table, [row(number), row(number + 10)], layout=layout)
+    writer.row_delta(table, equality_deletes=[writer.EqualityDelete(["id"], [row(1)])])
+    writer.delete_where(table, lambda item: item["id"] == 2)
+    return table.refresh()
+
+
+def kinds(table: Table) -> set[str]:
+    """The endings of the live data files' names."""
+    files = oracle.live_files(table.refresh())
+    return {file.path.rsplit(".", 1)[-1] for file in files if file.content == oracle.DATA}
+
+
+@pytest.mark.parametrize("file_format", ["avro", "ORC"])
+@pytest.mark.parametrize("by", ["table", "catalog"])
+def test_a_table_that_welcomes_parquet_is_rewritten_as_such_and_keeps_its_writers_format(
+    world: World, catalog: SqlCatalog, file_format: str, by: str
+) -> None:
+    table = small_files(catalog, file_format, **(WELCOME if by == "table" else {}))
+    if by == "catalog":
+        world.catalogs.update("cat", CatalogChange({f"table.{key}": value for key, value in WELCOME.items()}))
+    assert kinds(table) == {file_format.lower()}
+    before = oracle.live_rows(table)
+    process = world.begin(OptimizingType.FULL)
+    world.run_all(process)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert kinds(table) == {"parquet"}
+    oracle.assert_same_rows(before, oracle.live_rows(table))
+    assert table.properties["write.format.default"] == file_format
+
+
+def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
+    world: World, catalog: SqlCatalog
+) -> None:
+    small_files(catalog, "avro")
+    with pytest.raises(TableRefused) as refused:
+        world.begin(OptimizingType.FULL)
+    assert (refused.value.reason, refused.value.message, refused.value.hint) == (
+        "format",
+        "the table property write.format.default is 'avro', and only Parquet is written",
+        "Set the table's property self-optimizing.write-format to parquet: its files are then rewritten as Parquet,"
+        " while its writers continue to follow write.format.default.",
+    )
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    assert inspection.health(TABLE).summary.data_files == 3
+
+
+@pytest.mark.parametrize("value", ["orc", "parquet, avro"])
+def test_another_format_is_refused_with_key_and_value(world: World, catalog: SqlCatalog, value: str) -> None:
+    small_files(catalog, "parquet", **{"self-optimizing.write-format": value})
+    message = (
+        f"property self-optimizing.write-format has the malformed value {value!r}:"
+        " expected parquet, the only format that is written"
+    )
+    for enter in (
+        lambda: world.begin(OptimizingType.FULL),
+        lambda: world.tables.preview(TABLE, OptimizingType.FULL, False),
+    ):
+        with pytest.raises(TableRefused, match=re.escape(message)) as refused:
+            enter()
+        assert refused.value.reason == "configuration"
+
+
+def test_a_table_that_does_not_welcome_parquet_any_more_is_not_committed_to(world: World, catalog: SqlCatalog) -> None:
+    table = small_files(catalog, "avro", **WELCOME)
+    process = world.begin(OptimizingType.FULL)
+    world.run_all(process)
+    with table.transaction() as change:
+        change.remove_properties(*WELCOME)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+    assert "write.format.default is 'avro'" in world.optimizing.find_process(process).process.failure
+    assert kinds(table) == {"avro"}
+
+
+# Tables of formats that lack something, and tables whose format changes
+
+
+TAGGED = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
+
+
+@pytest.fixture
+def table_id(world: World) -> int:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(4):
+        writer.append(table, [row(number)])
+    return world.table().table_id
+
+
+def as_format(world: World, name: str) -> None:
+    """Let the tables of Iceberg be those of another format."""
+    facts = IcebergTable.facts.fget
+    renamed: Any = property(lambda table: replace(facts(table), format=name))
+    world.iceberg.table(facts=renamed)
+
+
+def test_a_look_at_a_table_keeps_its_format(world: World, table_id: int) -> None:
+    assert world.table().format == ""
+    world.tables.refresh(table_id)
+    assert world.table().format == "iceberg"
+
+
+def test_a_table_that_turns_up_in_another_format_is_refused_by_name_and_keeps_its_own(
+    world: World, table_id: int
+) -> None:
+    world.tables.refresh(table_id)
+    as_format(world, "paimon")
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "another-format", "iceberg")
+
+
+def test_a_table_that_is_not_listed_and_has_another_format_is_not_disposed(world: World, table_id: int) -> None:
+    world.tables.refresh(table_id)
+    as_format(world, "paimon")
+    world.iceberg.catalog(list_tables=lambda self, catalog: [])
+    assert world.discovery.explore("cat").disposed == ()
+    assert world.store.read(lambda db: tables.find(db, TABLE)) is not None
+
+
+def test_another_table_of_the_name_has_its_own_format(world: World, table_id: int) -> None:
+    world.tables.refresh(table_id)
+    world.catalog.drop_table("db.t")
+    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
+    as_format(world, "paimon")
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
+
+
+def test_another_table_of_the_name_has_its_own_format_also_after_a_death_in_between(
+    world: World, table_id: int
+) -> None:
+    world.tables.refresh(table_id)
+    world.catalog.drop_table("db.t")
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    as_format(world, "paimon")
+    world.store.write(lambda db: begin_anew(db, table_id, str(made.metadata.table_uuid), world.now))
+    world.restart()
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
+
+
+@pytest.mark.parametrize("lacking", [Role.REWRITE, Role.COMMIT])
+def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_same(
+    world: World, table_id: int, lacking: Role
+) -> None:
+    world.iceberg.table(roles=frozenset(Role) - {lacking})
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status, found.refusal) == (OptimizingStatus.REFUSED, "format")
+    assert f"format iceberg, which lacks what optimizing needs: {lacking} (" in found.status_reason
+    with pytest.raises(TableRefused, match=f"needs: {lacking}"):
+        world.begin()
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    assert inspection.health(TABLE).summary.data_files == 4
+
+
+def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_goes_on(world: World) -> None:
+    wait_for_one_day()
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=TAGGED)
+    for number in range(4):
+        writer.append(table, [row(number)])
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    table_id = world.table().table_id
+    world.tables.refresh(table_id)
+    assert world.maintaining.list_due() == [(table_id, "auto-create-tags", "cat")]
+    world.iceberg.table(roles=frozenset(Role) - {Role.MAINTAIN})
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status is OptimizingStatus.REFUSED, world.maintaining.list_due()) == (False, [])
+    with pytest.raises(TableRefused, match="format iceberg, which lacks what auto-create-tags needs: maintain"):
+        world.maintaining.begin(table_id, "auto-create-tags", trigger="request")
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
+
+
+def test_a_table_that_nobody_can_read_is_not_looked_into(world: World, table_id: int) -> None:
+    world.iceberg.table(roles=frozenset({Role.COMMIT}))
+    with pytest.raises(TableRefused, match="lacks what reading it needs: read"):
+        InspectionService(world.store, world.tables_of, lambda: world.now).health(TABLE)
+
+
+def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tables.refresh(world.table().table_id)
+    facts: TableFacts = world.tables_of.open(TABLE).facts
+    as_format(world, "paimon")
+    assert world.committing.commit(process) is ProcessStatus.FAILED
+    assert "is known as a table of the format iceberg" in world.optimizing.find_process(process).process.failure
+    monkeypatch.undo()
+    assert world.tables_of.open(TABLE).facts == facts
