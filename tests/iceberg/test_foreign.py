@@ -1,6 +1,7 @@
 """The gate before tables of other formats: the marks are those that Amoro, Delta Lake, XTable and Paimon write."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.features import refuse_table, refuse_unreadable
+from amoro_core.iceberg.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.foreign import refuse_foreign_files
+from amoro_core.iceberg.manifests import Manifest, read_manifest
+from amoro_core.iceberg.metadata import context, equality_ids, read_locations
+from amoro_core.iceberg.scan import scan
 from amoro_core.live.spelling import FEW, Paths
+from amoro_core.model.grants import Grant
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
 from tests.engine.builders import SCHEMA, row
-from tests.engine.writer import append, make_catalog, make_table
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files, write_equality_deletes
+from tests.engine.writer import append, create_branch, create_tag, make_catalog, make_table, rollback
 
 PLAIN = "file:///w/db.db/t/data/00000-0-11111111-1111-4111-8111-111111111111-00001.parquet"
 NUMBERS = "file:///w/db.db/t/data/00000-1-11111111-1-1-00001.parquet"  # the digits of a UUID are digits, too
@@ -205,3 +218,353 @@ def test_a_name_is_one_of_a_mixed_table_among_few_and_among_many(name: str, is_m
     assert refused.value.message == (
         f"{count} of {count} data files are named as those of Amoro's Mixed format, such as {name}"
     )
+
+
+#
+
+
+NAMES = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+    NestedField(3, "inner", StructType(NestedField(4, "key", LongType(), required=False)), required=False),
+    NestedField(5, "tags", ListType(6, StringType(), element_required=False), required=False),
+)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def named(catalog: SqlCatalog) -> Table:
+    made = make_table(catalog, "ns.t", NAMES)
+    assert [made.schema().find_field(name).field_id for name in ("id", "name", "inner.key", "tags.element")] == [
+        1,
+        2,
+        5,
+        6,
+    ]
+    return made
+
+
+def with_change(table: Table, change: Callable[[dict[str, Any]], None]) -> TableMetadata:
+    """The table's metadata as another engine would have written it."""
+    metadata = json.loads(table.metadata.model_dump_json())
+    change(metadata)
+    return TableMetadataUtil.parse_raw(json.dumps(metadata))
+
+
+def refusal_of(metadata: TableMetadata) -> tuple[str, str]:
+    with pytest.raises(TableRefused) as refused:
+        refuse_table(metadata)
+    return refused.value.reason, refused.value.message
+
+
+def files_refusal(table: Table) -> tuple[str, str]:
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
+    assert found is not None
+    with pytest.raises(TableRefused) as refused:
+        refuse_files(table.metadata, found)
+    return refused.value.reason, refused.value.message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> None:
+    table = make_table(catalog, "ns.t", NAMES, format_version=version)
+    append(table, [{"id": 1}])
+    refuse_table(table.metadata)
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
+    assert found is not None
+    refuse_files(table.metadata, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reason", "problem"),
+    [
+        ("a_x20b", "long", "names", "multiple fields for name a_x20b"),
+        ("", "long", "names", "empty"),
+        ("s", {"type": "struct", "fields": []}, "type", "column s is a struct without fields"),
+    ],
+)
+def test_columns_that_parquet_cannot_hold_are_refused(
+    named: Table, name: str, kind: Any, reason: str, problem: str
+) -> None:
+    def add_columns(metadata: dict[str, Any]) -> None:
+        (schema,) = metadata["schemas"]
+        for number, (own, type_) in enumerate((("a b", "long"), (name, kind)), start=50):
+            schema["fields"].append({"id": number, "name": own, "required": False, "type": type_})
+
+    found, message = refusal_of(with_change(named, add_columns))
+    assert found == reason
+    assert problem in message
+
+
+def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]) -> None:
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def reloaded(tmp_path: Path) -> Table:
+    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
+    config = CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+    return load_table(config, TableIdentifier("cat", ("ns",), "t"))
+
+
+def test_a_format_that_pyiceberg_does_not_know_is_refused_when_it_is_loaded(named: Table, tmp_path: Path) -> None:
+    rewrite_metadata_file(named, lambda metadata: metadata.update({"format-version": 4}))
+    with pytest.raises(TableRefused, match="format version 4 is not handled") as refused:
+        reloaded(tmp_path)
+    assert refused.value.reason == "format-version"
+
+
+def test_a_type_that_pyiceberg_does_not_know_is_refused_when_it_is_loaded(named: Table, tmp_path: Path) -> None:
+    rewrite_metadata_file(named, lambda metadata: metadata["schemas"][0]["fields"][0].update({"type": "quaternion"}))
+    with pytest.raises(TableRefused, match="quaternion") as refused:
+        reloaded(tmp_path)
+    assert refused.value.reason == "metadata"
+
+
+def test_an_encrypted_table_is_refused(named: Table) -> None:
+    encrypted = with_change(named, lambda metadata: metadata["properties"].update({"encryption.key-id": "k"}))
+    assert refusal_of(encrypted) == ("encryption", "the table is encrypted: it has the property encryption.key-id")
+
+
+def test_an_unknown_transform_is_refused(named: Table) -> None:
+    field = {"source-id": 1, "field-id": 1000, "transform": "zorder[7]", "name": "curve"}
+    metadata = with_change(named, lambda metadata: metadata["partition-specs"][0].update({"fields": [field]}))
+    assert refusal_of(metadata) == ("transform", "partition field curve of spec 0 has the unknown transform zorder[7]")
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ns", "timestamptz_ns", "unknown"])
+def test_a_type_of_format_3_is_refused(named: Table, kind: str) -> None:
+    metadata = with_change(named, lambda metadata: metadata["schemas"][0]["fields"][1].update({"type": kind}))
+    assert refusal_of(metadata) == ("type", f"column name has the type {kind}, which is not handled")
+
+
+def test_a_location_provider_of_ones_own_is_refused(named: Table) -> None:
+    key = "write.py-location-provider.impl"
+    metadata = with_change(named, lambda metadata: metadata["properties"].update({key: "their.Provider"}))
+    assert refusal_of(metadata) == (
+        "foreign-code",
+        "the table's property write.py-location-provider.impl names their.Provider, which is not imported",
+    )
+
+
+def add(table: Table, *files: DataFile) -> None:
+    commit(table, lambda head: Change(files), "main")
+
+
+def test_a_table_that_wants_another_format_written_is_refused_by_the_property(named: Table) -> None:
+    metadata = with_change(named, lambda metadata: metadata["properties"].update({"write.format.default": "ORC"}))
+    assert refusal_of(metadata) == (
+        "format",
+        "the table property write.format.default is 'ORC', and only Parquet is written",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("write.object-storage.enabled", "../x"),
+        ("write.object-storage.partitioned-paths", " true"),
+        ("write.metadata.delete-after-commit.enabled", ""),
+        ("write.metadata.previous-versions-max", "many"),
+    ],
+)
+def test_what_pyiceberg_reads_in_the_middle_of_a_commit_is_refused_before_it(
+    named: Table, key: str, value: str
+) -> None:
+    metadata = with_change(named, lambda metadata: metadata["properties"].update({key: value}))
+    reason, said = refusal_of(metadata)
+    assert (reason, said.startswith(f"property {key} has the malformed value {value!r}: ")) == ("configuration", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("write.parquet.compression-level", "high", "a whole number"),
+        ("write.metadata.metrics.default", "short", "none, counts, full or truncate(n)"),
+    ],
+)
+def test_a_malformed_property_about_files_is_refused_with_its_value(
+    named: Table, key: str, value: str, problem: str
+) -> None:
+    metadata = with_change(named, lambda metadata: metadata["properties"].update({key: value}))
+    said = f"property {key} has the malformed value {value!r}: expected {problem}"
+    assert refusal_of(metadata) == ("configuration", said)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"referenced_data_file": None}, "the deletion vector in {path} lacks referenced_data_file"),
+        ({"content_offset": None}, "the deletion vector in {path} lacks content_offset"),
+        ({"content_size_in_bytes": None}, "the deletion vector in {path} lacks content_size_in_bytes"),
+        (
+            {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]},
+            "{path} is a Puffin file, but no deletion",
+        ),
+        ({}, "{path} is a deletion vector, which a table of format 2 can't have"),
+    ],
+    ids=lambda one: "-".join(one) if isinstance(one, dict) else "",
+)
+def test_a_deletion_vector_that_can_not_be_one_is_refused_by_its_path(
+    named: Table, changed: dict[str, object], said: str
+) -> None:
+    add(named, *write_data_files(named, [{"id": 1}]))
+    [delete] = write_equality_deletes(named, [1], [{"id": 1}], (), 0)
+    add(named, delete)
+    told = {"referenced_data_file": "/t/d.parquet", "content_offset": 4, "content_size_in_bytes": 40}
+    kind = {"content": DataFileContent.POSITION_DELETES, "file_format": FileFormat.PUFFIN, "equality_ids": None}
+    every = {**told, **kind, **changed}
+
+    def read(io: FileIO, listed: ManifestFile) -> Manifest:
+        manifest = read_manifest(io, listed)
+        for entry in manifest.entries if listed.content == ManifestContent.DELETES else ():
+            for at, field in enumerate(DATA_FILE_TYPE[3].fields):
+                if field.name in every:
+                    entry.data_file[at] = every[field.name]
+        return manifest
+
+    with pytest.raises(TableRefused, match=said.format(path=delete.file_path)) as refused:
+        scan(named, read_locations(named.metadata, Grant((named.metadata.location,))), read)
+    assert refused.value.reason == "deletion-vector"
+
+
+@pytest.mark.parametrize(
+    ("ids", "problem"),
+    [
+        (None, "names no columns"),
+        ([99], "names field 99, which no schema of the table has"),
+        ([1, 6], "names field 6 (element), which lies within a list or a map"),
+        ([3], "names field 3 (inner), which is not a primitive column"),
+    ],
+)
+def test_equality_ids_that_mean_nothing_are_refused(named: Table, ids: list[int] | None, problem: str) -> None:
+    add(named, *write_data_files(named, [{"id": 1}]))
+    [delete] = write_equality_deletes(named, [1], [{"id": 1}], (), 0)
+    delete[14] = ids
+    add(named, delete)
+    assert files_refusal(named) == ("equality-ids", f"equality delete {delete.file_path} {problem}")
+
+
+def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(named: Table) -> None:
+    add(named, *write_data_files(named, [{"id": 1, "name": "a"}]))
+    add(named, *write_equality_deletes(named, [2, 5], [{"name": "b", "inner": {"key": 1}}], (), 0))
+    with named.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("name")
+    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
+    assert found is not None
+    refuse_files(named.metadata, found)
+    assert found.files[0].deletes[0].equality_ids == (2, 5)
+
+
+def test_equality_ids_of_a_column_dropped_from_a_struct_are_handled(named: Table) -> None:
+    add(named, *write_data_files(named, [{"id": 1}]))
+    add(named, *write_equality_deletes(named, [5], [{"inner": {"key": 1}}], (), 0))
+    with named.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column(("inner", "other"), LongType())
+        change.delete_column(("inner", "key"))
+    found = scan(named, read_locations(named.metadata, Grant((named.metadata.location,))))
+    assert found is not None
+    refuse_files(named.metadata, found)
+    (dropped,) = context(named, TableIdentifier("c", ("ns",), "t"), 0, equality_ids(found), ()).dropped_fields_json
+    field = NestedField.model_validate_json(dropped)
+    assert (field.field_id, field.name, str(field.field_type)) == (3, "inner", "struct<5: key: optional long>")
+
+
+MEASURED = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "short", FloatType(), required=False),
+    NestedField(3, "inner", StructType(NestedField(4, "ratio", DoubleType(), required=False)), required=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("ids", "row", "column"),
+    [
+        ([2], {"short": 1.5}, "short of the type float"),
+        ([1, 2], {"id": 1, "short": math.nan}, "short of the type float"),
+        ([4], {"inner": {"ratio": math.nan}}, "inner.ratio of the type double"),
+    ],
+)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_delete_by_a_float_or_a_double_is_refused_where_it_applies(
+    catalog: SqlCatalog, ids: list[int], row: dict[str, Any], column: str, dropped: bool
+) -> None:
+    table = make_table(catalog, "ns.m", MEASURED)
+    assert table.schema().find_field("inner.ratio").field_id == 4
+    add(table, *write_data_files(table, [{"id": 1}]))
+    [delete] = write_equality_deletes(table, ids, [row], (), 0)
+    add(table, delete)
+    if dropped:
+        with table.update_schema(allow_incompatible_changes=True) as change:
+            change.add_column(("inner", "other"), LongType())
+            change.delete_column("short" if 2 in ids else ("inner", "ratio"))
+    assert files_refusal(table) == (
+        "equality-ids",
+        f"equality delete {delete.file_path} compares column {column}, which Iceberg forbids in keys:"
+        " readers disagree about what it deletes",
+    )
+
+
+def test_a_delete_by_a_float_that_applies_to_nothing_is_no_reason_to_refuse(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.m", MEASURED)
+    add(table, *write_equality_deletes(table, [2], [{"short": math.nan}], (), 0))
+    add(table, *write_data_files(table, [{"id": 1}]))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
+    assert found is not None
+    assert len(found.dangling) == 1
+    refuse_files(table.metadata, found)
+
+
+def audited(catalog: SqlCatalog, wap: str | None = "true") -> Table:
+    table = make_table(catalog, "ns.w", NAMES, properties={} if wap is None else {"write.wap.enabled": wap})
+    append(table, [{"id": 1}])
+    create_branch(table, "audit")
+    append(table, [{"id": 2}], branch="audit")
+    return table
+
+
+def test_a_branch_ahead_of_main_under_write_audit_publish_leaves_the_table_alone(catalog: SqlCatalog) -> None:
+    reason = "write-audit-publish: branch audit is ahead of main and waits to be published"
+    assert left_alone(audited(catalog).metadata) == reason
+
+
+@pytest.mark.parametrize("wap", [None, "false"])
+def test_without_write_audit_publish_branches_do_not_matter(catalog: SqlCatalog, wap: str | None) -> None:
+    assert left_alone(audited(catalog, wap).metadata) is None
+
+
+def test_a_branch_that_was_published_does_not_matter(catalog: SqlCatalog) -> None:
+    table = audited(catalog)
+    rollback(table, table.metadata.refs["audit"].snapshot_id)
+    assert left_alone(table.metadata) is None
+
+
+def test_a_branch_that_main_has_left_behind_does_not_matter(catalog: SqlCatalog) -> None:
+    table = audited(catalog)
+    append(table, [{"id": 3}])
+    assert left_alone(table.metadata) is None
+
+
+def test_a_tag_ahead_of_main_does_not_matter(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.w", NAMES, properties={"write.wap.enabled": "true"})
+    append(table, [{"id": 1}])
+    first = table.metadata.current_snapshot_id
+    append(table, [{"id": 2}])
+    create_tag(table, "later")
+    assert first is not None
+    rollback(table, first)
+    assert left_alone(table.metadata) is None
+
+
+def test_a_table_without_snapshot_is_not_left_alone(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.w", NAMES, properties={"write.wap.enabled": "true"})
+    assert left_alone(table.metadata) is None

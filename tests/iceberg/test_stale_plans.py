@@ -8,12 +8,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetCurrentSchemaUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
+from amoro_core.errors import CommitConflict, DataFileMissing
+from amoro_core.iceberg.heads import read_head
+from amoro_core.model.commits import Head
+from amoro_core.model.files import DeleteKind
 from amoro_core.validating import check
 from tests.engine import oracle
 from tests.engine.files import to_arrow
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
+from tests.engine.parquet_rows import local_path
 from tests.engine.writer import (
     EqualityDelete,
     append,
@@ -23,6 +28,7 @@ from tests.engine.writer import (
     expire_snapshots,
     make_catalog,
     make_table,
+    remove_files,
     rollback,
     row_delta,
     unpartitioned_spec_id,
@@ -295,3 +301,185 @@ def test_the_plans_view_of_the_head_names_what_was_removed(table: Table) -> None
     assert head.descends is True
     assert head.removed_equality_deletes is not None
     assert sorted(one.sequence_number for one in head.removed_equality_deletes) == [3, 4]
+
+
+#
+
+
+REGIONS = Schema(
+    NestedField(1, "x", LongType(), required=False),
+    NestedField(2, "s", StructType(NestedField(3, "y", StringType(), required=False)), required=False),
+)
+
+
+@pytest.fixture
+def regions(tmp_path: Path) -> Table:
+    made = make_table(make_catalog(tmp_path), "db.t", REGIONS)
+    append(made, [{"x": 1}, {"x": 2}])
+    return made
+
+
+def snapshot_id(table: Table) -> int:
+    found = loaded(table).metadata.current_snapshot_id
+    assert found is not None
+    return found
+
+
+def delete(table: Table, value: int) -> str:
+    """Delete a value by equality and return the delete file's path."""
+    row_delta(table, equality_deletes=[EqualityDelete(["x"], [{"x": value}])])
+    return [file.path for file in live_files(table) if file.content == oracle.EQUALITY_DELETES][-1]
+
+
+def removed(head: Head) -> list[tuple[str, int]]:
+    assert head.removed_equality_deletes is not None
+    return [(one.path, one.sequence_number) for one in head.removed_equality_deletes]
+
+
+def test_the_head_of_an_unchanged_table_is_the_plan(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    fresh = loaded(regions)
+
+    assert head_of(regions, planned) == Head(
+        table_uuid=str(fresh.metadata.table_uuid),
+        format_version=2,
+        snapshot_id=planned,
+        sequence_number=1,
+        descends=True,
+        field_ids=frozenset({1, 2, 3}),
+        scan=scanned(fresh),
+        removed_equality_deletes=(),
+    )
+
+
+def test_equality_deletes_removed_since_the_plan_are_named(regions: Table) -> None:
+    older = delete(regions, 1)
+    planned = snapshot_id(regions)
+    newer, kept = delete(regions, 2), delete(regions, 3)
+    remove_files(regions, [older])
+    remove_files(regions, [newer])
+
+    head = head_of(regions, planned)
+
+    assert head.descends is True
+    assert sorted(removed(head)) == sorted([(older, 2), (newer, 3)])
+    assert {one.path for one in head.scan.dangling if one.kind is DeleteKind.EQUALITY} == set()
+    assert {one.path for file in head.scan.files for one in file.deletes} == {kept}
+
+
+def test_an_equality_delete_removed_before_the_plan_is_not_named(regions: Table) -> None:
+    remove_files(regions, [delete(regions, 1)])
+    planned = snapshot_id(regions)
+    append(regions, [{"x": 3}])
+
+    assert removed(head_of(regions, planned)) == []
+
+
+def test_the_planned_snapshot_may_be_expired_while_its_child_names_it(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    gone = delete(regions, 2)
+    remove_files(regions, [gone])
+    metadata = loaded(regions).metadata
+    without = [one for one in metadata.snapshots if one.snapshot_id != planned]
+    fresh = loaded(regions)
+    fresh.metadata = metadata.model_copy(update={"snapshots": without})
+
+    head = read_head(fresh, planned, scanned)
+
+    assert (head.descends, removed(head)) == (True, [(gone, 2)])
+
+
+def test_a_plan_behind_an_expired_snapshot_is_not_known_to_be_an_ancestor(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    append(regions, [{"x": 3}])
+    middle = snapshot_id(regions)
+    append(regions, [{"x": 4}])
+    fresh = loaded(regions)
+    fresh.metadata = fresh.metadata.model_copy(
+        update={"snapshots": [one for one in fresh.metadata.snapshots if one.snapshot_id != middle]}
+    )
+
+    head = read_head(fresh, planned, scanned)
+
+    assert (head.descends, head.removed_equality_deletes) == (None, None)
+
+
+def test_a_plan_of_an_expired_history_is_not_known_to_be_an_ancestor(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    append(regions, [{"x": 3}])
+    append(regions, [{"x": 4}])
+    expire_snapshots(regions)
+
+    head = head_of(regions, planned)
+
+    assert (head.descends, head.removed_equality_deletes) == (None, None)
+
+
+def test_a_plan_that_was_rolled_back_is_no_ancestor(regions: Table) -> None:
+    first = snapshot_id(regions)
+    append(regions, [{"x": 3}])
+    planned = snapshot_id(regions)
+    rollback(regions, first)
+
+    head = head_of(regions, planned)
+
+    assert (head.snapshot_id, head.descends, head.removed_equality_deletes) == (first, False, None)
+
+
+def test_a_plan_on_a_branch_is_no_ancestor_of_main(regions: Table) -> None:
+    create_branch(regions, "audit")
+    append(regions, [{"x": 3}], branch="audit")
+    planned = loaded(regions).metadata.refs["audit"].snapshot_id
+    append(regions, [{"x": 4}])
+
+    assert head_of(regions, planned).descends is False
+
+
+def test_parents_that_form_a_ring_say_nothing(regions: Table) -> None:
+    append(regions, [{"x": 3}])
+    fresh = loaded(regions)
+    first, second = fresh.metadata.snapshots
+    ring = [first.model_copy(update={"parent_snapshot_id": second.snapshot_id}), second]
+    fresh.metadata = fresh.metadata.model_copy(update={"snapshots": ring})
+
+    assert read_head(fresh, 4711, scanned).descends is None
+
+
+def test_a_delete_left_out_without_an_entry_counts_as_removed(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    gone = delete(regions, 2)
+    fresh = loaded(regions)
+    found = scanned(fresh)
+    bare = type(found)(found.snapshot_id, found.sequence_number, tuple(type(one)(one.data) for one in found.files))
+
+    assert removed(read_head(fresh, planned, lambda _: bare)) == [(gone, 2)]
+
+
+def test_format_1_has_no_deletes(tmp_path: Path) -> None:
+    table = make_table(make_catalog(tmp_path), "db.old", REGIONS, format_version=1)
+    append(table, [{"x": 1}])
+    planned = snapshot_id(table)
+    append(table, [{"x": 2}])
+
+    head = head_of(table, planned)
+
+    assert (head.format_version, head.sequence_number, head.descends, removed(head)) == (1, 0, True, [])
+
+
+def test_a_table_without_snapshot_conflicts(tmp_path: Path) -> None:
+    table = make_table(make_catalog(tmp_path), "db.empty", REGIONS)
+
+    with pytest.raises(CommitConflict, match=r"the table db\.empty has no snapshot left"):
+        read_head(table, 1, scanned)
+
+
+def test_a_missing_manifest_list_of_the_history_is_named(regions: Table) -> None:
+    planned = snapshot_id(regions)
+    append(regions, [{"x": 3}])
+    middle = loaded(regions).current_snapshot()
+    append(regions, [{"x": 4}])
+    assert middle is not None
+    Path(local_path(middle.manifest_list)).unlink()
+
+    with pytest.raises(DataFileMissing, match=r"the manifest list .* does not exist"):
+        head_of(regions, planned)

@@ -1,18 +1,39 @@
-"""An attempt whose answer was lost, whose outputs others rewrote, and whose snapshot was expired: what still tells."""
+"""What a table still says of a change that was sent, whatever others did since."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.statistics import StatisticsFile
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg import commit, tracing
-from amoro_core.model.commits import StagedCommit, Trace
+from amoro_core.iceberg.evidence import trace_of
+from amoro_core.iceberg.metadata import snapshot_facts
+from amoro_core.model.commits import (
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    StagedCommit,
+    StatisticsGone,
+    StatisticsNamed,
+    Trace,
+)
+from tests.engine import writer
+from tests.engine.builders import SCHEMA as IDS
+from tests.engine.builders import SCHEMA as PARTS
+from tests.engine.builders import row
 from tests.engine.oracle import live_files
+from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
-from tests.iceberg.rewriting import loaded, rewritten, staged
+from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
 from tests.iceberg.test_commit import SCHEMA, rows, traced
 
 
@@ -161,3 +182,146 @@ def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(tabl
         with failing(third):
             assert traced(table, attempt) == Trace.REFUTED
         assert third.struck == []
+
+
+# What a table says of a change that was sent: of snapshots, of snapshots that are gone, of references
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    made = writer.make_catalog(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def parts_table(catalog: SqlCatalog) -> Table:
+    made = writer.make_table(catalog, "db.t", PARTS)
+    for number in range(3):
+        writer.append(made, [row(number)])
+    return made.refresh()
+
+
+def ids(table: Table) -> list[int]:
+    return [one.snapshot_id for one in table.metadata.snapshots]
+
+
+def test_a_snapshot_that_is_known_has_landed(parts_table: Table) -> None:
+    _, second, last = parts_table.metadata.snapshots
+    assert trace_of(parts_table, SnapshotAdded(last.snapshot_id, second.snapshot_id, 3)) is Trace.LANDED
+    assert trace_of(parts_table, SnapshotAdded(7, second.snapshot_id, 3)) is Trace.REFUTED
+    assert trace_of(parts_table, SnapshotAdded(7, last.snapshot_id, 4)) is Trace.OPEN
+
+
+def test_snapshots_are_gone_together_or_may_still_go(parts_table: Table) -> None:
+    first, second, _ = ids(parts_table)
+    gone = SnapshotsGone((first, second))
+    assert trace_of(parts_table, gone) is Trace.OPEN
+    parts_table.maintenance.expire_snapshots().by_id(first).commit()
+    assert trace_of(parts_table.refresh(), gone) is Trace.OPEN
+    parts_table.maintenance.expire_snapshots().by_id(second).commit()
+    assert trace_of(parts_table.refresh(), gone) is Trace.LANDED
+
+
+def test_a_reference_that_is_there_has_landed_and_one_that_is_not_may_still_come(parts_table: Table) -> None:
+    first, second, _ = ids(parts_table)
+    wanted = RefAt("tag-20260101", first)
+    assert trace_of(parts_table, wanted) is Trace.OPEN
+    parts_table.manage_snapshots().create_tag(first, "tag-20260101").commit()
+    assert trace_of(parts_table.refresh(), wanted) is Trace.LANDED
+    assert trace_of(parts_table, RefAt("tag-20260101", second)) is Trace.REFUTED, "it can't be made any more"
+
+
+def test_a_reference_that_was_there_and_was_removed_has_landed(parts_table: Table) -> None:
+    """Or what somebody took away would be made again."""
+    first, *_ = ids(parts_table)
+    parts_table.manage_snapshots().create_tag(first, "t").commit()
+    parts_table.refresh().manage_snapshots().remove_tag("t").commit()
+    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.LANDED
+
+
+def test_a_reference_to_a_snapshot_that_is_gone_can_never_come(parts_table: Table) -> None:
+    first, *_ = ids(parts_table)
+    parts_table.maintenance.expire_snapshots().by_id(first).commit()
+    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.REFUTED
+
+
+def test_an_earlier_state_that_is_gone_says_nothing(parts_table: Table) -> None:
+    first, *_ = ids(parts_table)
+    parts_table.manage_snapshots().create_tag(first, "t").commit()
+    state = Path(local_path(parts_table.refresh().metadata_location))
+    parts_table.manage_snapshots().remove_tag("t").commit()
+    state.unlink()
+    assert trace_of(parts_table.refresh(), RefAt("t", first)) is Trace.OPEN
+
+
+def named(table: Table, snapshot_id: int, path: str) -> None:
+    file = StatisticsFile(
+        snapshot_id=snapshot_id,
+        statistics_path=path,
+        file_size_in_bytes=1,
+        file_footer_size_in_bytes=1,
+        blob_metadata=[],
+    )
+    with table.update_statistics() as change:
+        change.set_statistics(file)
+    table.refresh()
+
+
+def test_statistics_have_landed_while_or_after_they_were_named(parts_table: Table) -> None:
+    first, second, _ = ids(parts_table)
+    wanted = StatisticsNamed(first, ("file:/a.stats",))
+    assert trace_of(parts_table, wanted) is Trace.OPEN
+    named(parts_table, first, "file:/a.stats")
+    assert trace_of(parts_table, wanted) is Trace.LANDED
+    assert trace_of(parts_table, StatisticsNamed(first, ("file:/a.stats", "file:/b.parquet"))) is Trace.OPEN
+    named(parts_table, first, "file:/others.stats")
+    assert trace_of(parts_table, wanted) is Trace.LANDED, "somebody has replaced them since"
+    never = StatisticsNamed(second, ("file:/c.stats",))
+    assert trace_of(parts_table, never) is Trace.OPEN
+    parts_table.maintenance.expire_snapshots().by_id(second).commit()
+    assert trace_of(parts_table.refresh(), never) is Trace.REFUTED
+
+
+def test_statistics_are_gone_once_none_is_named(parts_table: Table) -> None:
+    first, *_ = ids(parts_table)
+    gone = StatisticsGone(first, ("file:/a.stats",))
+    named(parts_table, first, "file:/a.stats")
+    assert trace_of(parts_table, gone) is Trace.OPEN
+    with parts_table.update_statistics() as change:
+        change.remove_statistics(first)
+    assert trace_of(parts_table.refresh(), gone) is Trace.LANDED
+
+
+# Summaries of snapshots, which hold whatever their writers put there
+
+
+def test_values_that_are_no_texts_are_shown_as_texts_and_nothing_is_no_value(tmp_path: Path) -> None:
+    catalog = make_catalog(tmp_path)
+    table = make_table(catalog, "db.t", IDS)
+    append(table, [row(1)])
+    metadata = json.loads(table.refresh().metadata.model_dump_json())
+    metadata["snapshots"][0]["summary"] = {"operation": "append", "a": 7, "b": None, "c": [1], "d": "x"}
+    (facts,) = snapshot_facts(TableMetadataUtil.parse_raw(json.dumps(metadata)))
+    assert facts.summary == {"a": "7", "c": "[1]", "d": "x"}
+    catalog.close()
+
+
+@pytest.mark.parametrize("total", ["²", "many", "-1", "9" * 19, "9" * 5_000])
+def test_a_total_that_is_no_count_is_not_carried_on(tmp_path: Path, total: str) -> None:
+    catalog = make_catalog(tmp_path)
+    table = make_table(catalog, "db.t", IDS)
+    append(table, [row(1)])
+    append(table, [row(2)])
+    path = Path(local_path(table.refresh().metadata_location))
+    metadata = json.loads(path.read_text())
+    for snapshot in metadata["snapshots"]:
+        snapshot["summary"] |= {"total-records": total, "total-data-files": "2"}
+    path.write_text(json.dumps(metadata))
+    table.refresh()
+    optimized(table, rewritten(table))
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert (head.summary["total-data-files"], "total-records" in head.summary.additional_properties) == ("1", False)
+    catalog.close()

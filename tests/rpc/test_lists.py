@@ -17,7 +17,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.store import tables
 from tests.store import builders
-from tests.store.filling import fill
+from tests.store.builders import fill
 
 SIZE = 90  # bytes of the input of each task
 

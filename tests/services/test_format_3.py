@@ -46,9 +46,8 @@ from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import delete_rows
 from tests.engine.writer3 import upgrade as upgrade_table
 from tests.iceberg.rewriting import loaded, optimized, rewritten, staged
-from tests.iceberg.test_raw_metadata import (
+from tests.iceberg.test_contradictions import (
     NANOS,
-    Change,
     as_format_3,
     column,
     list_of,
@@ -58,6 +57,7 @@ from tests.iceberg.test_raw_metadata import (
     struct,
     with_snapshot,
 )
+from tests.iceberg.test_contradictions import Rewrite as Change
 from tests.services.rigs import Limits
 from tests.services.world import World
 

@@ -249,7 +249,7 @@ def test_an_unknown_commit_waits_whatever_is_refused_until_the_table_tells(
         now = known(world, process)
         assert (now.status, now.failure, now.delay is not None and now.delay.tries) == (
             ProcessStatus.COMMIT_UNKNOWN,
-            "503",
+            "no answer",
             tries,
         )
     assert now.waiting.startswith(f"waiting to know whether it was committed: {error.message}, next try at ")
@@ -555,7 +555,6 @@ def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_
     remembering_world: World,
     opened: list[tuple[str, str]],
     decoded: list[ManifestFile],
-    monkeypatch: pytest.MonkeyPatch,
     version: int,
 ) -> None:
     found = []
@@ -565,7 +564,6 @@ def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_
             writer.append(table, [row(at * INPUTS + number, "a") for at in range(4)])
         for number in range(others):
             writer.append(table, [row(1000 + number, f"part{number}")])
-        with monkeypatch.context() as patch:
-            found.append(counted_attempts(remembering_world, opened, decoded, patch))
+        found.append(counted_attempts(remembering_world, opened, decoded))
         remembering_world.catalog.drop_table("db.t")
     assert found[0] == found[1]

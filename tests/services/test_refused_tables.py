@@ -518,13 +518,11 @@ def test_a_table_that_nobody_can_read_is_not_looked_into(world: World, table_id:
         InspectionService(world.store, world.tables_of, lambda: world.now).health(TABLE)
 
 
-def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(
-    world: World, process: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:
     world.tables.refresh(world.table().table_id)
     facts: TableFacts = world.tables_of.open(TABLE).facts
     as_format(world, "paimon")
     assert world.committing.commit(process) is ProcessStatus.FAILED
     assert "is known as a table of the format iceberg" in world.optimizing.find_process(process).process.failure
-    monkeypatch.undo()
+    world.iceberg.restore()
     assert world.tables_of.open(TABLE).facts == facts

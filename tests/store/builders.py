@@ -1,9 +1,11 @@
 """Values with defaults, and a state database with each stage of a task's life in it."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.commits import SnapshotAdded
 from amoro_core.model.processes import (
     CatalogConfig,
@@ -27,7 +29,9 @@ from amoro_core.model.tables import (
     TableRuntime,
 )
 from amoro_core.store import optimizers, processes, tables, tasks
-from amoro_core.store.database import Connection
+from amoro_core.store.database import Connection, Store
+from amoro_core.store.rows import to_json
+from tests.store import builders
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 2**62 + 1, 2**62, 4000)
@@ -184,3 +188,100 @@ def endless_process(db: Connection, kind: str, count: int) -> str:
     others = task(owner, count + 1, kind="nobody's")
     tasks.add_many(db, [(one, b"work") for one in (*made, others)])
     return owner.process_id
+
+
+# Filling a database
+
+
+_AT_ONCE = 5000
+
+
+def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
+    """So many known tables; on the first ones a running process each, with so many tasks.
+
+    Of the tasks of a process the first is rewritten, the second runs, and the others wait.
+    """
+    store.write(lambda db: optimizers.add(db, builders.optimizer(HELD.optimizer_id)))
+    for start in range(0, known, _AT_ONCE):
+        store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))
+    for number in range(running):
+        store.write(lambda db, number=number: _add_process(db, number, each))
+
+
+def _add_tables(db: Connection, numbers: range) -> None:
+    for number in numbers:
+        tables.add(db, builders.runtime(f"t{number:06}"))
+
+
+def _add_process(db: Connection, number: int, each: int) -> None:
+    table = tables.get(db, number + 1)
+    owner = builders.process(table, f"0199{number:04}-0001", created_at=builders.NOW + timedelta(seconds=number))
+    processes.add(db, owner)
+    tasks.add_many(db, [(task, b"payload") for task in _tasks(owner, each)])
+
+
+def _tasks(owner: OptimizingProcess, each: int) -> Iterator[OptimizingTask]:
+    acked = {"attempt": 1, "scheduled_at": minutes(1), "acked_at": minutes(2)}
+    for number in range(1, each + 1):
+        task = builders.task(owner, number)
+        if number == 1:
+            yield task._replace(status=TaskStatus.SUCCESS, finished_at=minutes(3), **acked)
+        elif number == 2:
+            yield task._replace(status=TaskStatus.ACKED, thread=HELD, **acked)
+        else:
+            yield task
+
+
+# Planned processes
+
+
+_NO_LIMIT = 2**31 - 1
+#: A task waits until those of earlier stages of its process have ended.
+_ITS_TURN = (
+    "NOT EXISTS (SELECT 1 FROM task_runtime AS earlier WHERE earlier.process_id = task_runtime.process_id "
+    "AND earlier.stage < task_runtime.stage AND earlier.status IN ('planned', 'scheduled', 'acked', 'failed'))"
+)
+#: A group of files that is put in order has to fit into whoever takes it.
+_FITS = f"(work_kind <> '{CLUSTER}' OR input_bytes <= :most_clustered)"
+_WAITING_PROCESSES = (
+    # The first condition is the partial index's own, so that it is used.
+    "SELECT process_id FROM table_process WHERE finished_at_ms IS NULL "
+    "AND status IN ('running', 'committing') AND EXISTS (SELECT 1 FROM task_runtime "
+    "WHERE group_name = :group AND task_runtime.process_id = table_process.process_id "
+    "AND task_runtime.status = 'planned' AND work_kind IN (SELECT value FROM json_each(:kinds)) "
+    f"AND {_ITS_TURN} AND {_FITS}) "
+    "ORDER BY created_at_ms, process_id"
+)
+_WAITING_TASKS = (
+    "SELECT task_number FROM task_runtime WHERE group_name = :group AND process_id = :process AND status = 'planned' "
+    f"AND work_kind IN (SELECT value FROM json_each(:kinds)) AND {_ITS_TURN} AND {_FITS} "
+    "ORDER BY task_number LIMIT :most"
+)
+
+
+def list_planned(
+    db: Connection,
+    group: str,
+    kinds: Sequence[str],
+    limit: int | None = None,
+    per_process: int | None = None,
+    max_cluster_bytes: int = 0,
+) -> list[OptimizingTask]:
+    """Tasks of running processes that wait for an optimizer of the group which knows these kinds of work, in the order
+    in which they are scheduled.
+
+    That is: the oldest process first, its tasks by number. Of each process at most `per_process`: scheduling n
+    tasks never needs more, and a process may have thousands. Groups of files above `max_cluster_bytes` wait for
+    somebody else.
+    """
+    # Process by process over the partial index: the cost does not grow with the tasks that are not asked for.
+    found: list[OptimizingTask] = []
+    most = _NO_LIMIT if limit is None else limit
+    asked = {"group": group, "kinds": to_json(kinds), "most_clustered": max_cluster_bytes}
+    for owner in db.select(_WAITING_PROCESSES, asked):
+        if len(found) >= most:
+            break
+        wanted = min(most - len(found), _NO_LIMIT if per_process is None else per_process)
+        rows = db.select(_WAITING_TASKS, {**asked, "process": owner["process_id"], "most": wanted})
+        found += [tasks.get(db, TaskId(owner["process_id"], row["task_number"])) for row in rows]
+    return found

@@ -1,30 +1,42 @@
-"""What the writer keeps in memory of tasks: at each moment what the store alone would say."""
+"""The board of tasks: whose turn it is, and sums that are kept."""
 
 import random
+import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amoro_core.actions.contract import Action
 from amoro_core.errors import UnknownToken
-from amoro_core.model.processes import Attempt, OptimizingTask, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.processes import (
+    Attempt,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    ResourceGroup,
+    TaskStatus,
+)
 from amoro_core.model.work import WorkResult
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
 from amoro_core.scheduling.quota import quota_limit
 from amoro_core.scheduling.shares import share_of
-from amoro_core.store import groups, optimizers, processes, tables, tasks
+from amoro_core.store import groups, optimizers, processes, tables, task_sums, tasks
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.migrations import MIGRATIONS, migrate
+from amoro_core.store.task_sums import TaskSum, keep_task_sums
 from amoro_core.transactions.reporting import Reporting
 from amoro_core.transactions.reports import Acks, Asked, Report, Reported
 from amoro_core.transactions.scheduling import TaskScheduler
 from amoro_core.transactions.settling import Effects
+from amoro_core.transactions.turns import Turns
 from tests.services.rigs import Limits
-from tests.store.builders import NOW, optimizer, process, runtime, task
-from tests.store.planned import list_planned
-from tests.store.test_task_sums import counted, kept
+from tests.store.builders import NOW, add_stages, list_planned, minutes, optimizer, process, runtime, stages, task
 
 OPTIMIZERS = {
     "optimizer-1": ("default", ("rewrite",), 0),
@@ -293,3 +305,224 @@ def test_what_a_failed_transaction_changed_is_not_believed(store: Store) -> None
         store.write(end)
     (again,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert _numbers(again) == [1]
+
+
+# Turns that are kept from one call to the next: each change that moves a table is taken in
+
+
+class Group:
+    """A group of two optimizers with four threads each, and tables whose processes wait with four tasks each."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, **quotas: float) -> None:
+        self.store, self.scheduler, self.made = store, TaskScheduler(), 0
+        store.follow(self.scheduler.board)
+        monkeypatch.setattr("amoro_core.transactions.scheduling.Turns", self._make)
+
+        def fill(db: Connection) -> None:
+            optimizers.add(db, optimizer("optimizer-1", threads=4))
+            optimizers.add(db, optimizer("optimizer-2", threads=4, kinds=("cluster", "rewrite")))
+            for number, (name, quota) in enumerate(quotas.items()):
+                table = tables.add(db, runtime(name, quota=quota))
+                owner = processes.add(db, process(table, name, created_at=minutes(number)))
+                tasks.add_many(db, [(task(owner, one), b"x") for one in range(1, 5)])
+
+        store.write(fill)
+
+    def _make(self, *given: Any) -> Turns:
+        self.made += 1
+        return Turns(*given)
+
+    def give(self, *threads: int, name: str = "optimizer-1") -> str:
+        """The tables, by their names, of the tasks that these threads of that optimizer get."""
+
+        def schedule(db: Connection) -> str:
+            asked = Asked(name, "default", threads)
+            (given,) = self.scheduler.schedule(db, [asked], Effects(), NOW)
+            assert not isinstance(given, UnknownToken)
+            return "".join(one.task_id.process_id for one in given)
+
+        return self.store.write(schedule)
+
+    def close(self, db: Connection, name: str) -> None:
+        """Nobody waits for the process any more."""
+        for one in tasks.list_for_process(db, name):
+            if one.status is TaskStatus.PLANNED:
+                tasks.change_many(db, [(one, one._replace(status=TaskStatus.CANCELED, finished_at=NOW))])
+        processes.save(db, replace(processes.get(db, name), status=ProcessStatus.CLOSED, finished_at=NOW))
+
+
+def test_turns_are_kept_while_nothing_but_tasks_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(store, monkeypatch, a=0.5, b=0.5)
+    assert [group.give(1), group.give(2), group.give(3, 4), group.give(5)] == ["a", "b", "ab", "a"]
+    assert group.made == 1
+
+
+def test_a_quota_that_changes_counts_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(store, monkeypatch, a=0.5, b=0.5)
+    assert group.give(1, 2) + group.give(3) + group.give(4) == "abab"
+    store.write(lambda db: tables.save(db, replace(tables.get(db, 1), quota=0.1)))
+    assert group.give(5) == "b"
+    assert group.made == 1
+
+
+def test_threads_that_join_count_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(store, monkeypatch, a=2.0, b=0.25)
+    assert group.give(1, 2) == "ab"
+    store.write(lambda db: optimizers.add(db, optimizer("optimizer-3", threads=8)))
+    assert group.give(3) == "b", "two of sixteen threads are less than a quarter"
+    assert group.made == 2
+
+
+def test_a_process_that_ends_has_no_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(store, monkeypatch, a=0.5, b=0.5, c=0.5)
+    assert group.give(1) == "a"
+    store.write(lambda db: group.close(db, "b"))
+    assert group.give(2, 3, 4) == "cac"
+    assert group.give(1, 2, 3, name="optimizer-2") == "aca", "for somebody else neither"
+    assert group.made == 1
+
+
+def test_a_process_that_ended_before_everything_was_read_anew_has_no_turn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(store, monkeypatch, a=0.5, b=0.5)
+    assert group.give(1) == "a"
+    group.scheduler.board.forget()
+    store.write(lambda db: group.close(db, "b"))
+    assert group.give(2, 3) == "aa"
+    assert group.made == 2
+
+
+def test_a_later_stage_has_its_turn_once_the_one_before_has_ended_in_another_group(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(store, monkeypatch)
+    ended = {"attempt": 1, "failed_runs": 1, "scheduled_at": NOW, "acked_at": NOW, "finished_at": NOW}
+
+    def plan(db: Connection) -> OptimizingTask:
+        groups.add(db, ResourceGroup("spark"))
+        owner = processes.add(db, process(tables.add(db, runtime()), "a"))
+        first = task(owner, 1, group="spark", status=TaskStatus.FAILED, **ended)
+        tasks.add_many(db, [(first, b"x"), (task(owner, 2, stage=1), b"x")])
+        return first
+
+    first = store.write(plan)
+    assert group.give(1) == ""
+    store.write(lambda db: tasks.change_many(db, [(first, first._replace(status=TaskStatus.SUCCESS))]))
+    assert group.give(1) == "a"
+    assert group.made == 1
+
+
+# Sums over tasks are what counting them gives, whatever is written
+
+
+_COLUMNS = "process_id, status, group_name, work_kind"
+
+
+def kept(db: Connection) -> list[dict[str, Any]]:
+    return db.select(f"SELECT {_COLUMNS}, tasks, input_bytes FROM task_sum WHERE tasks <> 0 ORDER BY {_COLUMNS}")
+
+
+def counted(db: Connection) -> list[dict[str, Any]]:
+    return db.select(
+        f"SELECT {_COLUMNS}, count(*) AS tasks, sum(input_bytes) AS input_bytes FROM task_runtime "
+        f"GROUP BY {_COLUMNS} ORDER BY {_COLUMNS}"
+    )
+
+
+def owners(db: Connection) -> list[OptimizingProcess]:
+    known = [tables.add(db, runtime(f"t{number}")) for number in range(3)]
+    return [processes.add(db, process(table, f"p-{number}")) for number, table in enumerate(known)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_writes_are_summed_up(store: Store, seed: int) -> None:
+    chosen, made = random.Random(seed), store.write(owners)
+    store.write(add_stages)  # and with it the optimizer that holds tasks
+    numbers = {owner.process_id: 0 for owner in made}
+
+    def changed(db: Connection, owner: OptimizingProcess) -> list[tuple[OptimizingTask, OptimizingTask]]:
+        every = tasks.list_for_process(db, owner.process_id)
+        if not every:
+            return []
+        one = chosen.choice(every)
+        other = chosen.choice(stages(owner))
+        kind, group = chosen.choice(("rewrite", "cluster")), chosen.choice(("default", "spark"))
+        return [(one, other._replace(task_id=one.task_id, kind=kind, group=group, input_bytes=chosen.randrange(9)))]
+
+    def step(db: Connection) -> None:
+        owner = chosen.choice(made)
+        match chosen.randrange(20):
+            case 0:
+                tasks.remove_all(db, owner.process_id)
+            case 1:
+                tasks.move_open(db, owner.process_id, "spark")
+            case 2 | 3 | 4 | 5 | 6 | 7:
+                numbers[owner.process_id] += 1
+                tasks.add_many(db, [(task(owner, numbers[owner.process_id]), b"")])
+            case _:
+                tasks.change_many(db, changed(db, owner))
+
+    for _ in range(300):
+        store.write(step)
+        assert store.read(kept) == store.read(counted)
+    store.write(lambda db: db.execute("DELETE FROM table_identifier WHERE table_id = :id", {"id": made[0].table_id}))
+    assert store.read(kept) == store.read(counted)
+
+
+def test_a_write_that_is_taken_back_sums_up_nothing(store: Store) -> None:
+    owner = store.write(owners)[0]
+
+    def fail(db: Connection) -> None:
+        tasks.add_many(db, [(task(owner, 1), b"")])
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.write(fail)
+    assert store.read(kept) == []
+
+
+def test_tasks_of_the_version_before_are_summed_up(path: Path) -> None:
+    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
+        migrate(db, MIGRATIONS[: MIGRATIONS.index(keep_task_sums)])
+        add_stages(db)
+    with Store.open(path) as store:
+        assert store.read(kept) == store.read(counted)
+        assert len(store.read(kept)) == len(TaskStatus)
+
+
+def test_sums_and_kinds_of_processes_are_told_apart(store: Store) -> None:
+    one, two, _ = store.write(owners)
+    made = [
+        *(task(one, number, input_bytes=5, kind="rewrite") for number in (1, 2)),
+        task(one, 3, input_bytes=7, kind="cluster"),
+        task(one, 4, input_bytes=1, group="spark", kind="sweep"),
+        task(two, 1, input_bytes=2),
+    ]
+    store.write(lambda db: tasks.add_many(db, [(each, b"") for each in made]))
+    planned = TaskStatus.PLANNED
+    assert store.read(lambda db: task_sums.sum_up(db, (two.process_id, one.process_id))) == [
+        TaskSum("p-0", "default", planned, 3, 17),
+        TaskSum("p-0", "spark", planned, 1, 1),
+        TaskSum("p-1", "default", planned, 1, 2),
+    ]
+    assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["cluster", "rewrite", "sweep"]
+    canceled = made[2]._replace(status=TaskStatus.CANCELED, finished_at=minutes(1))
+    store.write(lambda db: tasks.change_many(db, [(made[2], canceled)]))
+    assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["rewrite", "sweep"]
+
+
+def test_only_active_processes_have_open_tasks_and_wait(store: Store) -> None:
+    one, two, three = store.write(owners)
+
+    def write(db: Connection) -> None:
+        for number, owner in enumerate((one, two, three)):
+            tasks.add_many(db, [(task(owner, place), b"") for place in range(1, number + 2)])
+        processes.save(db, replace(one, created_at=minutes(-5), status=ProcessStatus.REQUESTED))
+        processes.save(db, replace(two, created_at=minutes(-3)))
+        closed = replace(three, status=ProcessStatus.CLOSED, finished_at=minutes(1))
+        processes.save(db, closed)
+
+    store.write(write)
+    assert store.read(task_sums.count_open) == {("default", TaskStatus.PLANNED): 2}
+    assert store.read(task_sums.oldest_waiting) == {"default": minutes(-3)}

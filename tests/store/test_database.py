@@ -1,4 +1,6 @@
-"""One writer with group commit, readers of one moment, fencing, and what a crash leaves."""
+"""The database: transactions, connections, names, and copies of it."""
+
+from __future__ import annotations
 
 import re
 import resource
@@ -8,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -16,10 +18,16 @@ from typing import Any
 
 import pytest
 
-from amoro_core.errors import AlreadyExists, Fenced, StorageFull, StoreFailed
-from amoro_core.store import catalogs, tokens
+from amoro_cli.launcher import Kind
+from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFull, StoreFailed
+from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.tables import parse_table
+from amoro_core.services.state import StateService
+from amoro_core.store import catalogs, groups, processes, tables, tokens
+from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
-from tests.store.builders import catalog
+from amoro_core.store.naming import names_in
+from tests.store.builders import catalog, process, runtime
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 90.0
@@ -439,3 +447,136 @@ def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -
         assert acknowledged <= kept
         assert kept == set(range(1, len(kept) + 1))
         assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"
+
+
+# The connection that the store's modules use: named parameters, and errors of its own
+
+
+@pytest.fixture
+def db() -> Iterator[Connection]:
+    made = Connection(sqlite3.connect(":memory:", isolation_level=None))
+    made.execute("PRAGMA foreign_keys = ON")
+    made.execute(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, size INTEGER CHECK (size > 0))"
+    )
+    made.execute("CREATE TABLE child (parent INTEGER REFERENCES parent (id))")
+    yield made
+    made.close()
+
+
+def test_rows_come_by_name_and_an_insert_tells_its_number(db: Connection) -> None:
+    assert db.insert("INSERT INTO parent (name, size) VALUES (:name, :size)", {"name": "a", "size": 1}) == 1
+    assert db.execute_many("INSERT INTO parent (name, size) VALUES (:name, :size)", [{"name": "b", "size": 2}]) == 1
+    assert db.select("SELECT name, size FROM parent ORDER BY id") == [
+        {"name": "a", "size": 1},
+        {"name": "b", "size": 2},
+    ]
+    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "b"}) == {"id": 2}
+    assert db.select_one("SELECT id FROM parent WHERE name = :name", {"name": "c"}) is None
+    assert db.execute("UPDATE parent SET size = size + 1") == 2
+    rows = [{"name": name} for name in ("a", "b", "c")]
+    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", rows) == 2
+    assert db.execute_many("UPDATE parent SET size = 5 WHERE name = :name", []) == 0
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO parent (id, name, size) VALUES (1, 'b', 1)",
+        "INSERT INTO parent (name, size) VALUES ('a', 1)",
+    ],
+)
+def test_a_key_or_a_unique_value_that_is_there_is_a_duplicate(db: Connection, statement: str) -> None:
+    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
+    with pytest.raises(Duplicate, match="UNIQUE constraint failed"):
+        db.execute(statement)
+
+
+def test_a_row_that_another_refers_to_stays_and_one_that_refers_to_nothing_does_not_come(db: Connection) -> None:
+    db.execute("INSERT INTO parent (name, size) VALUES ('a', 1)")
+    db.execute("INSERT INTO child (parent) VALUES (1)")
+    with pytest.raises(Referenced, match="FOREIGN KEY"):
+        db.execute("DELETE FROM parent")
+    with pytest.raises(Referenced, match="FOREIGN KEY"):
+        db.execute_many("INSERT INTO child (parent) VALUES (:parent)", [{"parent": 7}])
+
+
+def test_a_check_that_fails_is_the_stores_own_error(db: Connection) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        db.execute("INSERT INTO parent (name, size) VALUES ('a', 0)")
+
+
+@pytest.mark.parametrize("call", ["select", "select_one", "execute", "insert"])
+def test_parameters_by_position_are_refused(db: Connection, call: str) -> None:
+    with pytest.raises(TypeError, match="parameters have names, they are no tuple"):
+        getattr(db, call)("SELECT :a", (1,))
+
+
+def test_a_duplicate_that_nobody_expects_fails_its_write_alone(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "amoro.db") as store:
+        change = (
+            "INSERT INTO resource_group (group_name, scheduling_policy, properties_json) VALUES ('default', '', '')"
+        )
+        with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: resource_group\.group_name"):
+            store.write(lambda db: db.execute(change))
+        assert store.read(lambda db: db.select_one("SELECT count(*) AS groups FROM resource_group")) == {"groups": 1}
+
+
+# Names that a shell completes, read from a state directory that may be in use
+
+
+def test_names_of_every_kind_are_read_beside_the_store(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "amoro.db") as store:
+        for name in ("cat.db.t", "cat.a.b.`odd name`"):
+            made = store.write(lambda db, name=name: tables.add(db, runtime(identifier=parse_table(name))))
+        store.write(lambda db: processes.add(db, process(made)))
+        store.write(lambda db: catalogs.add(db, CatalogConfig("lake", ())))
+        store.write(lambda db: groups.add(db, ResourceGroup("nightly")))
+        assert names_in(tmp_path, Kind.TABLE) == ["cat.a.b.`odd name`", "cat.db.t"]
+        assert names_in(tmp_path, Kind.CATALOG) == ["cat", "lake"]
+        assert "nightly" in names_in(tmp_path, Kind.GROUP)
+        assert names_in(tmp_path, Kind.PROCESS) == [process(made).process_id]
+        assert names_in(tmp_path, Kind.OPTIMIZER) == []
+
+
+def test_where_there_is_no_state_or_a_broken_one_there_are_no_names(tmp_path: Path) -> None:
+    assert names_in(tmp_path / "none", Kind.TABLE) == []
+    (tmp_path / "amoro.db").write_bytes(b"no database at all" * 100)
+    assert names_in(tmp_path, Kind.TABLE) == []
+
+
+# Copies of the state database, and its check
+
+
+def test_a_backup_is_a_whole_private_copy_that_opens_as_a_state(store: Store, tmp_path: Path) -> None:
+    store.write(lambda db: groups.add(db, ResourceGroup("nightly")))
+    target = tmp_path / "copy.db"
+    assert StateService(store).backup(str(target)) == target.stat().st_size
+    assert target.stat().st_mode & 0o777 == 0o600
+    store.write(lambda db: groups.add(db, ResourceGroup("later")))
+    assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == ["copy.db"]
+    with Store.open(target) as copy:
+        assert [group.name for group in copy.read(groups.list_groups)] == ["default", "nightly"]
+        assert copy.check() == []
+
+
+def test_a_backup_never_replaces_a_file(store: Store, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    target.write_text("precious")
+    with pytest.raises(AlreadyExists, match="exists already; a backup never replaces a file"):
+        store.backup(target)
+    assert target.read_text() == "precious"
+
+
+def test_a_place_that_can_not_be_written_is_named_and_nothing_is_left(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="can't be written: No such file or directory"):
+        store.backup(tmp_path / "nowhere" / "copy.db")
+    with pytest.raises(InvalidArgument, match="is not an absolute path"):
+        StateService(store).backup("copy.db")
+
+
+def test_a_check_names_references_that_lead_nowhere(store: Store, path: Path) -> None:
+    assert store.check() == []
+    with sqlite3.connect(path) as other:
+        other.execute("INSERT INTO optimizer VALUES ('o', 'h', 'gone', 1, 1, '{}', 1, 0, '[]', 0)")
+    assert StateService(store).check() == ["row 1 of optimizer refers to a row of resource_group that does not exist"]

@@ -1,26 +1,39 @@
-"""Lists by pages while their items come and go: what stays is shown once, and only once."""
+"""Pages of processes, the queue and lists, and series."""
+
+from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from datetime import timedelta
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from random import Random
 
 import pytest
 
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import InvalidArgument, ProcessNotFound
 from amoro_core.model.blockers import BlockedOperation, Blocker
 from amoro_core.model.cursors import sealed
+from amoro_core.model.ids import made_ms, uuid7
+from amoro_core.model.lines import Line
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.paging import Page, Window
-from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.processes import CatalogConfig, OptimizerThread, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.scheduling.shares import Accounts
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.optimizers import OptimizerService
+from amoro_core.services.overview import OverviewService
+from amoro_core.services.queue import Queue, QueueService
 from amoro_core.services.trash import TrashService
-from amoro_core.store import blockers, catalogs, condemned, groups, optimizers, processes, tables
+from amoro_core.store import blockers, catalogs, condemned, groups, optimizers, processes, series, tables, tasks
 from amoro_core.store.condemned import Batch, BatchStatus
 from amoro_core.store.database import Connection, Store
-from tests.store.builders import NOW, optimizer, process, runtime
+from tests.store import builders
+from tests.store.builders import NOW, minutes, optimizer, process, runtime
 
 SEEDS = (1, 2, 3)
 HOUR = timedelta(hours=1)
@@ -168,3 +181,398 @@ def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
         page(Window(3, "nonsense"))
     with pytest.raises(InvalidArgument, match="other filters"):
         page(Window(3, sealed(("trash", None), (1, "x"))))
+
+
+# Pages of processes go on after one that was removed meanwhile
+
+
+def test_a_list_goes_on_after_a_process_whose_table_was_removed(store: Store) -> None:
+    owners = [store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}"))) for number in range(6)]
+    ids = []
+    for number, owner in enumerate(owners):
+        created = NOW + timedelta(milliseconds=number // 2)  # two of each moment
+        made = process(owner, uuid7(created), created_at=created)
+        ids.append(store.write(lambda db, made=made: processes.add(db, made)).process_id)
+    service = OverviewService(store)
+    whole = [item.process.process_id for item in service.processes(Window(), {}).items]
+    assert sorted(whole) == sorted(ids)
+    first = service.processes(Window(3), {})
+    gone = owners[ids.index(first.next)]
+    store.write(lambda db: db.execute("DELETE FROM table_identifier WHERE table_id = :id", {"id": gone.table_id}))
+    rest = service.processes(Window(3, first.next), {})
+    assert [item.process.process_id for item in (*first.items, *rest.items)] == whole
+    assert (rest.total, rest.next) == (5, "")
+
+
+@pytest.mark.parametrize("unknown", ["01990000", "01990000-0000-4000-8000-000000000000", "ffffff"])
+def test_what_names_no_process_and_tells_no_time_is_refused(store: Store, unknown: str) -> None:
+    with pytest.raises(ProcessNotFound):
+        OverviewService(store).processes(Window(3, unknown), {})
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    assert made_ms(uuid7(NOW)) == int(NOW.timestamp() * 1000)
+    assert made_ms(uuid7(NOW).upper()) is None
+    assert made_ms("01990000-0001") is None
+
+
+# Pages of what waits: of both lists at once or of one, in an order that may move between them
+
+
+class Site:
+    """The queue of a store at a time that tests set."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = NOW
+        self.accounts: dict[str, Accounts] = {}
+        self.service = QueueService(store, lambda: self.now, lambda: self.accounts)
+
+    def pending(self, *names: str, **fields: object) -> list[TableRuntime]:
+        """Tables that wait for a plan, each optimized a minute after the one before it."""
+
+        def add(db: Connection) -> list[TableRuntime]:
+            known = [
+                builders.runtime(
+                    name,
+                    status=OptimizingStatus.PENDING,
+                    pending_type=OptimizingType.MINOR,
+                    last_optimized_at=minutes(number - 1000),
+                    **fields,
+                )
+                for number, name in enumerate(names)
+            ]
+            return [tables.add(db, one) for one in known]
+
+        return self.store.write(add)
+
+    def waiting(self, *names: str) -> None:
+        """Processes with a task that waits, each created a minute after the one before it."""
+
+        def add(db: Connection) -> None:
+            for number, name in enumerate(names):
+                on = tables.add(db, builders.runtime(f"of_{name}"))
+                made = builders.process(on, name, created_at=minutes(number))
+                processes.add(db, made)
+                tasks.add_many(db, [(builders.task(made), b"")])
+
+        self.store.write(add)
+
+    def ran(self, on: TableRuntime, since: datetime, until: datetime) -> None:
+        """A task of the table that held a thread for that time."""
+
+        def add(db: Connection) -> None:
+            status = ProcessStatus.SUCCESS
+            made = builders.process(on, f"ran-{on.table_id}", status=status, created_at=since, finished_at=until)
+            processes.add(db, made)
+            times = {"scheduled_at": since, "acked_at": since, "finished_at": until}
+            thread = OptimizerThread("optimizer-1", 0)
+            done = builders.task(made, status=TaskStatus.SUCCESS, attempt=1, ended_on=thread, **times)
+            tasks.add_many(db, [(done, b"")])
+
+        self.store.write(add)
+
+    def change(self, table: TableRuntime, **fields: object) -> None:
+        self.store.write(lambda db: tables.save(db, replace(tables.get(db, table.table_id), **fields)))
+
+    def page(self, limit: int, after: str = "", only: Line | None = None, group: str = "") -> Queue:
+        return self.service.list_queue(group, Window(limit, after), only)
+
+    def pages(self, limit: int, only: Line | None = None, group: str = "") -> Iterator[Queue]:
+        found = self.page(limit, "", only, group)
+        yield found
+        while found.next:
+            found = self.page(limit, found.next, only, group)
+            yield found
+
+
+@pytest.fixture
+def site(store: Store) -> Site:
+    return Site(store)
+
+
+def names(found: Queue) -> tuple[str, str]:
+    """The tables and the processes of a page."""
+    return (
+        " ".join(one.table.identifier.name for one in found.pending),
+        " ".join(one.process.process_id for one in found.waiting),
+    )
+
+
+def test_both_lists_are_read_page_by_page_until_the_longer_one_ends(site: Site) -> None:
+    site.pending("a", "b", "c")
+    site.waiting("p", "q", "r", "s", "t")
+    found = list(site.pages(2))
+    assert [names(one) for one in found] == [("a b", "p q"), ("c", "r s"), ("", "t")]
+    assert {(one.pending_total, one.waiting_total, one.order_changed) for one in found} == {(3, 5, False)}
+    assert [place.place for one in found for place in one.waiting] == [1, 2, 3, 4, 5]
+    site.pending("d")
+    assert names(site.page(2, found[1].next)) == ("", "t")
+
+
+def test_one_of_the_two_lists_is_read_alone(site: Site) -> None:
+    site.pending("a", "b", "c")
+    site.waiting("p", "q", "r")
+    found = list(site.pages(2, Line.PENDING))
+    assert [names(one) for one in found] == [("a b", ""), ("c", "")]
+    assert {(one.pending_total, one.waiting_total) for one in found} == {(3, 0)}
+    found = list(site.pages(2, Line.WAITING))
+    assert [names(one) for one in found] == [("", "p q"), ("", "r")]
+    assert {(one.pending_total, one.waiting_total) for one in found} == {(0, 3)}
+
+
+def test_pages_go_on_from_group_to_group(site: Site) -> None:
+    site.pending("d", "e")
+    site.pending("a", "b", "c", group="before")
+    found = list(site.pages(2))
+    assert [[(one.table.group, one.place) for one in each.pending] for each in found] == [
+        [("before", 1), ("before", 2)],
+        [("before", 3), ("default", 1)],
+        [("default", 2)],
+    ]
+    assert [names(one)[0] for one in site.pages(2, group="before")] == ["a b", "c"]
+
+
+def busy(site: Site) -> None:
+    """Three tables of which the last is behind for what it used within the hour, of which 14 minutes are left."""
+    site.store.write(lambda db: optimizers.add(db, builders.optimizer()))
+    known = site.pending("a", "b", "c")
+    site.ran(known[0], minutes(-50), minutes(-46))
+    site.ran(known[1], minutes(-20), minutes(-18))
+
+
+def ordered(site: Site) -> Sequence[str]:
+    return names(site.page(0))[0].split()
+
+
+def test_time_alone_moves_no_table_to_another_page(site: Site) -> None:
+    busy(site)
+    assert ordered(site) == ["c", "b", "a"]
+    first = site.page(2)
+    site.now = minutes(20)
+    assert ordered(site) == ["a", "c", "b"]
+    second = site.page(2, first.next)
+    assert (names(second), second.order_changed) == (("a", ""), False)
+    assert round(second.pending[0].occupation, 6) == round(4 / 60 / 2, 6)
+
+
+def test_an_old_cursor_orders_for_an_hour_ago(site: Site) -> None:
+    busy(site)
+    first = site.page(1)
+    site.now = minutes(110)
+    second = site.page(2, first.next)
+    assert (names(first)[0], names(second)[0], second.order_changed) == ("c", "a b", True)
+    assert [one.occupation for one in second.pending] == [0, 0]
+    for at in (-(10**30), 10**30):
+        forged = sealed(("queue", "", ""), (at, "", 0, "", "", "", -1, "", ""))
+        assert names(site.page(1, forged)) == ("a", "")
+
+
+def test_tables_that_are_planned_come_or_move_are_told_and_hide_no_other(site: Site) -> None:
+    known = dict(zip("abcdefgh", site.pending(*"abcdefgh"), strict=True))
+    after = site.page(4).next
+    site.change(known["a"], status=OptimizingStatus.PLANNING, pending_type=None)
+    found = site.page(4, after)
+    assert (names(found)[0], found.order_changed, found.pending_total) == ("e f g h", True, 7)
+    site.change(known["d"], last_optimized_at=minutes(0))
+    assert names(site.page(4, after))[0] == "e f g h"
+    site.pending("new")
+    assert names(site.page(4, after))[0] == "e f g h"
+
+
+def test_processes_keep_to_their_page_when_all_accounts_shift(site: Site) -> None:
+    site.waiting(*"pqrst")
+    known = {one.table.name.removeprefix("of_"): one.process.table_id for one in site.page(0).waiting}
+    ahead = {known[name]: 100.0 * place for place, name in enumerate("tsrqp")}
+    site.accounts["default"] = Accounts(NOW, ahead)
+    first = site.page(3)
+    assert names(first)[1] == "t s r"
+    site.accounts["default"] = Accounts(NOW, {table: max(0.0, seconds - 250) for table, seconds in ahead.items()})
+    second = site.page(3, first.next)
+    assert names(second)[1] == "q p"
+
+
+def test_a_cursor_of_another_group_or_list_is_refused(site: Site) -> None:
+    site.pending("a", "b", "c")
+    cursor = site.page(1).next
+    others: list[Callable[[], Queue]] = [
+        lambda: site.page(1, cursor, group="default"),
+        lambda: site.page(1, cursor, Line.PENDING),
+    ]
+    for other in others:
+        with pytest.raises(InvalidArgument, match="other filters or another order"):
+            other()
+    for broken in ("x", cursor[:-3], "é"):
+        with pytest.raises(InvalidArgument, match="is no cursor"):
+            site.page(1, broken)
+    with pytest.raises(InvalidArgument, match="-1 is no limit"):
+        site.page(-1)
+
+
+def test_a_page_has_500_of_each_list_unless_more_are_asked_for(site: Site) -> None:
+    site.pending(*(f"t{number:04}" for number in range(1100)))
+    assert [len(one.pending) for one in (site.page(0), site.page(700), site.page(5000))] == [500, 700, 1000]
+
+
+# Values over time: every step exact at any moment, gaps, and bounds
+
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+END = BEGIN + timedelta(days=500)
+MINUTE, TEN, TWO_HOURS = SYSTEM_STEPS
+
+
+def read(store: Store, step: Step, name: str = "tables", label: str | None = None) -> list[Series]:
+    return store.read(lambda db: series.list_series(db, [name], label, step, BEGIN - timedelta(days=9), END))
+
+
+def expected(samples: list[tuple[datetime, int]], step: Step) -> tuple[Point, ...]:
+    """The points of these samples, by a plain model."""
+    parts: dict[int, list[int]] = defaultdict(list)
+    for at, value in samples:
+        parts[int(at.timestamp()) // step.seconds * step.seconds].append(value)
+    return tuple(
+        Point(datetime.fromtimestamp(at, UTC), len(values), sum(values), min(values), max(values))
+        for at, values in sorted(parts.items())
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_step_is_exact_whatever_the_order_and_the_distance_of_samples(store: Store, seed: int) -> None:
+    drawn = Random(seed)
+    samples = [
+        (
+            BEGIN + timedelta(seconds=drawn.choice((drawn.randrange(600), drawn.randrange(100_000)))),
+            drawn.randrange(-9, 99),
+        )
+        for _ in range(300)
+    ]
+    for at, value in samples:
+        store.write(lambda db, at=at, value=value: series.add(db, [Sample("tables", value)], at))
+    for step in SYSTEM_STEPS:
+        assert read(store, step) == [Series("tables", "", expected(samples, step))]
+
+
+def test_time_without_samples_has_no_point(store: Store) -> None:
+    for minute in (0, 1, 30):
+        store.write(lambda db, m=minute: series.add(db, [Sample("tables", 5)], BEGIN + timedelta(minutes=m)))
+    ((_, points),) = [(one.name, one.points) for one in read(store, MINUTE)]
+    assert [(one.at - BEGIN) // timedelta(minutes=1) for one in points] == [0, 1, 30]
+    ((_, points),) = [(one.name, one.points) for one in read(store, TEN)]
+    assert [((one.at - BEGIN) // timedelta(minutes=1), one.n) for one in points] == [(0, 2), (30, 1)]
+
+
+def test_a_step_belongs_to_the_range_that_holds_its_beginning(store: Store) -> None:
+    for minute in range(4):
+        store.write(lambda db, m=minute: series.add(db, [Sample("tables", m)], BEGIN + timedelta(minutes=m)))
+    since, until = BEGIN + timedelta(minutes=1), BEGIN + timedelta(minutes=3)
+    (found,) = store.read(lambda db: series.list_series(db, ["tables"], None, MINUTE, since, until))
+    assert [one.sum for one in found.points] == [1, 2]
+
+
+def test_labels_of_a_name_are_series_of_their_own(store: Store) -> None:
+    both = [Sample("threads", 3, "b"), Sample("threads", 5, "a"), Sample("tables", 7)]
+    store.write(lambda db: series.add(db, both, BEGIN))
+    assert [(one.label, one.points[0].sum) for one in read(store, MINUTE, "threads")] == [("a", 5), ("b", 3)]
+    assert [one.label for one in read(store, MINUTE, "threads", "b")] == ["b"]
+    assert read(store, MINUTE, "threads", "c") == []
+
+
+def trimmed(store: Store, now: datetime, limit: int = 1000) -> list[int]:
+    """How many rows each write has removed, until none is left."""
+    removed = []
+    for series_id in store.read(series.list_ids):
+        while count := store.write(lambda db, one=series_id: series.trim(db, one, now, limit)):
+            removed.append(count)
+    return removed
+
+
+def points(store: Store) -> dict[int, int]:
+    rows = store.read(lambda db: db.select("SELECT step_s, count(*) AS points FROM series_point GROUP BY step_s"))
+    return {row["step_s"]: row["points"] for row in rows}
+
+
+def test_each_step_is_kept_for_its_time_and_not_a_moment_longer(store: Store) -> None:
+    store.write(lambda db: series.add(db, [Sample("tables", 1)], BEGIN))
+    for step in SYSTEM_STEPS:
+        assert trimmed(store, BEGIN + step.keep) == []
+        before = points(store)
+        assert sum(trimmed(store, BEGIN + step.keep + timedelta(milliseconds=1))) == 1
+        after = points(store)
+        assert before.keys() - after.keys() == {step.seconds}
+    assert store.read(series.list_ids) == []
+
+
+def test_one_write_removes_no_more_rows_than_it_may(store: Store) -> None:
+    for number in range(40):
+        at = BEGIN + timedelta(minutes=number)
+        store.write(lambda db, at=at: series.add(db, [Sample("tables", 1)], at))
+    # 40 of a minute and 4 of ten minutes are old; that of two hours is not.
+    removed = trimmed(store, BEGIN + timedelta(days=60), limit=16)
+    assert (max(removed), sum(removed)) == (16, 44)
+    assert points(store) == {TWO_HOURS.seconds: 1}
+
+
+def test_however_long_it_runs_there_are_no_more_points_than_fit_into_the_times(store: Store) -> None:
+    for day in range(450):
+        now = BEGIN + timedelta(days=day)
+        store.write(
+            lambda db, at=now: [series.add(db, [Sample("tables", 1)], at + timedelta(hours=2 * h)) for h in range(12)]
+        )
+        if day % 9 == 0:
+            trimmed(store, now + timedelta(hours=22))
+    trimmed(store, BEGIN + timedelta(days=449, hours=22))
+    assert points(store) == {60: 25, 600: 30 * 12 + 1, 7200: 400 * 12 + 1}
+
+
+@pytest.mark.parametrize(
+    ("age", "length", "step"),
+    [
+        (timedelta(hours=1), timedelta(hours=1), MINUTE),
+        (timedelta(hours=25), timedelta(hours=25), MINUTE),
+        (timedelta(hours=26), timedelta(hours=26), TEN),
+        (timedelta(hours=49), timedelta(hours=1), TEN),
+        (timedelta(days=10), timedelta(days=10), TEN),
+        (timedelta(days=11), timedelta(days=11), TWO_HOURS),
+        (timedelta(days=31), timedelta(hours=1), TWO_HOURS),
+        (timedelta(days=999), timedelta(days=999), TWO_HOURS),
+    ],
+)
+def test_the_finest_step_that_is_kept_and_not_too_long_fits(age: timedelta, length: timedelta, step: Step) -> None:
+    assert fitting(SYSTEM_STEPS, NOW - age, NOW - age + length, NOW) is step
+
+
+def test_a_tables_last_numbers_of_a_step_are_kept_and_old_ones_go(store: Store) -> None:
+    table_id = store.write(lambda db: tables.add(db, runtime())).table_id
+    hour, day = TABLE_STEPS
+
+    def put(at: datetime, number: int) -> None:
+        figures = TableFigures(number, 2, 3, 4, 5, 6)
+        store.write(lambda db: series.add_figures(db, table_id, figures, at))
+
+    def kept(step: Step) -> list[tuple[datetime, int]]:
+        found = store.read(lambda db: series.list_figures(db, table_id, step, BEGIN - timedelta(days=9), END))
+        return [(at, figures.health) for at, figures in found]
+
+    put(BEGIN, 1)
+    put(BEGIN + timedelta(minutes=59), 2)
+    put(BEGIN + timedelta(minutes=60), 3)
+    assert kept(hour) == [(BEGIN, 2), (BEGIN + timedelta(hours=1), 3)]
+    assert kept(day) == [(BEGIN, 3)]
+    put(BEGIN + timedelta(days=7), 4)
+    assert [number for _, number in kept(hour)] == [2, 3, 4]
+    put(BEGIN + timedelta(days=7, minutes=1), 5)
+    assert [number for _, number in kept(hour)] == [3, 5]
+    put(BEGIN + timedelta(days=91), 6)
+    assert [number for _, number in kept(day)] == [5, 6]
+    store.write(lambda db: tables.remove(db, table_id))
+    assert kept(day) == []
+
+
+def test_a_table_that_always_changes_has_no_more_than_its_times_hold(store: Store) -> None:
+    table_id = store.write(lambda db: tables.add(db, runtime())).table_id
+    for hour in range(100 * 24):
+        at, figures = BEGIN + timedelta(hours=hour), TableFigures(hour, 0, 0, 0, 0, 0)
+        store.write(lambda db, at=at, figures=figures: series.add_figures(db, table_id, figures, at))
+    rows = store.read(lambda db: db.select("SELECT count(*) AS rows FROM table_series"))
+    assert rows[0]["rows"] <= 7 * 24 + 1 + 90 + 1

@@ -34,8 +34,19 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
 from amoro_core.store import commits, groups, open_tasks, optimizers, processes, tables, task_sums, tasks
 from amoro_core.store.database import Connection, Store
-from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
-from tests.store.planned import list_planned
+from tests.store.builders import (
+    NOW,
+    RECEIPT,
+    add_stages,
+    attempt,
+    list_planned,
+    minutes,
+    optimizer,
+    process,
+    runtime,
+    stages,
+    task,
+)
 
 # Processes
 

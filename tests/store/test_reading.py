@@ -1,20 +1,29 @@
-"""A state that is only read: as it stands, by whoever wrote it, and as nothing where there is none."""
+"""Reading beside a coordinator that writes, the lock that there is one of them, and watching for changes."""
 
+import json
+import os
 import sqlite3
-from collections.abc import Iterator
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from amoro_core.errors import StoreFailed
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.errors import Fenced, StateDirectoryLocked, StoreFailed
+from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.revisions import Subject
 from amoro_core.store import catalogs, groups
-from amoro_core.store.connection import Connection
-from amoro_core.store.database import Store
+from amoro_core.store.database import Connection, Store
+from amoro_core.store.lock import StateLock
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate
 from amoro_core.store.reading import ReadingStore
+from amoro_core.store.watching import WATCHED
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
 
@@ -106,3 +115,160 @@ def test_a_file_that_was_made_and_not_filled_yet_is_an_empty_state(path: Path) -
     with reading(path) as reader:
         assert reader.read(catalogs.list_catalogs) == []
     assert path.read_bytes() == b""
+
+
+# One coordinator on a state directory
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from amoro_core.store.lock import StateLock
+with StateLock.acquire(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def _hold(home: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(home)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_second_process_is_refused_and_told_who_holds_the_directory(tmp_path: Path) -> None:
+    with _hold(tmp_path) as process:
+        said = {"pid": process.pid, "address": "127.0.0.1:1261"}
+        (tmp_path / "coordinator.json").write_text(json.dumps(said))
+        with pytest.raises(StateDirectoryLocked, match=rf"pid {process.pid}, address 127\.0\.0\.1:1261"):
+            StateLock.acquire(tmp_path)
+        process.communicate("")
+    StateLock.acquire(tmp_path).release()
+
+
+def test_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+    with _hold(tmp_path) as process:
+        process.kill()
+        process.communicate()
+    StateLock.acquire(tmp_path).release()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"pid": 1}', "null"])
+def test_refusal_without_a_usable_coordinator_file_still_names_the_directory(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "coordinator.json").write_text(text)
+    with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as refusal:
+        StateLock.acquire(tmp_path, timeout=timedelta(milliseconds=1))
+    assert refusal.value.message == f"another coordinator works on the state directory {tmp_path} (pid {os.getpid()})"
+
+
+def test_who_holds_it_for_one_command_is_named_as_such_and_will_soon_be_gone(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path, passing=True), pytest.raises(StateDirectoryLocked) as refusal:
+        StateLock.acquire(tmp_path)
+    assert refusal.value.message == f"another command works on the state directory {tmp_path} (pid {os.getpid()})"
+    assert refusal.value.passing
+    with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as later:
+        StateLock.acquire(tmp_path)
+    assert not later.value.passing
+
+
+def test_lock_is_waited_for_until_it_is_free(tmp_path: Path) -> None:
+    held = StateLock.acquire(tmp_path)
+    release = threading.Timer(0.05, held.release)
+    release.start()
+    with StateLock.acquire(tmp_path, timeout=timedelta(seconds=30)):
+        release.join()
+
+
+def test_released_lock_is_free_and_a_second_release_does_nothing(tmp_path: Path) -> None:
+    lock = StateLock.acquire(tmp_path)
+    assert lock.fileno() >= 0
+    lock.release()
+    lock.release()
+    with pytest.raises(ValueError, match="released"):
+        lock.fileno()
+    with StateLock.acquire(tmp_path):
+        pass
+    assert stat.S_IMODE((tmp_path / "amoro.lock").stat().st_mode) == 0o600
+
+
+def test_a_lock_knows_when_its_file_is_gone_or_another_one(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path) as lock:
+        lock.require_own(tmp_path)
+        (tmp_path / "amoro.lock").unlink()
+        with pytest.raises(Fenced, match=f"the lock of the state directory {tmp_path} is gone since it was taken"):
+            lock.require_own(tmp_path)
+        with StateLock.acquire(tmp_path) as other:
+            with pytest.raises(Fenced, match="is another file since it was taken"):
+                lock.require_own(tmp_path)
+            other.require_own(tmp_path)
+
+
+# What a transaction changed is told once it is committed, by whoever wrote it
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.told: list[set[Subject]] = []
+
+    def __call__(self, changed: Iterable[Subject]) -> None:
+        self.told.append(set(changed))
+
+
+@pytest.fixture
+def heard(store: Store) -> Heard:
+    made = Heard()
+    store.watch(made)
+    return made
+
+
+def test_an_insert_an_update_and_a_deletion_are_told(store: Store, heard: Heard) -> None:
+    store.write(lambda db: groups.add(db, ResourceGroup("fast")))
+    store.write(
+        lambda db: db.execute("UPDATE resource_group SET scheduling_policy = 'balanced' WHERE group_name = 'fast'")
+    )
+    store.write(lambda db: db.execute("DELETE FROM resource_group WHERE group_name = 'fast'"))
+    assert heard.told == [{("groups", "fast")}] * 3
+
+
+def test_what_is_told_can_be_read(store: Store) -> None:
+    """A page that is rendered for a revision shows that revision's rows, not the ones before."""
+    seen: list[int] = []
+
+    def look(changed: Iterable[Subject]) -> None:
+        seen.append(store.read(lambda db: len(db.select("SELECT * FROM resource_group WHERE group_name = 'fast'"))))
+
+    store.watch(look)
+    store.write(lambda db: groups.add(db, ResourceGroup("fast")))
+    assert seen == [1]
+
+
+def test_a_transaction_that_failed_tells_nothing(store: Store, heard: Heard) -> None:
+    def fail(db: Connection) -> None:
+        groups.add(db, ResourceGroup("fast"))
+        db.execute("ROLLBACK")
+
+    with pytest.raises(Exception, match="ended"):
+        store.write(fail)
+    assert heard.told == []
+    store.write(lambda db: db.execute("UPDATE coordinator_epoch SET epoch = epoch"))
+    assert heard.told == []
+
+
+def test_every_watched_column_exists_and_has_its_triggers(store: Store, heard: Heard) -> None:
+    def columns(db: Connection) -> set[tuple[str, str]]:
+        tables = [row["name"] for row in db.select("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {(table, row["name"]) for table in tables for row in db.select(f"PRAGMA table_info({table})")}
+
+    assert {(table, column) for table, _, column in WATCHED} <= store.read(columns)
+    triggers = store.write(lambda db: db.select("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'"))
+    assert len(triggers) == 3 * len(WATCHED)
+
+
+def test_the_schema_keeps_no_trigger_of_them(store: Store, heard: Heard) -> None:
+    kept = store.read(lambda db: db.select("SELECT name FROM main.sqlite_master WHERE type = 'trigger'"))
+    assert [row["name"] for row in kept if row["name"].startswith("watched")] == []

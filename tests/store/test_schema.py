@@ -1,7 +1,10 @@
-"""Migrations, and rows that the database refuses because they are impossible."""
+"""The schema: constraints, migrations, the newest script, and indexes."""
+
+from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,15 +19,25 @@ from amoro_core.model.lanes import LANES
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, IN_NO_LANE, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.model.tokens import AccessToken, Role
-from amoro_core.store import access_tokens, commits, http_sessions, processes, tables
+from amoro_core.store import (
+    access_tokens,
+    actions,
+    commits,
+    http_sessions,
+    metadata_locations,
+    migrations,
+    processes,
+    tables,
+)
 from amoro_core.store.access_schema import ACCOUNTS, admit_people, limit_tokens
-from amoro_core.store.connection import Connection
-from amoro_core.store.database import Store
+from amoro_core.store.database import Connection, Store
 from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
 from amoro_core.store.facts import facts_of
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate, note_times_of_migrations
+from amoro_core.store.newest_schema import SCRIPT, make_newest, script_of
 from amoro_core.store.task_rules import rule_tasks_by_status
-from tests.store.builders import add_stages, attempt, process, runtime
+from amoro_core.transactions.surroundings import neighbours, surroundings
+from tests.store.builders import NOW, add_stages, attempt, process, runtime
 
 
 def _schema(db: Connection) -> list[dict[str, Any]]:
@@ -374,3 +387,142 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
         StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
     ):
         store.write(lambda db: db.execute(again))
+
+
+# A new database is made at once as all migrations, one after another, would leave it
+
+
+@pytest.fixture
+def empty() -> Iterator[Connection]:
+    with closing(Connection(sqlite3.connect(":memory:", isolation_level=None))) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        yield db
+
+
+def by_steps() -> Connection:
+    db = Connection(sqlite3.connect(":memory:", isolation_level=None))
+    db.execute("PRAGMA foreign_keys = OFF")
+    migrate(db, MIGRATIONS)
+    return db
+
+
+def everything(db: Connection) -> dict[str, list[dict[str, Any]]]:
+    """The schema and the rows of all tables, without the times of migrations."""
+    schema = db.select("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    rows = {row["name"]: db.select(f'SELECT * FROM "{row["name"]}"') for row in schema if row["type"] == "table"}
+    for row in rows["schema_migration"]:
+        row["applied_at_ms"] = None
+    return {"sqlite_master": schema, **rows}
+
+
+def test_the_script_is_that_of_the_migrations() -> None:
+    with closing(by_steps()) as db:
+        assert SCRIPT.read_text(encoding="utf-8") == script_of(db), "run: python docs/generate.py"
+
+
+def test_a_new_database_is_as_the_migrations_leave_it(empty: Connection) -> None:
+    assert migrate(empty) == len(MIGRATIONS)
+    with closing(by_steps()) as db:
+        expected = everything(db)
+    assert everything(empty) == expected
+    with_rows = {name for name, rows in expected.items() if rows}
+    assert {"process_status", "resource_group", "coordinator_epoch"} <= with_rows
+
+
+def test_a_new_database_needs_no_migration_to_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(db: Connection) -> None:
+        raise AssertionError("a migration ran")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (refuse,) * len(MIGRATIONS))
+    with Store.open(path) as store:
+        assert store.read(applied) == len(MIGRATIONS)
+
+
+def test_migrations_that_the_script_lacks_are_applied_to_a_new_database(
+    empty: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_colour(db: Connection) -> None:
+        db.execute("ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+
+    monkeypatch.setattr(migrations, "MIGRATIONS", (*MIGRATIONS, add_colour))
+    assert migrate(empty) == len(MIGRATIONS) + 1
+    assert empty.select("SELECT colour FROM token") == []
+    noted = empty.select("SELECT number, name, applied_at_ms FROM schema_migration ORDER BY number")
+    assert [row["name"] for row in noted] == [step.__name__ for step in (*MIGRATIONS, add_colour)]
+    assert all(row["applied_at_ms"] for row in noted)
+
+
+def test_a_database_that_has_something_is_migrated_step_by_step(empty: Connection) -> None:
+    migrate(empty, MIGRATIONS[:3])
+    assert migrate(empty) == len(MIGRATIONS) - 3
+    with closing(by_steps()) as db:
+        assert everything(empty) == everything(db)
+
+
+def test_values_are_written_as_literals(empty: Connection) -> None:
+    empty.execute("CREATE TABLE kept (number INTEGER, share REAL, words TEXT)")
+    empty.execute("INSERT INTO kept VALUES (-7, 0.5, 'it''s;' || char(10) || 'so')")
+    empty.execute("INSERT INTO kept (number) VALUES (8)")
+    script = script_of(empty)
+    with closing(Connection(sqlite3.connect(":memory:", isolation_level=None))) as again:
+        for statement in script.split(";\n\n")[:-1]:
+            again.execute(statement)
+        assert again.select("SELECT * FROM kept") == empty.select("SELECT * FROM kept")
+
+
+def test_a_statement_that_would_be_cut_in_two_is_refused(empty: Connection) -> None:
+    empty.execute("CREATE TABLE kept (words TEXT DEFAULT 'one;\n\ntwo')")
+    with pytest.raises(ValueError, match=r"^a statement has an empty line after a semicolon: CREATE TABLE kept"):
+        script_of(empty)
+
+
+def test_a_transaction_that_is_rolled_back_leaves_an_empty_database(empty: Connection) -> None:
+    empty.execute("BEGIN IMMEDIATE")
+    make_newest(empty)
+    empty.execute("ROLLBACK")
+    assert empty.select("SELECT * FROM sqlite_master") == []
+
+
+# What is asked each second, or for one table, reads no more of a store with many tables
+
+
+def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
+    """The tables that are read whole for the question, not by an index's condition."""
+    said: list[str] = []
+
+    def read(db: Connection) -> list[str]:
+        db.raw.set_trace_callback(said.append)
+        ask(db)
+        db.raw.set_trace_callback(None)
+        plans = [db.raw.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall() for sql in said if sql.startswith("SELECT")]
+        return [str(step[3]) for plan in plans for step in plan]
+
+    return {step.split()[1] for step in store.read(read) if step.startswith("SCAN table_")}
+
+
+ASKED: dict[str, Callable[[Connection], object]] = {
+    "what is due for a refresh": lambda db: tables.list_due(db, NOW),
+    "which resting tables are due soon": lambda db: metadata_locations.list_due(db, "cat", NOW, NOW),
+    "the first table of a UUID": lambda db: tables.first_of_uuid(db, "1"),
+    "every action that is due": lambda db: actions.list_due(db, NOW),
+    "actions due on a table": lambda db: actions.list_due(db, NOW, 1),
+    "what is known of a table's actions": lambda db: actions.list_of(db, 1),
+    "a table's processes": lambda db: processes.list_processes(db, 1),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_it_is_found_by_an_index(store: Store, what: str) -> None:
+    assert _scanned(store, ASKED[what]) == set()
+
+
+def test_the_surroundings_of_a_table_are_read_without_the_other_tables(store: Store) -> None:
+    one, other = (store.write(lambda db, name=name: tables.add(db, runtime(name, location=name))) for name in "ab")
+
+    def of_none(name: str) -> None:
+        raise KeyError(name)
+
+    # By an index of the few processes that have not ended.
+    asked = _scanned(store, lambda db: surroundings(db, one.table_id, of_none, NOW))
+    assert asked <= {"table_process"}
+    assert store.read(lambda db: neighbours(db, one.table_id)) == {str(other.identifier): "b"}

@@ -1,7 +1,9 @@
-"""Catalogs, tables, partitions, groups, optimizers and tokens: what is saved is what is read."""
+"""Tables, scans of them, and files that are condemned."""
+
+from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -17,10 +19,14 @@ from amoro_core.errors import (
     TableNotFound,
     UnknownToken,
 )
+from amoro_core.model.clustering import Strategy
+from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.store import catalogs, groups, optimizers, partitions, processes, tables, tokens
+from amoro_core.store import catalogs, condemned, groups, optimizers, partitions, processes, table_scans, tables, tokens
+from amoro_core.store.condemned import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.rows import from_ms, to_ms
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
@@ -288,3 +294,103 @@ def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
     assert store.read(lambda db: tokens.find(db, "admin")) == "three"
     assert store.read(lambda db: tokens.find(db, "enrolment")) == "two"
     assert store.read(lambda db: tokens.find(db, "other")) is None
+
+
+# How tables were read, day by day
+
+
+DAY = date(2026, 3, 1)
+FILTERS = (ColumnFilter("a", Operator.EQUAL), ColumnFilter("b.c", Operator.RANGE))
+
+
+def added(store: Store, name: str = "t") -> int:
+    return store.write(lambda db: tables.add(db, runtime(name))).table_id
+
+
+def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None:
+    table, other = added(store), added(store, "u")
+    one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
+    whole = ScanUse(date(2026, 2, 28), (), 1)
+    store.write(lambda db: table_scans.add(db, table, [one, whole, one]))
+    store.write(lambda db: table_scans.add(db, table, [one]))
+    store.write(lambda db: table_scans.add(db, other, [one]))
+    assert store.read(lambda db: table_scans.list_of(db, table)) == (whole, ScanUse(DAY, FILTERS, 9, 30, 60, 3000))
+    assert store.read(lambda db: table_scans.list_of(db, other)) == (one,)
+
+
+def test_what_was_told_before_sources_were_kept_stays_and_is_added_to(store: Store) -> None:
+    table = added(store)
+    one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
+
+    def go_back(db: Connection) -> None:
+        db.execute("DROP TABLE table_scan")
+        for statement in table_scans.SCANS[:2]:
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO table_scan VALUES (:table_id, :day, :filters, 3, 10, 20, 1000)",
+            {"table_id": table, "day": DAY.isoformat(), "filters": '[["a", "eq"], ["b.c", "range"]]'},
+        )
+        table_scans.keep_sources_of_scans(db)
+
+    store.write(go_back)
+    assert store.read(lambda db: table_scans.list_of(db, table)) == (one,)
+    store.write(lambda db: table_scans.add(db, table, [one]))
+    assert store.read(lambda db: table_scans.list_of(db, table)) == (ScanUse(DAY, FILTERS, 6, 20, 40, 2000),)
+
+
+def test_scans_before_a_day_are_forgotten(store: Store) -> None:
+    table = added(store)
+    store.write(lambda db: table_scans.add(db, table, [ScanUse(DAY, (), 1), ScanUse(date(2026, 2, 28), (), 1)]))
+    store.write(lambda db: table_scans.forget_before(db, DAY))
+    assert [one.day for one in store.read(lambda db: table_scans.list_of(db, table))] == [DAY]
+
+
+def test_the_choice_of_a_table_is_the_last_one(store: Store) -> None:
+    table = added(store)
+    assert store.read(lambda db: table_scans.find_choice(db, table)) is None
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for columns in (("a",), ("a", "b.c")):
+        choice = ColumnChoice(columns, Strategy.HILBERT, at, 250, 0.5, {"a": 0.25, "b.c": 0.25})
+        store.write(lambda db, one=choice: table_scans.save_choice(db, table, one))
+    assert store.read(lambda db: table_scans.find_choice(db, table)) == choice
+    store.write(lambda db: table_scans.save_choice(db, table, None))
+    assert store.read(lambda db: table_scans.find_choice(db, table)) is None
+
+
+# Condemned files as they are written down: batches of one kind, none too large
+
+
+WHEN = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def test_a_batch_has_one_kind_and_at_most_a_thousand_files() -> None:
+    kinds = (FileKind.MANIFEST, FileKind.DATA)
+    files = [Condemned(f"{number:05}", kinds[number % 2], 1, None, "") for number in range(2 * MOST_IN_A_BATCH + 3)]
+    batches = list(batches_of(files, "p", 1, "uuid", WHEN))
+    assert [(one.kind, len(one.files)) for one in batches] == [
+        (FileKind.MANIFEST, MOST_IN_A_BATCH),
+        (FileKind.DATA, MOST_IN_A_BATCH),
+        (FileKind.DATA, 1),
+        (FileKind.MANIFEST, 2),
+    ]
+    assert sorted(file.path for one in batches for file in one.files) == [one.path for one in files]
+    assert {(one.status, one.purge_at) for one in batches} == {(BatchStatus.WRITTEN, WHEN)}
+
+
+def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Store) -> None:
+    owner = store.write(lambda db: tables.add(db, runtime("t")))
+    made = process(owner, "0199aaaa-0001-7000-8000-000000000001")
+    store.write(lambda db: processes.add(db, made))
+    files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in ("a", "b", "c", "d"))
+    for some in (files[:3], files[3:]):
+        one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, some)
+        store.write(lambda db, one=one: condemned.add_many(db, [one]))
+    store.write(lambda db: condemned.spare(db, owner.table_id, ["b", "d", "unknown"]))
+
+    def paths(status: BatchStatus) -> list[list[str]]:
+        facts = store.read(lambda db: condemned.list_facts(db, owner.table_id, statuses=(status,)))
+        batches = [store.read(lambda db, one=one: condemned.get(db, one.batch_id)) for one in facts]
+        return sorted([file.path for file in one.files] for one in batches if one is not None)
+
+    assert paths(BatchStatus.WAITING) == [["a", "c"]]
+    assert paths(BatchStatus.RESTORED) == [["b"], ["d"]]
