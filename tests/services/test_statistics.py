@@ -400,6 +400,7 @@ def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table
 # Statistics of large tables: values counted by optimizers are those that the coordinator counts alone
 
 
+@pytest.fixture
 def large(limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
     count_as_large(monkeypatch)
     limits(sketched_by_a_task=1)
@@ -412,10 +413,7 @@ def stored(table: Table) -> bytes:
     return Path(local_path(entry.statistics_path)).read_bytes()
 
 
-def test_live_rows_alone_are_counted(
-    world: World, table: Table, limits: Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large(limits, monkeypatch)
+def test_live_rows_alone_are_counted(world: World, table: Table, large: None) -> None:
     done = Worker(world).run(NAME)
     assert (done.status, len(world.tasks(done.process_id)) > 1) == (ProcessStatus.SUCCESS, True)
     assert {task.kind for task in world.tasks(done.process_id)} == {SKETCH}
@@ -425,9 +423,7 @@ def test_live_rows_alone_are_counted(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_tables_have_the_same_statistics(
-    world: World, limits: Limits, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_random_tables_have_the_same_statistics(world: World, large: None, seed: int) -> None:
     chance = random.Random(seed)
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for _ in range(chance.randint(1, 4)):
@@ -443,7 +439,6 @@ def test_random_tables_have_the_same_statistics(
     alone = stored(made)
     with made.refresh().update_statistics() as update:
         update.remove_statistics(made.metadata.current_snapshot_id or 0)
-    large(limits, monkeypatch)
     assert Worker(world).run(NAME).status in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
     assert stored(made) == alone
 
@@ -453,18 +448,14 @@ def test_a_table_up_to_the_size_is_read_in_the_coordinator(world: World, table: 
     assert world.tasks(begin(world)) == ()
 
 
-def test_a_preview_makes_no_tasks(world: World, table: Table, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
-    large(limits, monkeypatch)
+def test_a_preview_makes_no_tasks(world: World, table: Table, large: None) -> None:
     plan = world.maintaining.preview(world.table().identifier, NAME).plan
     assert plan is not None
     assert plan.tasks == ()
 
 
-def test_statistics_of_a_part_of_the_files_are_never_committed(
-    world: World, table: Table, limits: Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, large: None) -> None:
     """Where a partial commit of a rewrite is allowed, too."""
-    large(limits, monkeypatch)
     with table.transaction() as change:
         change.set_properties(
             {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
@@ -486,10 +477,7 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(
     assert table.refresh().metadata.statistics == []
 
 
-def test_a_result_that_lacks_a_column_is_not_believed(
-    world: World, table: Table, limits: Limits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large(limits, monkeypatch)
+def test_a_result_that_lacks_a_column_is_not_believed(world: World, table: Table, large: None) -> None:
     worker = Worker(world)
     process_id = begin(world)
     while handed := worker.poll():
