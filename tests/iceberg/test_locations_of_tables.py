@@ -258,9 +258,7 @@ def test_the_footer_of_a_clustered_file_tells_its_layout(laid: IcebergTable) -> 
     [{}, {METADATA_KEY: "{}"}, {METADATA_KEY: "no json"}, {METADATA_KEY: layout_text(LAYOUT, "ffffffffffff")}],
     ids=["nothing", "no layout", "no json", "another group"],
 )
-def test_a_footer_that_tells_none_of_the_names_group_tells_none(
-    laid: IcebergTable, metadata: dict[str, str]
-) -> None:
+def test_a_footer_that_tells_none_of_the_names_group_tells_none(laid: IcebergTable, metadata: dict[str, str]) -> None:
     assert laid.layout_of(written(laid, f"a-g{GROUP}.parquet", metadata)) is None
 
 

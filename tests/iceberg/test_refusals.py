@@ -306,9 +306,7 @@ def test_a_metadata_file_that_is_broken_is_named_with_what_was_found(
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     error = error_of(broken)
     assert isinstance(error, CatalogUnavailable)
-    assert error.message.startswith(
-        f"the metadata file {broken.metadata_location} of cat.db.t can't be read: {found}"
-    )
+    assert error.message.startswith(f"the metadata file {broken.metadata_location} of cat.db.t can't be read: {found}")
     assert (error.hint.startswith("Restore the file"), "\n" in error.message) == (True, False)
 
 

@@ -64,8 +64,6 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
-from tests.faults.rest import RestServer
-from tests.iceberg import scenarios
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
@@ -370,15 +368,6 @@ def test_a_table_without_a_next_row_id_is_not_committed_to(table: Table) -> None
     with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
         stage_restored(fresh, head_of(table), "tag", own_metadata=True)
     assert refused.value.reason == "metadata"
-
-
-def test_through_rest_a_table_is_upgraded_and_committed_to(catalog: SqlCatalog) -> None:
-    """The server gets the updates as they are, and writes the metadata."""
-    table = scenarios.filled(catalog)
-    with RestServer(catalog) as server:
-        properties = {"type": "rest", "uri": server.uri, "warehouse": catalog.properties["warehouse"]}
-        scenarios.assert_format_3_lands(CatalogConfig("cat", tuple(properties.items())), table)
-        close_catalogs()
 
 
 # Maintenance

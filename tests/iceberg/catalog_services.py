@@ -1,9 +1,11 @@
-"""A Hive metastore in memory, served over thrift on loopback: the calls that pyiceberg's catalog makes, no others."""
+"""Services that hold catalogs, on loopback: a Hive metastore in memory, and moto as Glue with its version check."""
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from io import BytesIO
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
@@ -19,8 +21,11 @@ from hive_metastore.ttypes import (
     Table,
     UnlockRequest,
 )
+from moto.glue.models import glue_backends
+from moto.server import DomainDispatcherApplication, create_backend_app
 from thrift.protocol import TBinaryProtocol
 from thrift.transport import TSocket, TTransport
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 
 class Metastore:
@@ -125,3 +130,92 @@ def served(metastore: Metastore) -> Iterator[str]:
         yield f"thrift://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
         thread.join()
+
+
+# Glue
+
+Environment = dict[str, Any]
+Responder = Callable[..., Any]
+
+
+class Glue:
+    """A WSGI application: Glue, which refuses an update of a version that is not the newest, and fails as told."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._updating = threading.Lock()
+        self._version = 0
+        self.before_update: Callable[[], None] | None = None
+        self.answers: list[int] = []  # of the next updates, which are applied all the same
+        self.updates: list[str] = []  # by the version they named
+
+    def __call__(self, environ: Environment, respond: Responder) -> Iterable[bytes]:
+        match environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]:
+            case "UpdateTable":
+                return self._update(environ, respond)
+            case "GetTable":
+                return self._versioned(environ, respond)
+            case _:
+                return self._moto(environ, respond)
+
+    def _versioned(self, environ: Environment, respond: Responder) -> Iterable[bytes]:
+        """moto's answer with the version that Glue would give."""
+        with self._updating:
+            said: list[Any] = []
+            body = b"".join(self._moto(environ, lambda *start: said.extend(start)))
+            found = json.loads(body)
+            if "Table" in found:
+                found["Table"]["VersionId"] = str(self._version)
+            return _answer(respond, said[0], json.dumps(found).encode())
+
+    def _update(self, environ: Environment, respond: Responder) -> Iterable[bytes]:
+        before, self.before_update = self.before_update, None
+        if before:
+            before()
+        body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        environ["wsgi.input"] = BytesIO(body)
+        version = json.loads(body)["VersionId"]
+        with self._updating:
+            self.updates.append(version)
+            if version != str(self._version):
+                return _refuse(respond, "400 Bad Request", "ConcurrentModificationException")
+            self._version += 1
+            done = self._moto(environ, respond if not self.answers else lambda *_: None)
+            if self.answers:
+                return _refuse(respond, f"{self.answers.pop(0)} Failed", "InternalServiceException")
+            return done
+
+
+def _refuse(respond: Responder, status: str, kind: str) -> Iterable[bytes]:
+    return _answer(respond, status, json.dumps({"__type": kind, "Message": kind}).encode())
+
+
+def _answer(respond: Responder, status: str, body: bytes) -> Iterable[bytes]:
+    respond(status, [("Content-Type", "application/x-amz-json-1.1"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+class Silent(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing: requests are no news."""
+
+
+@contextmanager
+def served_glue(glue: Glue) -> Iterator[dict[str, str]]:
+    """The properties of a catalog of it while it is served."""
+    for account in glue_backends.values():  # moto keeps what earlier tests made
+        account.reset()
+    server = make_server("127.0.0.1", 0, glue, threaded=True, request_handler=Silent)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield {
+        "type": "glue",
+        "glue.endpoint": f"http://127.0.0.1:{server.server_port}",
+        "glue.region": "eu-west-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "secret",
+        "glue.max-retries": "2",
+    }
+    server.shutdown()
+    thread.join()
+    server.server_close()
