@@ -32,6 +32,7 @@ from tests.iceberg.test_orphans import condemned, config, opened, planned
 from tests.large import count_as_large
 from tests.services.rigs import Limits
 from tests.services.rigs import limits as limits
+from tests.tiers import sample
 
 ELSEWHERE = "spelled in a way that is looked for elsewhere"
 KINDS = Kinds()
@@ -69,7 +70,7 @@ def by_tasks(table: IcebergTable, site: Site) -> Plan:
     return action.gathered(table, situation(site), case_of(executed(plan)), NO_OPTIONS)
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
+@pytest.mark.parametrize("first", sample(range(0, 30, 10), every=3))
 def test_tasks_find_what_the_coordinator_finds_alone(
     tmp_path: Path, catalog: SqlCatalog, first: int, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:

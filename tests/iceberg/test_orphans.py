@@ -24,6 +24,7 @@ from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import make_catalog
 from tests.iceberg import random_sweeps
 from tests.iceberg.orphan_tables import NOW, Site, live_paths, make_site, place_of
+from tests.tiers import count, sample
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def condemned(plan: Plan | None) -> set[str]:
     return set() if plan is None else {one.path for one in plan.condemned}
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", sample(range(0, 60, 10), every=3))
 def test_all_orphans_of_random_tables_are_found_and_nothing_else(
     tmp_path: Path, catalog: SqlCatalog, first: int
 ) -> None:
@@ -94,16 +95,18 @@ def live(site: Site) -> set[str]:
 
 
 #: With ten on a faulting storage they are 150. `make prove` goes on with other tables.
-TABLES = range(140)
+TABLES = range(count(42, 140))
 
 
 def test_no_live_file_is_in_any_batch_and_planted_orphans_go(tmp_path: Path) -> None:
     totals: Counter[str] = Counter()
     random_sweeps.run(TABLES, tmp_path, totals)
     assert totals["tables"] + totals["tables in a shared place"] / 2 == len(TABLES)
-    assert min(totals["tables seen inside another"], totals["unseen tables inside another"]) >= 2
+    assert min(totals["tables seen inside another"], totals["unseen tables inside another"]) >= count(1, 2)
     assert min(totals["batches"], totals["planted orphans"]) > 5 * len(TABLES)
-    assert min(totals["guard spoke"], totals["expire-snapshots success"], totals["commits between batches"]) >= 2
+    assert min(totals["guard spoke"], totals["expire-snapshots success"], totals["commits between batches"]) >= count(
+        1, 2
+    )
 
 
 def test_without_the_guard_one_would_be(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ from tests.services.clustered import (
 from tests.services.rigs import Killed, reaching
 from tests.services.test_undoing import files_of, undo
 from tests.services.world import World
+from tests.tiers import sample
 
 
 @pytest.fixture(autouse=True)
@@ -264,8 +266,7 @@ def to_the_end(world: World) -> str:
     return process_id
 
 
-@pytest.mark.parametrize("turn", [1, 2])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("turn", "place"), sample([*product((1, 2), PLACES)], every=3))
 def test_whatever_place_it_dies_at_each_group_is_committed_once(plain_world: World, place: str, turn: int) -> None:
     table = plain_world.catalog.load_table("db.t")
     before = oracle.live_rows(table)
@@ -431,8 +432,7 @@ BETWEEN: dict[str, Step] = {
 }
 
 
-@pytest.mark.parametrize("since", BETWEEN)
-@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(("between", "since"), sample([*product(BETWEEN, BETWEEN)], every=5))
 def test_what_others_committed_between_the_groups_and_since_stays(parts_world: World, between: str, since: str) -> None:
     process_id = clustered(parts_world, BETWEEN[between])
     BETWEEN[since](table_of(parts_world))

@@ -60,6 +60,7 @@ from tests.iceberg.test_contradictions import (
 from tests.iceberg.test_contradictions import Rewrite as Change
 from tests.services.rigs import Limits
 from tests.services.world import World
+from tests.tiers import seeds
 
 A_DAY = 86_400_000_000_000
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
@@ -553,7 +554,7 @@ class Story:
         return is_done
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, 2))
 def test_rows_keep_their_lineage_through_random_stories(world: World, seed: int) -> None:
     chance = random.Random(seed)
     story = Story(world, chance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -22,6 +23,7 @@ from tests.engine.files import write_data_files
 from tests.engine.lineage import lineage_of
 from tests.engine.writer3 import upgrade
 from tests.services.world import World
+from tests.tiers import sample
 
 TABLE = parse_table("cat.db.t")
 MERGE = "self-optimizing.rewrite.use-parquet-row-group-merge"
@@ -40,8 +42,10 @@ def written(catalog: SqlCatalog, version: int = 3) -> Table:
     return table
 
 
-@pytest.mark.parametrize("kind", [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL])
-@pytest.mark.parametrize("copies", ["true", "false"])
+@pytest.mark.parametrize(
+    ("kind", "copies"),
+    sample([*product((OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL), ("true", "false"))], every=3),
+)
 def test_every_row_keeps_its_lineage_however_often_it_is_rewritten(
     world: World, catalog: SqlCatalog, kind: OptimizingType, copies: str
 ) -> None:

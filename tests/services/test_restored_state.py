@@ -28,6 +28,7 @@ from tests.engine.reached import reached
 from tests.model.lake import process_of
 from tests.services.rigs import reaching
 from tests.services.world import World
+from tests.tiers import sample
 
 PROPERTIES = {
     "maintenance.expire-snapshots.trash-keep": "0",
@@ -155,7 +156,9 @@ def place(world: World) -> Place:
     return Place(world)
 
 
-@pytest.mark.parametrize(("name", "at"), [(name, at) for name, points in CASES.items() for at in points])
+@pytest.mark.parametrize(
+    ("name", "at"), sample([(name, at) for name, points in CASES.items() for at in points], every=4)
+)
 def test_what_went_on_after_the_copy_is_neither_done_again_nor_lost(place: Place, name: str, at: str) -> None:
     if name == "auto-create-tags":
         writer.append(place.table, [row(40, "a", "9000-01-01")])

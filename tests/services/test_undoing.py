@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.services.test_expiring_data import expire, fill, ids, make, record
 from tests.services.test_vectors import made
 from tests.services.test_vectors import optimize as rewrite_all
 from tests.services.world import World
+from tests.tiers import sample
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 SEND = IcebergTable.send
@@ -140,8 +142,7 @@ SINCE: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.parametrize("since", SINCE)
-@pytest.mark.parametrize("kind", [MINOR, FULL])
+@pytest.mark.parametrize(("since", "kind"), sample([*product(SINCE, [MINOR, FULL])], every=3))
 def test_what_others_committed_since_stays(world: World, table: Table, since: str, kind: OptimizingType) -> None:
     process_id = optimize(world, kind)
     outputs = files_of(table)

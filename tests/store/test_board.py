@@ -37,6 +37,7 @@ from amoro_core.transactions.settling import Effects
 from amoro_core.transactions.turns import Turns
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, add_stages, list_planned, minutes, optimizer, process, runtime, stages, task
+from tests.tiers import seeds
 
 OPTIMIZERS = {
     "optimizer-1": ("default", ("rewrite",), 0),
@@ -177,7 +178,7 @@ def _chosen(given: list[OptimizingTask] | UnknownToken) -> list[CandidateTask]:
     return [CandidateTask(one.task_id.process_id, one.task_id.number, one.table_id) for one in given]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, 2))
 def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(store: Store, seed: int) -> None:
     chance = random.Random(seed)
     site = Site(store, chance)
@@ -435,7 +436,7 @@ def owners(db: Connection) -> list[OptimizingProcess]:
     return [processes.add(db, process(table, f"p-{number}")) for number, table in enumerate(known)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5, 2))
 def test_random_writes_are_summed_up(store: Store, seed: int) -> None:
     chosen, made = random.Random(seed), store.write(owners)
     store.write(add_stages)  # and with it the optimizer that holds tasks

@@ -24,6 +24,7 @@ from amoro_core.store.lock import StateLock
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate
 from amoro_core.store.reading import ReadingStore
 from amoro_core.store.watching import WATCHED
+from tests.tiers import sample
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
 
@@ -71,7 +72,7 @@ def test_where_there_is_no_database_the_state_is_empty_and_none_is_made(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("known", range(1, len(MIGRATIONS)))
+@pytest.mark.parametrize("known", sample(range(1, len(MIGRATIONS)), every=6))
 def test_what_an_earlier_version_has_written_is_read_from_a_migrated_copy(path: Path, known: int) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
