@@ -28,7 +28,6 @@ from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatu
 from amoro_core.model.secrets import masked
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
-from amoro_core.services.catalog_looks import CatalogLook, CatalogLookService
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from amoro_core.services.comparing_catalogs import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
 from amoro_core.store import catalogs, metadata_locations, tables
@@ -38,7 +37,7 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.rigs import Limits
 from tests.services.world import START, World
-from tests.store.ready import open_store
+from tests.store.ready import open_store, services
 
 
 def small_files(world: World) -> None:
@@ -210,23 +209,23 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_the_last_answer_of_a_catalog_counts(store: Store) -> None:
     times = iter(NOON + timedelta(minutes=number) for number in range(9))
-    service = CatalogLookService(store, lambda: next(times))
+    service = services(store, lambda: next(times)).catalog_looks
 
-    def look() -> CatalogLook:
+    def look() -> tuple[object, ...]:
         (made,) = service.looks(["lake"])
-        return made
+        return made.catalog, made.tables, made.tables_is_exact, made.heard_at, made.failure
 
-    assert look() == CatalogLook("lake", 3, True, None, "")
+    assert look() == ("lake", 3, True, None, "")
     service.note("lake", CatalogUnavailable("https://me:secret@host refused it"))
-    assert look() == CatalogLook("lake", 3, True, NOON, "https://me:***@host refused it")
+    assert look() == ("lake", 3, True, NOON, "https://me:***@host refused it")
     service.note("lake", AccessDenied("not for you"))
-    assert look() == CatalogLook("lake", 3, True, NOON + timedelta(minutes=1), "")
+    assert look() == ("lake", 3, True, NOON + timedelta(minutes=1), "")
     service.note("lake", None)
-    assert look() == CatalogLook("lake", 3, True, NOON + timedelta(minutes=2), "")
+    assert look() == ("lake", 3, True, NOON + timedelta(minutes=2), "")
 
 
 def test_tables_are_counted_up_to_a_bound_each_catalog_by_itself(store: Store, limits: Limits) -> None:
-    service = CatalogLookService(store, lambda: NOON)
+    service = services(store, lambda: NOON).catalog_looks
     for most, counted in ((3, (3, True)), (2, (2, False))):
         limits(counted_tables=most)
         looks = service.looks(["other", "lake"])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,7 +29,6 @@ from amoro_core.model.maintenance import FileKind, Options, turn
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.stored import Ended, Removal
 from amoro_core.model.tables import ActionRecord
-from amoro_core.services.known_actions import KnownAction
 from amoro_core.store import actions, condemned, processes
 from amoro_core.store.database import Connection
 from amoro_core.transactions.clockwork import Consent, Looked, note
@@ -383,7 +383,7 @@ def record(place: Place, name: str = NAME) -> ActionRecord:
     return place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, name))
 
 
-def known(place: Place, name: str = NAME) -> KnownAction:
+def known(place: Place, name: str = NAME) -> Any:
     found = place.world.known_actions.list_actions(place.world.table())
     return next(one for one in found if one.record.action == name)
 

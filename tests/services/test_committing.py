@@ -27,7 +27,6 @@ from amoro_core.model.paging import Window
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt, TaskStatus
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
-from amoro_core.services.overview import OverviewService
 from amoro_core.store import commits, partitions
 from amoro_core.transactions.trying import try_until
 from tests.engine import oracle, writer
@@ -685,6 +684,6 @@ def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
     process = two_tasks(world)
     world.run_one(world.optimizer())
     world.optimizing.cancel(process, "no")
-    (summary,) = OverviewService(world.store).processes(Window(), {}).items
+    (summary,) = world.services.overview.processes(Window(), {}).items
     shown = messages.process(summary, "")
     assert (shown.tasks_done, shown.tasks_total) == (1, 2)

@@ -16,13 +16,12 @@ from amoro_core.actions.contract import Periodic
 from amoro_core.actions.expiring import NAME, ExpireSnapshots
 from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
 from amoro_core.files.path_keys import NO_KEYS
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg import reachable
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services import leasing
 from amoro_core.store import commits, condemned, snapshot_leases
 from amoro_core.store.condemned import BatchStatus
 from amoro_core.transactions.planned import EVALUATION
@@ -340,11 +339,17 @@ def test_a_lease_taken_while_it_is_planned_stops_it_once(world: World, table: Ta
     assert len(ids(table)) == 4
 
 
-def test_a_lease_of_what_has_gone_meanwhile_is_refused(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_of_what_has_gone_meanwhile_is_refused(world: World, table: Table) -> None:
     first, *_ = ids(table)
-    monkeypatch.setattr(leasing, "_refuse_expiring", lambda *_: writer.expire_snapshots(table, [first]))
+    loads: list[int] = []
+
+    def load(plain: IcebergFormat, *given: Any) -> Any:
+        loads.append(first)
+        if len(loads) == 2:
+            writer.expire_snapshots(table, [first])
+        return IcebergFormat.load(plain, *given)
+
+    world.iceberg.catalog(load=load)
     with pytest.raises(InvalidArgument, match=f"no snapshot {first}"):
         world.leasing.take(world.table(), first, "bob")
     assert world.store.read(lambda db: snapshot_leases.list_leases(db, world.now)) == []

@@ -36,7 +36,6 @@ from amoro_core.iceberg import commit
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
-from amoro_core.services.upgrading import Upgrade, UpgradeService
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.builders import make as make_known
@@ -255,8 +254,8 @@ def said(table: Table) -> dict[str, Any]:
     return found
 
 
-def upgrade(world: World, version: int = 3, *, dry_run: bool = False) -> Upgrade:
-    return UpgradeService(world.tables_of).upgrade(TABLE, version, dry_run=dry_run)
+def upgrade(world: World, version: int = 3, *, dry_run: bool = False) -> Any:
+    return world.services.upgrading.upgrade(TABLE, version, dry_run=dry_run)
 
 
 def test_a_table_is_upgraded_without_a_snapshot_and_keeps_everything_else(world: World, table: Table) -> None:
@@ -472,7 +471,7 @@ def test_every_entry_refuses_it_by_name_and_changes_nothing(
     every = entries(world)
     if (change, reason, said) in UNLOADABLE:
         for dry_run in (True, False):
-            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: UpgradeService(world.tables_of).upgrade(
+            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: world.services.upgrading.upgrade(
                 TABLE, 3, dry_run=dry_run
             )
     told = {name: refused(enter) for name, enter in every.items()}

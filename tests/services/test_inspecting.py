@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -27,9 +28,7 @@ from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.planning.clustering.facts import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.inspecting import InspectionService
-from amoro_core.services.journal import JournalService
 from amoro_core.services.learning import MOST_SCANS, MOST_TOLD, LearningService
-from amoro_core.services.snapshots import SnapshotService
 from amoro_core.store import digests, table_scans
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -43,11 +42,11 @@ TEN = Window(10)
 
 
 @pytest.fixture
-def inspection(world: World) -> InspectionService:
-    return InspectionService(world.store, world.tables_of, lambda: world.now)
+def inspection(world: World) -> Any:
+    return world.services.inspection
 
 
-def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspection: InspectionService) -> None:
+def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspection: Any) -> None:
     writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.target-size": "1000"}))
     properties, enabled = inspection.properties(TABLE)
@@ -62,16 +61,14 @@ def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspect
     assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
 
 
-def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(
-    catalog: SqlCatalog, inspection: InspectionService
-) -> None:
+def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(catalog: SqlCatalog, inspection: Any) -> None:
     writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "lots"})
     assert [item.value for item in inspection.properties(TABLE)[0] if item.key == "self-optimizing.quota"] == ["lots"]
     with pytest.raises(TableRefused, match="has the malformed value 'lots'"):
         inspection.health(TABLE)
 
 
-def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: InspectionService) -> None:
+def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: Any) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
     assert inspection.health(TABLE).summary.health_score == 100
     for number in range(3):
@@ -84,7 +81,7 @@ def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: Inspect
     assert 0 < evaluation.basis.weight < 0.001  # three tiny files
 
 
-def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspection: InspectionService) -> None:
+def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspection: Any) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
     writer.append(table, [row(1)])
     first = catalog.load_table("db.t").current_snapshot().snapshot_id
@@ -95,7 +92,7 @@ def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspecti
     assert not inspection.is_head(TABLE, first)
 
 
-def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: InspectionService) -> None:
+def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: Any) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
     assert inspection.files(TABLE, TEN).files.total == 0
     writer.append(table, [row(1, "b"), row(2, "a")])
@@ -113,7 +110,7 @@ def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspec
     assert [item.file.record_count for item in inspection.files(TABLE, TEN).files.items] == [1, 1, 1, 1]
 
 
-def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService) -> None:
+def test_a_table_that_does_not_exist_is_not_found(inspection: Any) -> None:
     for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, Window(1))):
         with pytest.raises(TableNotFound):
             look(TABLE)
@@ -121,7 +118,7 @@ def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService)
 
 def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world: World, catalog: SqlCatalog) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.snapshots(TABLE, TEN) == Page((), 0)
     for number in range(2):
         writer.append(table, [row(number)])
@@ -152,13 +149,11 @@ def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: Sq
     assert (evaluation.summary.data_files, evaluation.health) == (3, inspection_of(world).health(TABLE).health)
 
 
-def inspection_of(world: World) -> InspectionService:
-    return InspectionService(world.store, world.tables_of, lambda: world.now)
+def inspection_of(world: World) -> Any:
+    return world.services.inspection
 
 
-def test_what_is_known_is_told_without_the_catalog(
-    world: World, catalog: SqlCatalog, inspection: InspectionService
-) -> None:
+def test_what_is_known_is_told_without_the_catalog(world: World, catalog: SqlCatalog, inspection: Any) -> None:
     writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
     known = world.tables.refresh(world.table().table_id)
     assert known is not None
@@ -181,10 +176,8 @@ def test_what_is_known_is_told_without_the_catalog(
 # Two snapshots compared, and what the next expiry would take: as expiry itself decides it
 
 
-def service(world: World) -> SnapshotService:
-    return SnapshotService(
-        world.store, world.tables_of, lambda name: world.maintaining._of_action(name), lambda: world.now
-    )
+def service(world: World) -> Any:
+    return world.services.snapshots
 
 
 @pytest.fixture
@@ -265,7 +258,7 @@ def test_a_table_that_does_not_exist_is_said_so(world: World) -> None:
 
 
 def kept(world: World) -> KeptDigest:
-    found = JournalService(world.store).digest(parse_table("cat.db.t"))
+    found = world.services.journal.digest(parse_table("cat.db.t"))
     assert found is not None
     return found
 
@@ -279,9 +272,7 @@ def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world:
     writer.delete_where(table, lambda item: item["id"] == 2)
     world.tables.refresh(world.table().table_id)
     found = kept(world)
-    files = InspectionService(world.store, world.tables_of, lambda: world.now).files(
-        parse_table("cat.db.t"), Window(100)
-    )
+    files = world.services.inspection.files(parse_table("cat.db.t"), Window(100))
     summary = world.table().summary
     assert (found.read_at, found.digest.snapshot_id) == (world.now, world.table_head())
     assert sum(found.digest.data.files) == summary.data_files
@@ -324,9 +315,9 @@ def test_a_table_without_a_snapshot_has_no_files(world: World) -> None:
 def test_before_the_first_look_there_is_none_and_of_an_unknown_table_nothing_is_said(world: World) -> None:
     writer.make_table(world.catalog, "db.t", SCHEMA)
     world.table()
-    assert JournalService(world.store).digest(parse_table("cat.db.t")) is None
+    assert world.services.journal.digest(parse_table("cat.db.t")) is None
     with pytest.raises(TableNotFound):
-        JournalService(world.store).digest(parse_table("cat.db.u"))
+        world.services.journal.digest(parse_table("cat.db.u"))
 
 
 def test_a_table_that_took_the_name_has_none_of_the_former_one(world: World) -> None:
@@ -371,7 +362,7 @@ def learner(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
 
 
 def learning(world: World) -> LearningService:
-    return LearningService(world.store, world.tables_of, lambda: world.now)
+    return world.services.learning
 
 
 def kept_reading(world: World) -> tuple[ScanUse, ...]:

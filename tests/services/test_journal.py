@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,8 @@ from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scans import ScanUse
 from amoro_core.model.series import SYSTEM_SERIES, TABLE_SERIES, Point
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.services.history import HistoryService
-from amoro_core.services.journal import JournalService
 from amoro_core.services.optimizing import Failure
-from amoro_core.services.sampling import Range, SamplingService
+from amoro_core.services.sampling import Range
 from amoro_core.services.tables import TableService
 from amoro_core.store import events, table_scans, tasks
 from amoro_core.store.database import Connection
@@ -41,7 +40,7 @@ def planned(world: World) -> str:
 
 
 def outcomes(world: World, process: str, task: int = 0) -> list[tuple[int, int, AttemptOutcome]]:
-    _, page = JournalService(world.store).attempts(process, Window(100), task)
+    _, page = world.services.journal.attempts(process, Window(100), task)
     return [(one.attempt.task_id.number, one.attempt.number, one.outcome) for one in page.items]
 
 
@@ -67,7 +66,7 @@ def test_each_attempt_of_a_task_is_kept_and_the_one_that_runs_is_listed(world: W
         (1, 2, AttemptOutcome.LOST),
         (1, 3, AttemptOutcome.SUCCESS),
     ]
-    _, page = JournalService(world.store).attempts(planned, Window(100))
+    _, page = world.services.journal.attempts(planned, Window(100))
     lost = page.items[1]
     assert (lost.thread.optimizer_id, lost.scheduled_at, lost.acked_at) == (optimizer, START, None)
     assert (lost.finished_at, lost.failure, lost.input_rows) == (world.now, "silent", 3)
@@ -86,7 +85,7 @@ def test_an_attempt_that_goes_to_another_registration_stays_one(world: World, pl
     world.optimizing.ack(before, [handed.attempt])
     after = world.optimizer(previous_id=before, running=[handed.attempt])
     assert world.complete(after, handed.attempt, world.execute(handed))
-    _, page = JournalService(world.store).attempts(planned, Window(100))
+    _, page = world.services.journal.attempts(planned, Window(100))
     assert [(one.attempt.number, one.outcome, one.thread.optimizer_id) for one in page.items] == [
         (1, AttemptOutcome.SUCCESS, after)
     ]
@@ -133,7 +132,7 @@ def test_the_life_of_a_process_is_told_in_order(world: World, planned: str) -> N
         ("committed", f"minor committed snapshot {snapshot}: 3 data files became 1, 3 rows"),
     ]
     assert lately[1][1].startswith("minor planned: ")
-    page = JournalService(world.store).events(EventFilter(process_id=planned[:8]), None, Window(10)).page
+    page = world.services.journal.events(EventFilter(process_id=planned[:8]), None, Window(10)).page
     assert [one.kind for one in page.items] == [EventKind.COMMITTED, EventKind.FAILED, EventKind.PLANNED]
     assert {(one.about.table, one.about.process_id) for one in page.items} == {("cat.db.t", planned)}
 
@@ -154,7 +153,7 @@ def test_what_becomes_of_a_table_is_told_even_when_it_is_gone(world: World) -> N
     world.tables.set_enabled(name, False)
     world.catalog.drop_table("db.t")
     world.discovery.explore("cat")
-    service = JournalService(world.store)
+    service = world.services.journal
     page = service.events(EventFilter(), name, Window(10)).page
     assert [one.kind for one in page.items] == [
         EventKind.GONE,
@@ -174,7 +173,7 @@ def test_every_start_of_a_coordinator_is_told(world: World) -> None:
 
 
 def test_events_are_read_in_pages_and_followed_from_the_last_one(world: World, planned: str) -> None:
-    service = JournalService(world.store)
+    service = world.services.journal
     first = service.events(EventFilter(), None, Window(1))
     assert (first.page.total, first.total_is_exact, first.last_id) == (2, True, 2)
     second = service.events(EventFilter(), None, Window(1, first.page.next))
@@ -188,7 +187,7 @@ def test_events_are_read_in_pages_and_followed_from_the_last_one(world: World, p
 
 @pytest.mark.parametrize("after", ["x", "1", "1-", "-1", "1-2-3", "1-x", "9" * 14 + "-1"])
 def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: str) -> None:
-    service = JournalService(world.store)
+    service = world.services.journal
     with pytest.raises(InvalidArgument):
         service.attempts(planned, Window(5, after))
     with pytest.raises(InvalidArgument):
@@ -197,7 +196,7 @@ def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: 
 
 def test_attempts_of_nothing_are_refused_by_name(world: World) -> None:
     with pytest.raises(ProcessNotFound):
-        JournalService(world.store).attempts("01997a4c", Window(5))
+        world.services.journal.attempts("01997a4c", Window(5))
 
 
 SAVES = re.compile(r"\b(tasks\.save\(|processes\.add\(|tables\.add\()")
@@ -227,8 +226,8 @@ def counts(world: World) -> list[int]:
     return world.store.read(count)
 
 
-def service(world: World) -> HistoryService:
-    return HistoryService(world.store, lambda: world.now, timedelta(days=30))
+def service(world: World) -> Any:
+    return world.services.history
 
 
 def test_what_ended_longer_ago_goes_with_its_tasks_payloads_and_attempts(world: World) -> None:
@@ -288,8 +287,8 @@ def test_scans_are_known_for_thirty_days(world: World) -> None:
 Values = dict[tuple[str, str], list[int]]
 
 
-def sampling_of(world: World) -> SamplingService:
-    return SamplingService(world.store, lambda: world.now)
+def sampling_of(world: World) -> Any:
+    return world.services.sampling
 
 
 def hour(world: World) -> Range:

@@ -20,7 +20,6 @@ from amoro_core.model.maintenance import FileKind, Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.work import DELETE, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.services.ack_guarding import AckGuardService
 from amoro_core.services.optimizing import Admission, ScheduledTask
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import oracle, writer
@@ -379,7 +378,7 @@ def test_an_ack_waits_while_the_guard_answers_another(place: Place, worker: Work
     place.run()
     process_id = begun(place)
     task = handed(worker, acked=False)
-    guarding: AckGuardService = place.world.ack_guarding
+    guarding = place.world.ack_guarding
     kept = guarding._guard_of(process_id)
     with kept.lock:
         ack = place.world.optimizing.ack

@@ -23,7 +23,6 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.work import WorkResult
 from amoro_core.services.optimizing import ScheduledTask
-from amoro_core.services.overview import OverviewService
 from amoro_core.store import condemned, events
 from amoro_core.transactions.late import KEEP, condemn_late
 from tests.engine import oracle, writer, writer3
@@ -64,7 +63,7 @@ def refresh(world: World) -> list[Event]:
 
 def shown(world: World) -> str:
     """What the table itself says."""
-    return OverviewService(world.store).late_deletes(world.table().table_id)
+    return world.services.overview.late_deletes(world.table().table_id)
 
 
 def counted(world: World) -> float:

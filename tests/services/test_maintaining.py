@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,6 @@ from amoro_core.model.processes import CommitOutcome, OptimizingProcess, Process
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, commits, processes
 from amoro_core.transactions.cases import read_case
-from amoro_core.transactions.pins import Pins
 from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
@@ -258,27 +258,36 @@ def test_a_refused_table_is_not_tagged(world: World, table: Table) -> None:
         begin(world)
 
 
+def pinned(world: World) -> tuple[set[int], set[str]]:
+    found = world.maintaining.pinned(world.table().table_id)
+    return set(found.snapshot_ids), set(found.paths)
+
+
+def pins(snapshot_ids: Iterable[int] = (), paths: Iterable[str] = ()) -> tuple[set[int], set[str]]:
+    return set(snapshot_ids), set(paths)
+
+
 def test_what_active_processes_need_can_be_asked_for(world: World, table: Table) -> None:
     table_id = world.table().table_id
-    assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
+    assert pinned(world) == pins()
     head, inputs = table.refresh().metadata.current_snapshot_id, {one.path for one in oracle.live_files(table)}
     rewrite = world.begin(OptimizingType.FULL)
-    assert world.maintaining.pinned(table_id) == Pins(frozenset({head}), frozenset(inputs))
+    assert pinned(world) == pins({head}, inputs)
     world.run_all(rewrite)
     case = world.store.read(lambda db: read_case(db, rewrite))
     outputs = set(Actions().optimizing.outputs(case, frozenset(result.number for result in case.results)))
     tag = begin(world)
-    assert world.maintaining.pinned(table_id) == Pins(frozenset({head, first(table)}), frozenset(inputs | outputs))
+    assert pinned(world) == pins({head, first(table)}, inputs | outputs)
     world.committing.commit(tag)
     world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     (attempt,) = world.store.read(lambda db: commits.list_for_process(db, rewrite))
-    pinned = world.maintaining.pinned(table_id)
-    assert pinned.snapshot_ids == {head, attempt.snapshot_id}
-    assert pinned.paths == inputs | outputs | set(attempt.metadata_files)
+    needed = world.maintaining.pinned(table_id)
+    assert needed.snapshot_ids == {head, attempt.snapshot_id}
+    assert needed.paths == inputs | outputs | set(attempt.metadata_files)
     world.iceberg.restore()
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
-    assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
+    assert pinned(world) == pins()
 
 
 @pytest.mark.parametrize(

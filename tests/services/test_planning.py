@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 from pyiceberg.table import Table
@@ -14,17 +15,15 @@ from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableB
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime, parse_table
-from amoro_core.services.blockers import HeldBlocker
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizing import Failure
-from amoro_core.services.saved_plans import KEPT_FOR, MOST, SavedPlanService
 from amoro_core.store.database import Store
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import reaching
 from tests.services.world import START, World
-from tests.store.ready import open_store
+from tests.store.ready import open_store, services
 
 OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
 MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
@@ -37,7 +36,7 @@ def small_files(world: World) -> None:
         writer.append(table, [row(number)])
 
 
-def block(world: World, *operations: BlockedOperation, **more: object) -> HeldBlocker:
+def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
     table_id = world.table().table_id
     return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
 
@@ -139,7 +138,7 @@ def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> 
                 except TableBlocked:
                     return None
 
-            def take(start: Barrier = start) -> HeldBlocker | None:
+            def take(start: Barrier = start) -> Any:
                 start.wait()
                 try:
                     return block(world)
@@ -438,9 +437,9 @@ def _rows(store: Store) -> int:
 
 def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
     clock = Clock()
-    service = SavedPlanService(store, clock)
+    service = services(store, clock).saved_plans
     made = service.keep(SEEN_TABLE, b"plan")
-    clock.now += KEPT_FOR - TICK
+    clock.now += timedelta(minutes=10) - TICK
     assert service.get(SEEN_TABLE, made.plan_id) == made
     clock.now += TICK
     with pytest.raises(NotFound, match=f"no plan '{made.plan_id}' of c.n.t is kept"):
@@ -451,7 +450,7 @@ def test_a_plan_is_kept_for_ten_minutes_and_no_longer(store: Store) -> None:
 
 
 def test_a_plan_is_of_its_table_alone(store: Store) -> None:
-    service = SavedPlanService(store, Clock())
+    service = services(store, Clock()).saved_plans
     made = service.keep(SEEN_TABLE, b"plan")
     for table, plan_id in ((parse_table("c.n.other"), made.plan_id), (SEEN_TABLE, "another")):
         with pytest.raises(NotFound):
@@ -459,9 +458,9 @@ def test_a_plan_is_of_its_table_alone(store: Store) -> None:
 
 
 def test_the_newest_hundred_are_kept(store: Store) -> None:
-    service = SavedPlanService(store, Clock())
-    first, *others = [service.keep(SEEN_TABLE, b"plan") for _ in range(MOST + 1)]
-    assert _rows(store) == MOST
+    service = services(store, Clock()).saved_plans
+    first, *others = [service.keep(SEEN_TABLE, b"plan") for _ in range(101)]
+    assert _rows(store) == 100
     assert all(service.get(SEEN_TABLE, one.plan_id) == one for one in others)
     with pytest.raises(NotFound):
         service.get(SEEN_TABLE, first.plan_id)
@@ -469,8 +468,8 @@ def test_the_newest_hundred_are_kept(store: Store) -> None:
 
 def test_a_plan_is_there_after_a_restart(tmp_path: Path) -> None:
     before = open_store(tmp_path / "amoro.db")
-    made = SavedPlanService(before, Clock()).keep(SEEN_TABLE, b"plan")
+    made = services(before, Clock()).saved_plans.keep(SEEN_TABLE, b"plan")
     before.close()
     after = Store.open(tmp_path / "amoro.db")
-    assert SavedPlanService(after, Clock()).get(SEEN_TABLE, made.plan_id) == made
+    assert services(after, Clock()).saved_plans.get(SEEN_TABLE, made.plan_id) == made
     after.close()

@@ -25,7 +25,6 @@ from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.optimizing import Failure
-from amoro_core.services.overview import OverviewService
 from amoro_core.store import commits, partitions
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -300,7 +299,7 @@ def test_a_sending_again_that_storage_denies_leaves_it_unknown(world: World, pro
 def test_how_the_last_process_of_a_table_failed_is_known_after_the_table_was_looked_at_again(
     world: World, process: str
 ) -> None:
-    overview = OverviewService(world.store)
+    overview = world.services.overview
     assert overview.last_failure(world.table().table_id) == ""
     for _ in range(3):
         tried(world, process, Trouble.DENIED)

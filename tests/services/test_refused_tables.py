@@ -27,7 +27,6 @@ from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.inspecting import InspectionService
 from amoro_core.store import tables
 from amoro_core.store.database import Connection
 from amoro_core.transactions.listing import begin_anew
@@ -158,7 +157,7 @@ def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, cata
     runtime = world.tables.refresh(world.table().table_id)
     assert runtime is not None
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "format")
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 3
     assert inspection.files(TABLE, Window(10)).files.total == 3
     assert inspection.snapshots(TABLE, ALL).total == 3
@@ -178,7 +177,7 @@ def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
     [(reason, message)] = refusals(world)
     assert reason == "format"
     assert message.startswith("4 of 4 data files are named as those of Amoro's Mixed format, such as file://")
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 4
     assert inspection.files(TABLE, Window(10)).files.total == 4
 
@@ -243,7 +242,7 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
         with pytest.raises(TableRefused, match="compares column ratio of the type double") as refused:
             enter()
         assert refused.value.reason == "equality-ids"
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.health(TABLE).summary.equality_delete_files == 1
     assert inspection.files(TABLE, Window(10)).files.total == 4
     verified = world.verifying.verify(TABLE, None, None, lambda: False)
@@ -379,7 +378,7 @@ def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
         "Set the table's property self-optimizing.write-format to parquet: its files are then rewritten as Parquet,"
         " while its writers continue to follow write.format.default.",
     )
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 3
 
 
@@ -490,7 +489,7 @@ def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_
     assert f"format iceberg, which lacks what optimizing needs: {lacking} (" in found.status_reason
     with pytest.raises(TableRefused, match=f"needs: {lacking}"):
         world.begin()
-    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
+    inspection = world.services.inspection
     assert inspection.health(TABLE).summary.data_files == 4
 
 
@@ -515,7 +514,7 @@ def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_g
 def test_a_table_that_nobody_can_read_is_not_looked_into(world: World, table_id: int) -> None:
     world.iceberg.table(roles=frozenset({Role.COMMIT}))
     with pytest.raises(TableRefused, match="lacks what reading it needs: read"):
-        InspectionService(world.store, world.tables_of, lambda: world.now).health(TABLE)
+        world.services.inspection.health(TABLE)
 
 
 def test_a_process_whose_table_turns_up_in_another_format_is_not_committed(world: World, process: str) -> None:

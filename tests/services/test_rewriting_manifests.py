@@ -30,7 +30,6 @@ from amoro_core.iceberg.manifest_writing import existing_entry
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services.maintaining import Maintained
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, by_content, ids, row
 from tests.engine.writer3 import upgrade
@@ -103,7 +102,7 @@ def begin(world: World) -> str:
     return begun.process_id
 
 
-def by_the_clock(world: World) -> Maintained:
+def by_the_clock(world: World) -> Any:
     world.later(timedelta(days=2).total_seconds())
     return world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
 

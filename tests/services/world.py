@@ -103,7 +103,7 @@ class World:
             changes=Counted(self._changed),
         )
         around = Around(self._commit_due, self._left_over, lambda: None, lambda: "here:1", lambda: "here:1")
-        made = Services(self.store, self.home, SETTINGS, {}, around, parts)
+        made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.catalogs, self.tables, self.planning, self.tables_of = (
             made.catalogs, made.tables, made.planning, made.tables_of,
         )  # fmt: skip

@@ -1,12 +1,19 @@
-"""New state databases that are made already: making one takes three times as long as opening it."""
+"""New state databases that are made already, since making one takes long, and the services over a store."""
 
 import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from amoro_core.formats.tables import Formats
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.scheduling.policy import POLICIES
+from amoro_core.settings import Settings
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.store.migrations import migrate
+from amoro_core.wiring import Around, Parts, Services
 
 
 def open_store(path: Path) -> Store:
@@ -26,3 +33,14 @@ def _migrated() -> bytes:
     image = made.serialize()
     made.close()
     return image
+
+
+def services(
+    store: Store,
+    clock: Callable[[], datetime] = lambda: datetime(2026, 3, 1, 12, tzinfo=UTC),
+    catalogs: Callable[[], Sequence[CatalogConfig]] = list,
+) -> Services:
+    """The services over a store, without any table format and without a program around them."""
+    around = Around(lambda *_: None, lambda *_: None, lambda: None, str, str)
+    parts = Parts(Formats([]), {}, POLICIES, catalogs, clock=clock, monotonic=lambda: 0.0)
+    return Services(store, Path("/nowhere"), Settings(), {}, around, parts)

@@ -22,12 +22,12 @@ from amoro_cli.launcher import Kind
 from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFull, StoreFailed
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
-from amoro_core.services.state import StateService
 from amoro_core.store import catalogs, groups, processes, tables, tokens
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from amoro_core.store.naming import names_in
 from tests.store.builders import catalog, process, runtime
+from tests.store.ready import services
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 90.0
@@ -551,7 +551,7 @@ def test_where_there_is_no_state_or_a_broken_one_there_are_no_names(tmp_path: Pa
 def test_a_backup_is_a_whole_private_copy_that_opens_as_a_state(store: Store, tmp_path: Path) -> None:
     store.write(lambda db: groups.add(db, ResourceGroup("nightly")))
     target = tmp_path / "copy.db"
-    assert StateService(store).backup(str(target)) == target.stat().st_size
+    assert services(store).state.backup(str(target)) == target.stat().st_size
     assert target.stat().st_mode & 0o777 == 0o600
     store.write(lambda db: groups.add(db, ResourceGroup("later")))
     assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == ["copy.db"]
@@ -572,11 +572,11 @@ def test_a_place_that_can_not_be_written_is_named_and_nothing_is_left(store: Sto
     with pytest.raises(StoreFailed, match="can't be written: No such file or directory"):
         store.backup(tmp_path / "nowhere" / "copy.db")
     with pytest.raises(InvalidArgument, match="is not an absolute path"):
-        StateService(store).backup("copy.db")
+        services(store).state.backup("copy.db")
 
 
 def test_a_check_names_references_that_lead_nowhere(store: Store, path: Path) -> None:
     assert store.check() == []
     with sqlite3.connect(path) as other:
         other.execute("INSERT INTO optimizer VALUES ('o', 'h', 'gone', 1, 1, '{}', 1, 0, '[]', 0)")
-    assert StateService(store).check() == ["row 1 of optimizer refers to a row of resource_group that does not exist"]
+    assert services(store).state.check() == ["row 1 of optimizer refers to a row of resource_group that does not exist"]

@@ -23,17 +23,13 @@ from amoro_core.model.processes import CatalogConfig, OptimizerThread, ProcessSt
 from amoro_core.model.series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.scheduling.shares import Accounts
-from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.overview import OverviewService
 from amoro_core.services.queue import Queue, QueueService
-from amoro_core.services.trash import TrashService
 from amoro_core.store import blockers, catalogs, condemned, groups, optimizers, processes, series, tables, tasks
 from amoro_core.store.condemned import Batch, BatchStatus
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
 from tests.store.builders import NOW, minutes, optimizer, process, runtime
+from tests.store.ready import services
 
 SEEDS = (1, 2, 3)
 HOUR = timedelta(hours=1)
@@ -88,7 +84,7 @@ def require_once(found: list[str], changing: Changing) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pages_of_catalogs(store: Store, seed: int) -> None:
     foreign = [CatalogConfig(f"name-{number}", (), origin="pyiceberg") for number in (900, 4500, 9999)]
-    service = CatalogService(store, None, lambda: foreign, dict)  # type: ignore[arg-type]
+    service = services(store, catalogs=lambda: foreign).catalogs
     changing = Changing(
         seed,
         lambda name: store.write(lambda db: catalogs.add(db, CatalogConfig(name, ()))),
@@ -102,7 +98,7 @@ def test_pages_of_catalogs(store: Store, seed: int) -> None:
 
 
 def test_a_catalog_that_was_added_hides_that_of_pyiceberg(store: Store) -> None:
-    service = CatalogService(store, None, lambda: [CatalogConfig("a", (), origin="pyiceberg")], dict)  # type: ignore[arg-type]
+    service = services(store, catalogs=lambda: [CatalogConfig("a", (), origin="pyiceberg")]).catalogs
     store.write(lambda db: catalogs.add(db, CatalogConfig("a", ())))
     page = service.page(Window(1))
     assert ([one.origin for one in page.items], page.total, page.next) == (["amoro"], 1, "")
@@ -113,7 +109,7 @@ def test_a_catalog_that_was_added_hides_that_of_pyiceberg(store: Store) -> None:
 def test_pages_of_optimizers(store: Store, seed: int, group: str) -> None:
     for name in ("night", "day"):
         store.write(lambda db, name=name: groups.add(db, ResourceGroup(name)))
-    service = OptimizerService(store, lambda: NOW, lambda: 0.0, lambda *_: [], HOUR)
+    service = services(store, lambda: NOW).optimizers
 
     def add(name: str) -> object:
         made = optimizer(name, token_hash=name, group="night")
@@ -132,7 +128,7 @@ def test_pages_of_optimizers(store: Store, seed: int, group: str) -> None:
 def test_pages_of_blockers(store: Store, seed: int) -> None:
     owners = [store.write(lambda db, name=name: tables.add(db, runtime(name))).table_id for name in ("t", "u")]
     clock = [NOW]
-    service, turn = BlockerService(store, lambda: clock[0], HOUR), count()
+    service, turn = services(store, lambda: clock[0]).blockers, count()
 
     def add(name: str) -> object:
         owner = owners[next(turn) % 2]
@@ -160,7 +156,7 @@ def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
     owner = store.write(lambda db: tables.add(db, runtime("t")))
     made = process(owner, "0199aaaa-0001-7000-8000-000000000001")
     store.write(lambda db: processes.add(db, made))
-    service = TrashService(store, None, lambda: NOW)  # type: ignore[arg-type]
+    service = services(store, lambda: NOW).trash
     names = [f"file-{number:02}" for number in range(10)]
     # Written in another order than they are due, and shown in that in which they were written.
     store.write(lambda db: batch(db, made.process_id, owner.table_id, names[:4]))
@@ -193,7 +189,7 @@ def test_a_list_goes_on_after_a_process_whose_table_was_removed(store: Store) ->
         created = NOW + timedelta(milliseconds=number // 2)  # two of each moment
         made = process(owner, uuid7(created), created_at=created)
         ids.append(store.write(lambda db, made=made: processes.add(db, made)).process_id)
-    service = OverviewService(store)
+    service = services(store).overview
     whole = [item.process.process_id for item in service.processes(Window(), {}).items]
     assert sorted(whole) == sorted(ids)
     first = service.processes(Window(3), {})
@@ -207,7 +203,7 @@ def test_a_list_goes_on_after_a_process_whose_table_was_removed(store: Store) ->
 @pytest.mark.parametrize("unknown", ["01990000", "01990000-0000-4000-8000-000000000000", "ffffff"])
 def test_what_names_no_process_and_tells_no_time_is_refused(store: Store, unknown: str) -> None:
     with pytest.raises(ProcessNotFound):
-        OverviewService(store).processes(Window(3, unknown), {})
+        services(store).overview.processes(Window(3, unknown), {})
 
 
 def test_an_id_tells_when_it_was_made() -> None:

@@ -11,13 +11,13 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import Window
 from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.services.overview import OverviewService
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.store.listing_schema import keep_listings
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, minutes, runtime
+from tests.store.ready import services
 from tests.tiers import sample
 
 #: Between two pages; a list of at least ten pages meets 1,000 of them.
@@ -102,7 +102,7 @@ def known(store: Store, chance: random.Random) -> list[TableRuntime]:
 
 def _all_pages(store: Store, wanted: WantedTables, order: TableOrder, limit: int) -> tuple[list[TableRuntime], int]:
     found: list[TableRuntime] = []
-    service, after = OverviewService(store), ""
+    service, after = services(store).overview, ""
     while True:
         page = service.tables(wanted, order, Window(limit, after))
         assert len(page.items) <= limit
@@ -130,7 +130,7 @@ def test_pages_hold_the_wanted_tables_in_every_order(
 
 
 def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
-    service = OverviewService(store)
+    service = services(store).overview
 
     def totals(wanted: WantedTables) -> tuple[int, bool]:
         page = service.tables(wanted, window=Window(1))
@@ -183,7 +183,7 @@ def test_changes_between_pages_neither_repeat_nor_hide_other_tables(
     store: Store, known: list[TableRuntime], chance: random.Random, key: TableKey
 ) -> None:
     """Tables are added, removed and changed between pages; those that stay as they are come once each, in order."""
-    service, order = OverviewService(store), TableOrder(key, Order.DESC)
+    service, order = services(store).overview, TableOrder(key, Order.DESC)
     still = {one.table_id for one in known if one.table_id % 2}
     moving = {one.table_id: one for one in known if not one.table_id % 2}
     seen: list[int] = []
@@ -215,7 +215,7 @@ def _change(db: Connection, chance: random.Random, moving: dict[int, TableRuntim
 
 
 def test_a_cursor_of_another_list_is_refused(store: Store, known: list[TableRuntime]) -> None:
-    service = OverviewService(store)
+    service = services(store).overview
     cursor = service.tables(WantedTables(), TableOrder(TableKey.HEALTH), Window(1)).next
     others = [
         (WantedTables(group="a"), TableOrder(TableKey.HEALTH)),
@@ -230,7 +230,7 @@ def test_a_cursor_of_another_list_is_refused(store: Store, known: list[TableRunt
 
 @pytest.mark.parametrize("broken", ["x", "a b", "é", "AAAA", "A" * 40, "~" * 9])
 def test_a_broken_cursor_is_refused(store: Store, known: list[TableRuntime], broken: str) -> None:
-    service, order = OverviewService(store), TableOrder(TableKey.HEALTH)
+    service, order = services(store).overview, TableOrder(TableKey.HEALTH)
     cursor = service.tables(WantedTables(), order, Window(1)).next
     for text in (
         broken,
@@ -243,7 +243,7 @@ def test_a_broken_cursor_is_refused(store: Store, known: list[TableRuntime], bro
 
 
 def test_the_list_by_name_begins_after_any_name(store: Store, known: list[TableRuntime]) -> None:
-    service, ordered = OverviewService(store), sorted(known, key=_name)
+    service, ordered = services(store).overview, sorted(known, key=_name)
     third = ordered[2].identifier
     assert list(service.tables(WantedTables(), window=Window(2, str(third))).items) == ordered[3:5]
     unknown = str(replace(third, name=f"{third.name}0"))
@@ -255,7 +255,7 @@ def test_the_list_by_name_begins_after_any_name(store: Store, known: list[TableR
 def test_tables_that_nothing_is_due_for_follow_the_others(store: Store) -> None:
     one = store.write(lambda db: tables.add(db, runtime("a", next_due_at=NOW + timedelta(days=36500))))
     other = store.write(lambda db: tables.add(db, runtime("b")))
-    found = OverviewService(store).tables(WantedTables(), TableOrder(TableKey.NEXT_DUE)).items
+    found = services(store).overview.tables(WantedTables(), TableOrder(TableKey.NEXT_DUE)).items
     assert list(found) == [one, other]
 
 
@@ -302,7 +302,7 @@ def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
     with monkeypatch.context() as patched:
         patched.setattr(table_listing, "list_ids", lambda *arguments: pytest.fail("every table of it was read"))
-        OverviewService(store).tables(wanted)
+        services(store).overview.tables(wanted)
 
 
 def test_the_loops_ask_indexes_which_tables_are_due_or_wait(store: Store, known: list[TableRuntime]) -> None:
