@@ -38,10 +38,9 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.iceberg.choosing import chooser
-from amoro_core.iceberg.filters import selector
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_core.model.plans import PartitionKey
+from tests.iceberg.port import port
 
 COLUMNS: list[tuple[str, PrimitiveType]] = [
     ("id", LongType()),
@@ -83,7 +82,7 @@ def file_of(partition: Partition = (), **values: Sequence[Any]) -> DataFile:
 
 
 def selects(condition: str, file: DataFile, table: TableMetadata | None = None) -> bool:
-    return selector(table or metadata(), condition)(file)
+    return port(table or metadata()).selects(condition)(file)
 
 
 def micros(*parts: int) -> int:
@@ -239,7 +238,7 @@ def test_void_partition_tells_nothing() -> None:
 )
 def test_malformed_filter_refuses_the_table_by_key_and_value(condition: str) -> None:
     with pytest.raises(TableRefused) as caught:
-        selector(metadata(), condition)
+        port(metadata()).selects(condition)
     assert caught.value.reason == "configuration"
     assert caught.value.message.startswith(f"property self-optimizing.filter has the malformed value {condition!r}: ")
     assert caught.value.hint.startswith("Write a condition on top-level columns with =, <>")
@@ -326,7 +325,7 @@ DAY = [of(number(days(2026, 1, day)), b"bob") for day in (30, 31)] + [of(number(
     ],
 )  # fmt: skip
 def test_partitions_that_can_hold_such_rows_are_chosen_whole(condition: str, chosen: list[bool]) -> None:
-    chooses = chooser(DAYS, condition)
+    chooses = port(DAYS).chooses(condition)
     assert [chooses(key) for key in DAY] == chosen
 
 
@@ -342,7 +341,7 @@ def test_partitions_that_can_hold_such_rows_are_chosen_whole(condition: str, cho
 )
 def test_a_condition_that_partitions_do_not_tell_is_refused_by_the_column(condition: str, why: str) -> None:
     with pytest.raises(InvalidArgument, match="does not select whole partitions") as refused:
-        chooser(DAYS, condition)
+        port(DAYS).chooses(condition)
     assert why in refused.value.message
     assert refused.value.hint == "Name columns that the table is partitioned by: day(op_time), identity(name)."
 
@@ -350,19 +349,19 @@ def test_a_condition_that_partitions_do_not_tell_is_refused_by_the_column(condit
 @pytest.mark.parametrize("condition", ["name =", "nothing = 4", "id = 'x'", "5", "name = 1; DROP TABLE t", "(" * 99])
 def test_a_malformed_condition_is_wrong_usage(condition: str) -> None:
     with pytest.raises(InvalidArgument, match="is malformed"):
-        chooser(DAYS, condition)
+        port(DAYS).chooses(condition)
 
 
 def test_buckets_tell_what_is_equal_and_no_order() -> None:
     table = metadata(("id", BucketTransform(4)))
-    chooses = chooser(table, "id = 5")
+    chooses = port(table).chooses("id = 5")
     assert sum(chooses(of(number(bucket))) for bucket in range(4)) == 1
     with pytest.raises(InvalidArgument, match="can't decide its condition on id"):
-        chooser(table, "id > 5")
+        port(table).chooses("id > 5")
 
 
 def test_truncated_texts_are_told_by_their_beginning() -> None:
-    chooses = chooser(metadata(("name", TruncateTransform(2))), "name >= 'da'")
+    chooses = port(metadata(("name", TruncateTransform(2)))).chooses("name >= 'da'")
     assert [chooses(of(text)) for text in (b"bo", b"da", b"ev")] == [False, True, True]
 
 
@@ -371,22 +370,22 @@ def test_a_field_that_was_dropped_and_a_table_without_partitions_tell_nothing() 
         with pytest.raises(
             InvalidArgument, match="name is not a partition column of the table, which is unpartitioned"
         ):
-            chooser(table, "name = 'bob'")
+            port(table).chooses("name = 'bob'")
         with pytest.raises(InvalidArgument, match="is not a partition column"):
-            chooser(table, "name IS NULL")
+            port(table).chooses("name IS NULL")
 
 
 def test_of_several_specs_only_those_that_tell_have_chosen_partitions() -> None:
     table: TableMetadata = metadata(("name", IdentityTransform()))
     later = PartitionSpec(PartitionField(IDS["id"], 1001, IdentityTransform(), "id"), spec_id=1)
     table = table.model_copy(update={"partition_specs": [*table.partition_specs, later], "default_spec_id": 1})
-    chooses = chooser(table, "id = 5")
+    chooses = port(table).chooses("id = 5")
     assert [chooses(of(b"bob")), chooses(of(long(5), spec_id=1)), chooses(of(long(6), spec_id=1))] == [
         False,
         True,
         False,
     ]
-    assert [chooser(table, "name = 'bob'")(key) for key in (of(b"bob"), of(b"eve"), of(long(5), spec_id=1))] == [
+    assert [port(table).chooses("name = 'bob'")(key) for key in (of(b"bob"), of(b"eve"), of(long(5), spec_id=1))] == [
         True,
         False,
         False,

@@ -34,15 +34,13 @@ from amoro_core.files.promoting import promoted
 from amoro_core.files.sketches import value_hashes
 from amoro_core.iceberg.disputed import _order
 from amoro_core.iceberg.entries import to_partition
-from amoro_core.iceberg.filters import selector
 from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.sorting import bound_key
-from amoro_core.iceberg.statistics import countable_columns
-from amoro_core.iceberg.time_columns import time_column
 from amoro_core.maintaining.data_expiry import DataExpiryConfig, Limit, _latest
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_optimizer.cluster.transforms import transform_parts
+from tests.iceberg.port import port
 
 DAY = 86_400_000_000  # microseconds
 NANOS = (TimestampNanoType(), TimestamptzNanoType())
@@ -109,7 +107,7 @@ def test_a_filter_goes_by_bounds_of_dates() -> None:
         ("at >= '1970-01-21T00:00:00'", True),
         ("at < '1970-01-11T00:00:00'", False),
     ):
-        assert selector(metadata_of(TimestampType()), condition)(dated) is expected
+        assert port(metadata_of(TimestampType())).selects(condition)(dated) is expected
 
 
 @pytest.mark.parametrize(("kind", "zone"), [(NANOS[0], ""), (NANOS[1], "+00:00"), (NANOS[1], "Z")])
@@ -129,7 +127,7 @@ def test_a_filter_goes_by_nanoseconds(kind: PrimitiveType, zone: str, transform:
         ("at < '1970-01-01T23:59:59.9{}'", False),
         ("at IS NULL", False),
     ):
-        assert selector(metadata_of(kind, *parts), condition.format(zone))(file) is expected
+        assert port(metadata_of(kind, *parts)).selects(condition.format(zone))(file) is expected
 
 
 @pytest.mark.parametrize(
@@ -143,12 +141,12 @@ def test_a_filter_goes_by_nanoseconds(kind: PrimitiveType, zone: str, transform:
 )
 def test_texts_that_are_no_moments_are_told(kind: PrimitiveType, text: str, said: str) -> None:
     with pytest.raises(TableRefused, match=said):
-        selector(metadata_of(kind), f"at < '{text}'")
+        port(metadata_of(kind)).selects(f"at < '{text}'")
 
 
 def test_data_expires_by_nanoseconds_rounded_up_and_by_bounds_of_dates() -> None:
     def latest(kind: PrimitiveType, upper: bytes, *parts: PartitionField, partition: Partition = ()) -> int | None:
-        column = time_column(metadata_of(kind, *parts), "at")
+        column = port(metadata_of(kind, *parts)).time_column("at")
         limit = Limit(column, DataExpiryConfig(), None, 0)  # type: ignore[arg-type]  # a zone is for strings
         file = file_of(upper, upper, partition)
         if parts:
@@ -191,7 +189,7 @@ def test_nanoseconds_in_paths_of_partitions_and_as_constants(kind: PrimitiveType
 
 
 def test_nanoseconds_are_counted_as_their_numbers() -> None:
-    assert countable_columns(metadata_of(NANOS[0]).schema()) == {"at": 1, "u": 2}
+    assert port(metadata_of(NANOS[0])).countable_columns() == {"at": 1, "u": 2}
     numbers = pa.array([1, 2, None, 2**62], pa.int64())
     assert value_hashes(numbers.view(pa.timestamp("ns"))).tolist() == value_hashes(numbers).tolist()
 

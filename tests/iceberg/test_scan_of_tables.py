@@ -25,7 +25,6 @@ from pyiceberg.types import (
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.iceberg.metadata import read_locations
-from amoro_core.iceberg.partition_paths import PartitionPaths
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
 from amoro_core.model.grants import Grant
@@ -43,6 +42,7 @@ from tests.engine.writer import (
     remove_files,
     row_delta,
 )
+from tests.iceberg.port import port
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -187,7 +187,7 @@ def test_a_void_only_spec_of_format_1_is_unpartitioned(catalog: SqlCatalog) -> N
     found = scanned(table)
     assert {file.data.partition for file in found.files} == {(b"a",), (None,)}
     assert sorted(seen(found)) == [(0, 0, 1, [(DeleteKind.EQUALITY, 1)]), (1, 0, 1, [(DeleteKind.EQUALITY, 1)])]
-    assert PartitionPaths(table.metadata).path_of(PartitionKey(1, (None,))) == ""
+    assert port(table).partition_path(PartitionKey(1, (None,))) == ""
 
 
 def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -> None:
@@ -199,7 +199,7 @@ def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -
         change.delete_column("region")
     [file] = scanned(table).files
     assert file.data.partition == (b"a b",)
-    assert PartitionPaths(table.metadata).path_of(PartitionKey(0, file.data.partition)) == "region=a+b"
+    assert port(table).partition_path(PartitionKey(0, file.data.partition)) == "region=a+b"
 
 
 def test_other_branches_are_not_scanned(catalog: SqlCatalog) -> None:
@@ -260,7 +260,7 @@ def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catal
         b"ic",
     )
     assert nameless[5:] == (b"\x00\x00\x00\x00\x00\x00\x00\x80", None, None)
-    assert PartitionPaths(table.metadata).path_of(PartitionKey(0, nameless)) == (
+    assert port(table).partition_path(PartitionKey(0, nameless)) == (
         "flag=true/day=1970-01-02/at_day=1970-01-03/key=00000000-0000-0000-0000-000000000005/price=-1.50/ratio=-0.0"
         "/name_trunc=null/name_bucket=null"
     )

@@ -49,9 +49,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.iceberg.sorting import bound_key, sorting_of
+from amoro_core.iceberg.sorting import bound_key
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.plans import PartitionKey
+from tests.iceberg.port import port
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -75,7 +76,7 @@ def table(
 
 
 def test_columns_have_their_names_and_why_rows_cannot_be_ordered_by_them() -> None:
-    found = {one.name: one.problem for one in sorting_of(table()).columns}
+    found = {one.name: one.problem for one in port(table()).sorting().columns}
     assert found == {
         "id": "",
         "name": "",
@@ -85,8 +86,8 @@ def test_columns_have_their_names_and_why_rows_cannot_be_ordered_by_them() -> No
         "tags": "is a list, which has no order",
         "tags.element": "lies within a list, whose values have no bounds",
     }
-    assert sorting_of(table()).identifiers == (1,)
-    assert sorting_of(table()).default_order.keys == ()
+    assert port(table()).sorting().identifiers == (1,)
+    assert port(table()).sorting().default_order.keys == ()
 
 
 def test_sort_orders_are_keys_of_layouts() -> None:
@@ -94,7 +95,7 @@ def test_sort_orders_are_keys_of_layouts() -> None:
         SortField(1, BucketTransform(16), SortDirection.DESC, NullOrder.NULLS_LAST),
         SortField(6, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST),
     )
-    found = sorting_of(table(order=order))
+    found = port(table(order=order)).sorting()
     assert found.default_order.order_id == found.default_order_id == 1
     assert found.default_order.keys == (LayoutKey(1, "bucket[16]", True, True), LayoutKey(6))
     assert found.default_order.problem == ""
@@ -113,20 +114,22 @@ def test_sort_orders_are_keys_of_layouts() -> None:
 def test_a_sort_order_that_cannot_be_followed_says_why(field: SortField, problem: str) -> None:
     metadata = table()
     changed = metadata.model_copy(update={"sort_orders": [SortOrder(field, order_id=3)], "default_sort_order_id": 3})
-    found = sorting_of(changed).default_order
+    found = port(changed).sorting().default_order
     assert found.order_id == 3
     assert found.problem.startswith(problem)
 
 
 def test_columns_that_have_one_value_in_a_partition_are_those_of_identity() -> None:
-    found = sorting_of(table(spec=((1, IdentityTransform()), (2, BucketTransform(4)), (3, DayTransform()))))
+    found = port(table(spec=((1, IdentityTransform()), (2, BucketTransform(4)), (3, DayTransform())))).sorting()
     assert found.partitioned_by == {1}
 
 
 def test_partitions_are_ordered_by_what_tells_a_time_first_and_nulls_come_first() -> None:
-    order = sorting_of(
-        table(spec=((2, IdentityTransform()), (3, MonthTransform()), (1, VoidTransform())))
-    ).partition_order
+    order = (
+        port(table(spec=((2, IdentityTransform()), (3, MonthTransform()), (1, VoidTransform()))))
+        .sorting()
+        .partition_order
+    )
 
     def place(name: str | None, month: int | None) -> PartitionKey:
         values = (None if name is None else name.encode(), None if month is None else struct.pack("<i", month), None)
@@ -200,6 +203,6 @@ def test_bytes_that_are_no_value_of_the_type_are_no_bounds(kind: IcebergType, bo
 
 
 def test_times_of_partitions_are_those_of_days() -> None:
-    order = sorting_of(table(spec=((3, DayTransform()),))).partition_order
+    order = port(table(spec=((3, DayTransform()),))).sorting().partition_order
     keys = [PartitionKey(0, (struct.pack("<i", day),)) for day in (-1, 0, 20_000)]
     assert sorted(keys, key=order) == keys

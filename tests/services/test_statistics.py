@@ -26,7 +26,6 @@ from amoro_core.errors import AttemptAbandoned, CommitConflict, StorageFull, Tab
 from amoro_core.files.io import FileAccess
 from amoro_core.files.sketches import ThetaSketch
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg.statistics import distinct_values
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.rewrite import RewriteInput
@@ -37,6 +36,7 @@ from amoro_core.transactions.cases import read_case
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
+from tests.iceberg.port import port
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits
 from tests.services.world import World
@@ -87,7 +87,7 @@ def stored_files(table: Table) -> list[str]:
 def test_live_rows_alone_are_counted_and_the_file_is_read_by_others(world: World, table: Table) -> None:
     compute(world)
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
-    assert distinct_values(table.metadata) == ndv(table)
+    assert port(table).distinct_values() == ndv(table)
     (entry,) = table.metadata.statistics
     content = Path(local_path(entry.statistics_path)).read_bytes()
     assert len(content) == entry.file_size_in_bytes
@@ -238,7 +238,7 @@ def test_columns_that_came_later_or_by_partition_alone_are_counted(world: World,
     writer.append(table, [{**row(50, "c"), "late": "x", "later": 7}, {**row(51, "c"), "late": "y", "later": 7}])
     compute(world)
     assert ndv(table) == {1: 11, 2: 3, 3: 5, 4: 2, 5: 1}
-    assert distinct_values(table.metadata) == ndv(table)  # of the newest, not of the snapshot before
+    assert port(table).distinct_values() == ndv(table)  # of the newest, not of the snapshot before
 
 
 def test_a_table_without_rows_partitions_or_snapshots(world: World) -> None:
