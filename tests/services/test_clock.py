@@ -94,6 +94,24 @@ def place(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Place]:
 # By whose word
 
 
+@pytest.mark.parametrize(
+    ("action", "every", "needs_gc", "by_default"),
+    [
+        ("expire-snapshots", timedelta(hours=1), True, True),
+        ("expire-data", timedelta(days=1), True, False),
+        ("clean-orphan-files", timedelta(days=1), True, False),
+        ("clean-dangling-delete-files", timedelta(days=1), True, True),
+        ("rewrite-manifests", timedelta(days=1), False, True),
+    ],
+)
+def test_an_action_of_the_clock_has_an_interval_and_a_switch(
+    world: World, action: str, every: timedelta, needs_gc: bool, by_default: bool
+) -> None:
+    found = world.services.actions.by_own_name[action]
+    assert (found.every, found.needs_gc, found.enabled({})) == (every, needs_gc, by_default)
+    assert found.enabled({found.switch: str(not by_default).lower()}) is not by_default
+
+
 def test_a_table_that_is_only_observed_is_left_alone(place: Place) -> None:
     place.refresh()
     assert not place.is_due

@@ -10,8 +10,6 @@ from pyarrow import parquet
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.admin.messages import processes as messages
-from amoro_core.admin.messages.values import milliseconds
 from amoro_core.errors import (
     CommitConflict,
     CommitRefused,
@@ -25,7 +23,15 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.paging import Window
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt, TaskStatus
+from amoro_core.model.processes import (
+    CommitAttempt,
+    CommitOutcome,
+    Figure,
+    OptimizerThread,
+    ProcessStatus,
+    Receipt,
+    TaskStatus,
+)
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.store import commits, partitions
 from amoro_core.transactions.trying import try_until
@@ -657,27 +663,13 @@ def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: Wo
     world.optimizing.dismiss(optimizer, "gone", lost=False)
     world.restart()
 
-    done, canceled = (messages.task(task, {}) for task in world.optimizing.find_process(process).tasks)
+    done, canceled = world.tasks(process)
 
-    assert (done.status, done.optimizer_id, done.thread_id, done.rows_done, done.rows_total) == (
-        "success",
-        optimizer,
-        2,
-        4,
-        4,
-    )
-    assert (done.scheduled_ms, done.started_ms, done.finished_ms) == (
-        milliseconds(started),
-        milliseconds(started) + 1000,
-        milliseconds(started) + 4000,
-    )
-    assert (canceled.status, canceled.optimizer_id, canceled.thread_id, canceled.rows_total) == (
-        "canceled",
-        optimizer,
-        1,
-        0,
-    )
-    assert (canceled.task_id, canceled.scheduled_ms) == (held.attempt.task_id.number, milliseconds(world.now))
+    assert (done.status, done.ended_on, done.input_rows) == (TaskStatus.SUCCESS, OptimizerThread(optimizer, 2), 4)
+    times = (done.scheduled_at, done.acked_at, done.finished_at)
+    assert times == tuple(started + timedelta(seconds=seconds) for seconds in (0, 1, 4))
+    assert (canceled.status, canceled.ended_on) == (TaskStatus.CANCELED, OptimizerThread(optimizer, 1))
+    assert (canceled.task_id, canceled.scheduled_at) == (held.attempt.task_id, world.now)
 
 
 def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
@@ -685,5 +677,4 @@ def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
     world.run_one(world.optimizer())
     world.optimizing.cancel(process, "no")
     (summary,) = world.services.overview.processes(Window(), {}).items
-    shown = messages.process(summary, "")
-    assert (shown.tasks_done, shown.tasks_total) == (1, 2)
+    assert (summary.figures.by_status[TaskStatus.SUCCESS], summary.figures.total) == (1, 2)

@@ -12,8 +12,6 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from amoro_core.actions.contract import Periodic
-from amoro_core.actions.expiring import NAME, ExpireSnapshots
 from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
 from amoro_core.files.path_keys import NO_KEYS
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
@@ -33,6 +31,8 @@ from tests.engine.reached import reached
 from tests.faults.rest import RestServer
 from tests.services.rigs import Limits, dying_at, reaching
 from tests.services.world import World
+
+NAME = "expire-snapshots"
 
 SEND = IcebergTable.send
 DAY_S = timedelta(days=1).total_seconds()
@@ -97,13 +97,6 @@ def whole(table: Table) -> None:
 
 
 # A plain run
-
-
-def test_it_is_an_action_of_the_clock_that_is_on_by_default() -> None:
-    action = ExpireSnapshots()
-    assert isinstance(action, Periodic)
-    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(hours=1), True, True)
-    assert not action.enabled({action.switch: "false"})
 
 
 def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: Table) -> None:

@@ -32,8 +32,6 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from amoro_core.actions.contract import Periodic
-from amoro_core.actions.expiring_data import NAME, ExpireData
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
@@ -44,6 +42,8 @@ from tests.engine import oracle, writer
 from tests.engine.files import PLAIN, Layout
 from tests.services.world import World
 from tests.tiers import count
+
+NAME = "expire-data"
 
 SEND = IcebergTable.send
 BASE = {
@@ -111,13 +111,6 @@ def expire(world: World) -> str:
     if begun.process_id:
         assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     return begun.process_id
-
-
-def test_it_is_an_action_of_the_clock_that_is_off_by_default() -> None:
-    action = ExpireData()
-    assert isinstance(action, Periodic)
-    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), True, False)
-    assert action.enabled({action.switch: "true"})
 
 
 @pytest.mark.parametrize("kind", KINDS)

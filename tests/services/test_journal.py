@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +19,10 @@ from amoro_core.services.sampling import Range
 from amoro_core.services.tables import TableService
 from amoro_core.store import events, table_scans, tasks
 from amoro_core.store.database import Connection
-from amoro_core.transactions import telling
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.rigs import Limits
 from tests.services.world import START, World
-
-CORE = Path(telling.__file__).parents[1]
 
 
 @pytest.fixture
@@ -197,20 +192,6 @@ def test_a_place_that_no_list_has_is_refused(world: World, planned: str, after: 
 def test_attempts_of_nothing_are_refused_by_name(world: World) -> None:
     with pytest.raises(ProcessNotFound):
         world.services.journal.attempts("01997a4c", Window(5))
-
-
-SAVES = re.compile(r"\b(tasks\.save\(|processes\.add\(|tables\.add\()")
-
-
-def test_nobody_stores_a_change_of_a_task_past_what_is_told_of_it() -> None:
-    """A change that is stored elsewhere would leave out its attempt or its event."""
-    found = {
-        str(path.relative_to(CORE))
-        for path in CORE.rglob("*.py")
-        if path.parent.name in ("services", "transactions", "actions", "admin", "loops")
-        and SAVES.search(path.read_text())
-    }
-    assert found == {"transactions/telling.py", "transactions/listing.py"}
 
 
 # What has ended is kept for a while; what is active stays

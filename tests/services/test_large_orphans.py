@@ -14,7 +14,6 @@ from threading import Barrier
 import pytest
 
 from amoro_core import failpoints
-from amoro_core.actions.orphans import NAME
 from amoro_core.errors import CatalogUnavailable, InvalidArgument, TaskNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
@@ -33,6 +32,8 @@ from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits
 from tests.services.test_orphans import Place, inventory, stored
 from tests.services.world import World
+
+NAME = "clean-orphan-files"
 
 #: What a held process has written down is not condemned yet.
 CONDEMNED = tuple(one for one in BatchStatus if one is not BatchStatus.WRITTEN)

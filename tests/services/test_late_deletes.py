@@ -24,7 +24,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.model.work import WorkResult
 from amoro_core.services.optimizing import ScheduledTask
 from amoro_core.store import condemned, events
-from amoro_core.transactions.late import KEEP, condemn_late
+from amoro_core.transactions.late import condemn_late
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
 from tests.engine.commits import Change, commit
@@ -286,7 +286,7 @@ def test_files_of_an_earlier_attempt_are_condemned_once_and_deleted(world: World
     assert world.committing.commit(handed.attempt.task_id.process_id) is ProcessStatus.SUCCESS
     live = {one.path for one in oracle.live_files(world.catalog.load_table("db.t"))}
     assert os.path.exists(normalise(path))
-    world.later(KEEP.total_seconds())
+    world.later(timedelta(days=1).total_seconds())
     begun = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
     assert not os.path.exists(normalise(path))

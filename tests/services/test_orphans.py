@@ -21,8 +21,6 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
 
-from amoro_core.actions.contract import Periodic
-from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
 from amoro_core.files.local import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
@@ -40,6 +38,8 @@ from tests.services.test_expiring import ids, made, whole
 from tests.services.test_expiring import sweep as sweep_all
 from tests.services.world import World
 from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
+
+NAME = "clean-orphan-files"
 
 PAGES, DELETE = IcebergTable.pages, IcebergTable.delete_many
 AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0"}
@@ -96,13 +96,6 @@ class Place:
 @pytest.fixture
 def place(world: World) -> Place:
     return Place(world)
-
-
-def test_it_is_an_action_of_the_clock_that_is_off_by_default() -> None:
-    action = CleanOrphanFiles()
-    assert isinstance(action, Periodic)
-    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), True, False)
-    assert action.enabled({action.switch: "true"})
 
 
 def test_orphans_are_condemned_and_deleted_and_nothing_else(place: Place) -> None:

@@ -19,10 +19,6 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table
 
-from amoro_core.actions.contract import Periodic
-from amoro_core.actions.dangling import NAME as DANGLING
-from amoro_core.actions.dangling import CleanDanglingDeletes
-from amoro_core.actions.manifests import NAME, RewriteManifests
 from amoro_core.errors import CommitRefused, InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg import clustering_manifests
@@ -34,6 +30,9 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, by_content, ids, row
 from tests.engine.writer3 import upgrade
 from tests.services.world import World
+
+DANGLING = "clean-dangling-delete-files"
+NAME, SWITCH = "rewrite-manifests", "maintenance.rewrite-manifests.enabled"
 
 PARTS = "abcdef"
 SEND = IcebergTable.send
@@ -113,13 +112,6 @@ def rewrite(world: World) -> str:
     return process_id
 
 
-def test_it_is_an_action_of_the_clock_that_is_on_by_default_and_needs_no_garbage_collection() -> None:
-    action = RewriteManifests()
-    assert isinstance(action, Periodic)
-    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), False, True)
-    assert not action.enabled({action.switch: "false"})
-
-
 def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
     table = with_deletes(world)
     before, rows, head = entries(table), oracle.live_rows(table), table.current_snapshot()
@@ -178,7 +170,7 @@ def test_manifests_from_before_an_upgrade_keep_their_entries_too(world: World, v
 
 
 def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: World) -> None:
-    table = filled(world, 12, **{"commit.manifest.target-size-bytes": "8000", RewriteManifests.switch: "true"})
+    table = filled(world, 12, **{"commit.manifest.target-size-bytes": "8000", SWITCH: "true"})
     assert of_partition(table, "c") == 12
     seen = by_the_clock(world)
     assert seen.reason.startswith("a partition lies in 12.0 of 12 data manifests of spec 0, in ")
@@ -190,7 +182,7 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
 
 
 def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_whoever_asks(world: World) -> None:
-    table = filled(world, 7, **{RewriteManifests.switch: "true"})
+    table = filled(world, 7, **{SWITCH: "true"})
     assert by_the_clock(world).reason == "no manifest is worth rewriting"
     rewrite(world)
     assert len(manifests(table)) == 1
@@ -202,7 +194,7 @@ def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) ->
         world.catalog,
         "db.t",
         SCHEMA,
-        properties={"maintenance.rewrite-manifests.min-count": "5", RewriteManifests.switch: "true"},
+        properties={"maintenance.rewrite-manifests.min-count": "5", SWITCH: "true"},
     )
     for number in range(4):
         writer.append(table, [row(number)])
@@ -434,13 +426,6 @@ def clean_up(world: World) -> str:
 def deletes(table: Table) -> list[tuple[int, str]]:
     """Content and partition of each live delete file."""
     return sorted((one.content, one.partition[0]) for one in oracle.live_files(table) if one.content)
-
-
-def test_it_is_an_action_of_the_clock_that_is_on_by_default() -> None:
-    action = CleanDanglingDeletes()
-    assert isinstance(action, Periodic)
-    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), True, True)
-    assert not action.enabled({action.switch: "false"})
 
 
 def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, table: Table) -> None:
