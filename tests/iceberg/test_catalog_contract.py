@@ -25,6 +25,7 @@ from tests.faults.rest import RestServer
 from tests.iceberg.catalog_services import Glue, Metastore, served, served_glue
 from tests.iceberg.rewriting import loaded, rewritten
 from tests.iceberg.scenarios import TABLE, filled, rows, staged, traced
+from tests.tiers import sample
 
 
 @dataclass
@@ -96,10 +97,10 @@ def in_aws(tmp_path: Path, glue: Glue) -> Iterator[Lake]:
 
 
 #: The metadata file is ours to write and read in these alone.
-OURS = ("sql", "hive", "glue")
+OURS = sample(["hive", "sql", "glue"], every=3)
 
 
-@pytest.fixture(params=["sql", "rest", "hive", "glue"])
+@pytest.fixture(params=sample(["hive", "sql", "rest", "glue"], every=2))
 def lake(request: pytest.FixtureRequest, tmp_path: Path, metastore: Metastore, glue: Glue) -> Iterator[Lake]:
     made = {
         "sql": lambda: in_sql(tmp_path),

@@ -65,6 +65,7 @@ from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+from tests.tiers import sample
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
@@ -546,7 +547,7 @@ PLACES: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("kept_table", [2], indirect=True)
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)) or "top")
+@pytest.mark.parametrize("place", sample(PLACES, every=4), ids=lambda place: ".".join(map(str, place)) or "top")
 def test_an_unknown_key_at_any_place_is_named(kept_table: Table, tmp_path: Path, place: tuple[Any, ...]) -> None:
     change(kept_table, at(*place))
     with pytest.raises(TableRefused) as refused:

@@ -39,7 +39,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising
 from tests.services.test_maintaining import begin as begin_tag
 from tests.services.test_maintaining import record as tag_record
-from tests.services.test_maintaining import table
+from tests.services.test_maintaining import table as table
 from tests.services.world import World
 
 SWITCH = "maintenance.condemn.enabled"
@@ -391,8 +391,6 @@ def test_what_is_due_on_another_table_is_not_begun_with_it(several: Place) -> No
 
 # Actions that fail, or change nothing, again and again: the clock leaves them alone until somebody has looked
 
-
-__all__ = ["place", "table"]
 
 DAY_S_PAUSING = 86400.0
 

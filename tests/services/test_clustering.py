@@ -34,6 +34,7 @@ from tests.services.clustered import (
     work_on,
 )
 from tests.services.world import World
+from tests.tiers import sample
 
 NOTHING_ELSE = {"self-optimizing.cluster.partial-progress": "false"}
 SCHEDULED = ClusterOptions(schedule_only=True)
@@ -203,8 +204,9 @@ def test_cancelled_after_some_commits_it_ends_partly_with_what_it_has_committed(
 # Commits whose end is not known
 
 
-@pytest.mark.parametrize("landed", [True, False])
-@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("which", "landed"), sample([(0, True), (0, False), (1, False), (1, True), (2, True), (2, False)], every=2)
+)
 def test_an_unknown_commit_of_some_groups_is_traced_and_made_once(world: World, landed: bool, which: int) -> None:
     before = rows(world)
     process_id = cluster_with(world, Grouping())

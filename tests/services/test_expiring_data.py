@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ from amoro_core.store import data_commits
 from tests.engine import oracle, writer
 from tests.engine.files import PLAIN, Layout
 from tests.services.world import World
-from tests.tiers import count
+from tests.tiers import count, sample
 
 NAME = "expire-data"
 
@@ -113,9 +114,9 @@ def expire(world: World) -> str:
     return begun.process_id
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("partitioned", [True, False])
-@pytest.mark.parametrize("field", ["op_time", "ts"])
+@pytest.mark.parametrize(
+    ("kind", "partitioned", "field"), sample([*product(KINDS, (True, False), ("op_time", "ts"))], every=5)
+)
 def test_partition_level(world: World, kind: str, partitioned: bool, field: str) -> None:
     """Amoro's testPartitionLevel and testNormalFieldPartitionLevel."""
     table = make(world, kind, partitioned, **{"data-expire.field": field})
@@ -130,9 +131,9 @@ def test_partition_level(world: World, kind: str, partitioned: bool, field: str)
     assert ids(table) == left
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("partitioned", [True, False])
-@pytest.mark.parametrize("field", ["op_time", "ts"])
+@pytest.mark.parametrize(
+    ("kind", "partitioned", "field"), sample([*product(KINDS, (True, False), ("op_time", "ts"))], every=5)
+)
 def test_file_level(world: World, kind: str, partitioned: bool, field: str) -> None:
     """Amoro's testFileLevel and testNormalFieldFileLevel: the limit itself has passed."""
     table = make(world, kind, partitioned, **{"data-expire.field": field, "data-expire.level": "FILE"})

@@ -31,6 +31,7 @@ from tests.engine.commits import Change, commit
 from tests.engine.files import write_position_deletes
 from tests.services.rigs import Limits
 from tests.services.world import World
+from tests.tiers import sample
 from tests.work import as_result
 
 SPARK = {"engine-name": "spark", "engine-version": "4.1", "app-id": "local-17"}
@@ -94,7 +95,7 @@ def delete_first_rows(
 KINDS = [(2, "a file for each"), (2, "one file"), (2, "one file without bounds"), (3, "vectors")]
 
 
-@pytest.mark.parametrize(("version", "kind"), KINDS)
+@pytest.mark.parametrize(("version", "kind"), sample(KINDS, every=3))
 def test_deletes_of_replaced_files_are_told_once_with_who_wrote_them(world: World, version: int, kind: str) -> None:
     table, before = made(world, version)
     process_id = rewrite(world)

@@ -611,8 +611,6 @@ def test_expire_table_files_repeatedly(world: World) -> None:
 # Folders that lie empty beside a table's files: removed once they are old, and none that anything was put in
 
 
-__all__ = ["place"]
-
 LONG_AGO, YOUNG = timedelta(days=5), timedelta(hours=47)
 
 

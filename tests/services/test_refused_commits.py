@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing
 from tests.iceberg.listed import decoded_records
 from tests.services.rigs import raising
 from tests.services.world import World
+from tests.tiers import sample
 
 REFUSED, UNKNOWN = CommitOutcome.REFUSED, CommitOutcome.UNKNOWN
 
@@ -72,8 +74,12 @@ def shown(world: World, process: str) -> str:
     return messages.table(world.table(), known(world, process), (), "").status_reason
 
 
-@pytest.mark.parametrize("trouble", [Trouble.DENIED, Trouble.FORBIDDEN])
-@pytest.mark.parametrize("kind", [Kind.MANIFEST, Kind.MANIFEST_LIST, Kind.METADATA])
+@pytest.mark.parametrize(
+    ("kind", "trouble"),
+    sample(
+        [*product((Kind.MANIFEST, Kind.MANIFEST_LIST, Kind.METADATA), (Trouble.DENIED, Trouble.FORBIDDEN))], every=5
+    ),
+)
 def test_storage_that_denies_a_commit_three_times_ends_it_with_the_reason(
     world: World, process: str, kind: Kind, trouble: Trouble
 ) -> None:

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import random
-from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,11 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, StringType
 
 from amoro_core.actions.known import Actions
-from amoro_core.actions.statistics import _sketch
 from amoro_core.errors import AttemptAbandoned, CommitConflict, StorageFull, TableRefused
 from amoro_core.files.io import FileAccess
-from amoro_core.files.sketches import ThetaSketch
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.work import SKETCH, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.optimizing import Failure
@@ -357,21 +353,16 @@ def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, t
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
 
 
-def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free(
-    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free(world: World, table: Table) -> None:
     process_id = begin(world)
-    read: list[RewriteInput] = []
+    read: list[str] = []
 
-    def sketch(
-        work: RewriteInput, access: FileAccess, columns: frozenset[int], is_cancelled: Callable[[], bool]
-    ) -> Mapping[int, ThetaSketch]:
-        assert not is_cancelled()
-        read.append(work)
+    def access(opened: IcebergTable) -> FileAccess:
+        read.append(process_id)
         world.optimizing.cancel(process_id, "by hand")
-        return _sketch(work, access, columns, is_cancelled)
+        return IcebergTable.access(opened)
 
-    monkeypatch.setattr(world.committing._find_action(NAME), "_sketch", sketch)
+    world.iceberg.table(access=access)
     assert world.committing.commit(process_id) is ProcessStatus.CLOSED
     assert len(read) == 1
     assert stored_files(table) == []
