@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from amoro_core.errors import InvalidArgument, TableBusy, TableRefused
-from amoro_core.files.path_keys import NO_KEYS
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg import reachable
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
@@ -460,59 +457,6 @@ def _lost(world: World, table: Table, days: float = 30) -> set[str]:
     return {path for path in needed if not Path(local_path(path)).exists()}
 
 
-def _rewritten_manifests(world: World) -> Table:
-    """iceberg #13568, amoro #4231: manifests rewritten into one, and the snapshots between expired by hand."""
-    table = made(world, 2, AT_ONCE)
-    _rewrite_manifests(world)
-    middle = ids(table)[-1]
-    writer.append(table, [row(5)])
-    writer.expire_snapshots(table, [middle])
-    return table
-
-
-def _rewrite_manifests(world: World) -> None:
-    begun = world.maintaining.begin(world.table().table_id, "rewrite-manifests", trigger="request")
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-
-
-def _added_again(world: World) -> Table:
-    """iceberg #8255, #10982: a file removed, and the same added again."""
-    table = made(world, 2, AT_ONCE)
-    file = oracle.live_files(table)[0]
-    writer.remove_files(table, [file.path])
-    table.refresh().add_files([file.path])
-    return table
-
-
-def _live_in_an_older_one(world: World) -> Table:
-    """iceberg #2131: removed on main, live in the older snapshot that a tag holds."""
-    table = made(world, 2, AT_ONCE)
-    writer.create_tag(table, "old", ids(table)[0])
-    _rewrite_manifests(world)
-    writer.remove_files(table, [one.path for one in oracle.live_files(table)])
-    writer.append(table, [row(6)])
-    return table
-
-
-STILL_LIVE = pytest.mark.parametrize("made_by", [_rewritten_manifests, _added_again, _live_in_an_older_one])
-
-
-@STILL_LIVE
-def test_no_live_file_goes_by_whatever_path_it_is_still_live(world: World, made_by: Callable[[World], Table]) -> None:
-    table = made_by(world)
-    assert _lost(world, table) == set()
-    whole(table)
-
-
-@STILL_LIVE
-def test_the_same_without_looking_into_what_stays_would_lose_files(
-    world: World, made_by: Callable[[World], Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = made_by(world)
-    monkeypatch.setattr(reachable, "_found", lambda *_: NO_KEYS)
-    assert _lost(world, table)
-
-
 def test_a_file_that_a_kept_snapshot_removed_is_released(world: World) -> None:
     """Subtracting what is named, instead of what is live, would leak it for ever."""
     table = made(world, 2, AT_ONCE)
@@ -520,25 +464,6 @@ def test_a_file_that_a_kept_snapshot_removed_is_released(world: World) -> None:
     writer.remove_files(table, [path])
     assert _lost(world, table) == set()
     assert not Path(local_path(path)).exists()
-
-
-def test_a_branch_is_not_lost_at_count_0(world: World) -> None:
-    """iceberg-go #1829."""
-    table = made(world, properties={"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
-    writer.create_branch(table, "audit", ids(table)[1])
-    head, branch = ids(table)[-1], ids(table)[1]
-    expire(world)
-    assert set(ids(table)) == {head, branch}
-    assert set(table.metadata.refs) == {"main", "audit"}
-
-
-def test_snapshots_of_another_table_of_the_name_are_not_expired(world: World, table: Table) -> None:
-    """F5: planned on one table, committed to another."""
-    process_id = begin(world)
-    world.catalog.drop_table("db.t")
-    other = made(world)
-    assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert len(ids(other)) == 4
 
 
 def test_a_streaming_writer_finds_how_far_it_had_come(world: World) -> None:

@@ -18,7 +18,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
-from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
@@ -447,13 +447,6 @@ def test_remove_unreachable_metadata_version_files(place: Place) -> None:
     assert place.found() == [first.removeprefix("file://")]
 
 
-def test_many_top_level_and_leaf_partitions(place: Place) -> None:
-    made_anew(place, SCHEMA, BY_PART)
-    writer.append(place.table, [row(number, str(number)) for number in range(30)])
-    place.age()
-    assert place.found() == []
-
-
 HIDDEN = Schema(
     NestedField(1, "_c1", IntegerType(), required=False),
     NestedField(2, "_c2", StringType(), required=False),
@@ -462,25 +455,12 @@ HIDDEN = Schema(
 BY_C2 = PartitionSpec(PartitionField(2, 1000, TruncateTransform(2), "_c2_trunc"))
 
 
-def test_hidden_partition_paths(place: Place) -> None:
-    spec = PartitionSpec(*BY_C2.fields, PartitionField(3, 1001, IdentityTransform(), "c3"))
-    made_anew(place, HIDDEN, spec)
-    strays = [place.put(f"data/_c2_trunc=AA/c3=AAAA/{number}.parquet") for number in range(2)]
-    assert place.found() == strays
-
-
-def test_hidden_partition_paths_with_partition_evolution(place: Place) -> None:
+def test_orphans_of_hidden_partitions_are_found_also_after_partition_evolution(place: Place) -> None:
     made_anew(place, HIDDEN, BY_C2)
     with place.table.update_spec() as change:
         change.add_identity("_c1")
     strays = [place.put(f"data/_c2_trunc=AA/{below}x.parquet") for below in ("", "_c1=1/")]
     assert place.found() == sorted(strays)
-
-
-def test_hidden_paths_starting_with_partition_names_are_ignored(place: Place) -> None:
-    made_anew(place, HIDDEN, BY_C2)
-    place.put("data/_c2_trunc/file.txt")
-    assert place.found() == []
 
 
 def test_remove_orphan_files_with_relative_file_path(place: Place) -> None:
@@ -544,21 +524,6 @@ def test_paths_with_different_schemes_and_authorities(actual: str) -> None:
 
 
 # As Amoro tests its maintainers
-
-
-def test_orphan_data_file_clean(place: Place) -> None:
-    """Also in a folder of its own. It is young at first, and the rest of the table is read as before."""
-    nested = place.put("data/testLocation/orphan.parquet")
-    now = place.world.now.timestamp()
-    for path in (nested, place.orphan):
-        os.utime(path, (now, now))
-    assert place.found() == []
-    place.age()
-    assert place.found() == sorted([place.orphan, nested])
-    place.run()
-    assert place.run("empty-trash").status is ProcessStatus.SUCCESS
-    assert not any(os.path.exists(path) for path in (nested, place.orphan))
-    assert all(os.path.exists(path.removeprefix("file://")) for path in place.live)
 
 
 def test_orphan_metadata_file_clean(place: Place) -> None:
