@@ -45,7 +45,6 @@ from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.settings import Settings
 from tests.engine.writer import make_catalog, make_table
-from tests.iceberg.listed import limited_requests
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -152,13 +151,6 @@ def test_a_malformed_file_is_named(own_environment: Path) -> None:
         pyiceberg_catalogs()
 
 
-@pytest.mark.parametrize("text", ["\x00", "catalog: \x07", "[" * 5_000])
-def test_a_file_that_no_parser_takes_is_named(own_environment: Path, text: str) -> None:
-    (own_environment / "home" / ".pyiceberg.yaml").write_text(text)
-    with pytest.raises(InvalidSettings, match=r"\.pyiceberg\.yaml can't be read: "):
-        pyiceberg_catalogs()
-
-
 def test_secrets_are_masked_and_the_rest_is_shown() -> None:
     assert masked(
         {
@@ -250,11 +242,6 @@ def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfi
     assert others[0] is not first
     changed = CatalogConfig("cat", (*sqlite.properties, ("x", "y")))
     assert open_catalog(changed) is not first
-
-
-def test_defaults_for_tables_are_not_given_to_the_catalog(sqlite: CatalogConfig) -> None:
-    opened = open_catalog(CatalogConfig("cat", (*sqlite.properties, ("table.self-optimizing.enabled", "true"))))
-    assert [key for key in opened.properties if key.startswith("table.")] == []
 
 
 def test_a_table_is_loaded_and_the_warehouse_is_known(sqlite: CatalogConfig, tmp_path: Path) -> None:
@@ -375,26 +362,6 @@ def test_only_the_catalog_itself_can_say_that_a_table_is_gone(
     assert type(failed.value) is expected
 
 
-def test_a_server_that_is_down_is_unavailable(rest_server: Callable[[Answer], str]) -> None:
-    with pytest.raises(CatalogUnavailable, match=r"catalog cat \(http://127.0.0.1:9\) does not answer"):
-        open_catalog(config(type="rest", uri="http://127.0.0.1:9"))
-
-
-def test_requests_to_a_server_end(rest_server: Callable[[Answer], str]) -> None:
-    release = threading.Event()
-
-    def silent(path: str) -> tuple[int, str]:
-        release.wait(30)
-        return 200, "{}"
-
-    uri = rest_server(silent)
-    try:
-        with limited_requests(0.5), pytest.raises(CatalogUnavailable, match=r"no complete answer within 0\.5 s"):
-            open_catalog(config(type="rest", uri=uri))
-    finally:
-        release.set()
-
-
 class Canary:
     """A module on the path that leaves a file when it is imported."""
 
@@ -432,13 +399,6 @@ def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Ca
     with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
         load_table(own(tmp_path), TABLE)
     assert refused.value.reason == "foreign-code"
-    assert not canary.was_imported()
-
-
-def test_a_location_provider_that_a_table_names_is_not_imported(sqlite: CatalogConfig, canary: Canary) -> None:
-    set_foreign_property(load_table(sqlite, TABLE), "write.py-location-provider.impl", canary.name)
-    with pytest.raises(TableRefused, match="location provider"):
-        load_table(sqlite, TABLE).location_provider()
     assert not canary.was_imported()
 
 

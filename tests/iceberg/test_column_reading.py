@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, TableRefused
 from amoro_core.files.confining import require_all_real, require_real
@@ -111,12 +111,6 @@ def test_files_of_random_tables_are_read_at_once(catalog: SqlCatalog, number: in
         assert {at_once(table, one) is None for one in data_manifests(table)} == {True}
 
 
-def test_manifests_of_format_1_are_read_one_by_one(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.t", SCHEMA, format_version=1)
-    append(table, rows(1))
-    assert [at_once(table, one) for one in data_manifests(table)] == [None]
-
-
 def made_of(catalog: SqlCatalog, files: list[EntryFile], fields: list[NestedField], version: int = 2) -> Table:
     """A table partitioned by each of the fields, with a manifest of the files."""
     parts = (
@@ -168,13 +162,6 @@ def test_partitions_of_every_type_and_anything_that_may_be_missing_are_read_at_o
     values = [Record(*(None if chance.random() < 0.3 else one for one in VALUES)) for _ in range(4)]
     files = [made_up(chance, number, chance.choice(values)) for number in range(60)]
     assert assert_same(made_of(catalog, files, fields, version)) == 60
-
-
-@pytest.mark.parametrize("kind", [IntegerType(), LongType(), StringType()])
-def test_files_that_are_alike_are_read_at_once(catalog: SqlCatalog, kind: IntegerType | LongType | StringType) -> None:
-    values = ("a", "bb", None) if isinstance(kind, StringType) else (1, 2**30, None)
-    files = [made_up(random.Random(7), at, Record(values[at % len(values)])) for at in range(50)]
-    assert assert_same(made_of(catalog, files, [NestedField(1, "c1", kind, required=False)])) == 50
 
 
 @pytest.fixture
@@ -294,11 +281,6 @@ def test_random_paths_are_refused_as_one_by_one() -> None:
     assert min(seen.values()) > 200
 
 
-def test_a_location_that_is_a_file_lets_no_other_file_of_its_directory_pass() -> None:
-    assert outcome(["s3://bucket/other/file"], by_columns=True) is None
-    assert outcome(["s3://bucket/other/file", "s3://bucket/other/f.parquet"], by_columns=True) is not None
-
-
 def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -347,16 +329,6 @@ def test_names_that_follow_others_are_found_as_without_them() -> None:
 def pairs(names: Names, wanted: list[str]) -> list[tuple[int, int]]:
     files, at = names.find(wanted)
     return sorted(zip(files.tolist(), at.tolist(), strict=True))
-
-
-def test_names_follow_in_which_parts_came_at_the_beginning_or_the_end() -> None:
-    one, two, new = of(["/t/1", "/t/2"]), of(["/t/3"]), of(["/t/0"])
-    before = Names([one, two])
-    assert before.repeated() is None
-    for parts, at in (([new, one, two], 3), ([one, two, new], 2), ([one, new, two], 3)):
-        names = Names(parts)
-        names.follow(before)
-        assert names.find(["/t/3"])[0].tolist() == [at]
 
 
 def test_a_data_file_that_is_a_delete_file_too_is_live_twice() -> None:

@@ -66,18 +66,6 @@ def test_a_table_keeps_what_its_manifest_lists_say_for_the_next_one(lake: Lake) 
     assert UNKNOWN.lists.size_bytes == 0, "which all tables have before they are known"
 
 
-def test_partitions_without_a_change_keep_their_stamps(lake: Lake) -> None:
-    known = Known(tables=KnownTables(ROOM, 0))
-    before = stamps(scanned(lake.table, known))
-    assert stamps(scanned(lake.table, known)) == before
-    lake.append([row(50, "a")])
-    after = stamps(scanned(lake.table, known))
-    assert {place for place, stamp in after.items() if before.get(place) != stamp} == {(1, (b"a",))}
-    lake.upsert([row(4, "b", "newer")])
-    last = stamps(scanned(lake.table, known))
-    assert {place for place, stamp in last.items() if after.get(place) != stamp} == {(1, (b"b",))}
-
-
 def stamps(found: TableScan) -> dict[object, int]:
     live = LiveFiles.of(found.files)
     return dict(zip(live.columns.places, live.stamps, strict=True))

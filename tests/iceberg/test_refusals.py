@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.rest.response import ErrorResponse
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ServerError
 from pyiceberg.table import Table
@@ -354,12 +353,6 @@ def test_metadata_that_are_no_object_or_lack_a_field_are_refused_too(broken: Tab
 )  # fmt: skip
 def test_an_error_of_a_library_comes_in_one_short_line(error: Exception, told: str) -> None:
     assert said(error) == told
-
-
-def test_an_error_of_pydantic_names_the_first_field() -> None:
-    with pytest.raises(ValueError, match="validation error") as raised:
-        ErrorResponse.model_validate_json('{"error": {"message": "m", "type": "t"}}')
-    assert said(raised.value) == "expected the field error.code, found none"
 
 
 @pytest.mark.parametrize(

@@ -217,10 +217,3 @@ def test_manifests_that_can_not_be_spliced_are_left_to_decoding(catalog: SqlCata
         replace(source, file=with_first_row_id(source.file, 5)),
     )
     assert [splice(one, frozenset(paths), lambda found: list(found.entries)) for one in others] == [None] * 3
-
-
-def test_manifests_of_format_1_are_left_to_decoding(catalog: SqlCatalog) -> None:
-    table = make_table(catalog, "db.t", SCHEMA, format_version=1)
-    append(table, rows(1, 2), files=2)
-    (manifest,) = data_manifests(table)
-    assert spliced(table, manifest, set(live_paths(table)[:1])) is None

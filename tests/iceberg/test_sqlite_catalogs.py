@@ -18,7 +18,6 @@ from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.iceberg.catalogs import close_catalogs, open_catalog
 from amoro_core.iceberg.metadata_locations import locations, other_names
-from amoro_core.iceberg.sql import RowSqlCatalog
 from amoro_core.iceberg.sqlite import DatabaseFile, SqliteCatalog, SqliteFailed, database_file
 from amoro_core.model.processes import CatalogConfig
 from tests.engine import writer
@@ -99,24 +98,6 @@ def test_it_lists_and_loads_as_pyiceberg_does(ours: SqliteCatalog, theirs: SqlCa
     assert ours.load_table(("deep", "er", "c")).name() == ("deep", "er", "c")
 
 
-def test_views_are_no_tables(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
-    changed(
-        file,
-        "UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name IN ('a', 'e')",
-        "UPDATE iceberg_tables SET iceberg_type = NULL WHERE table_name = 'b'",
-    )
-    same(ours, theirs)
-    assert ours.list_tables("db") == [("db", "b")]
-    assert ours.list_tables("d_b") == []
-
-
-def test_the_first_schema_has_no_views(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
-    changed(file, "ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
-    with closing(SqlCatalog("cat", **theirs.properties)) as old:
-        same(ours, old)
-    assert sorted(ours.list_tables("db")) == [("db", "a"), ("db", "b")]
-
-
 def test_a_table_without_a_location_is_none(ours: SqliteCatalog, theirs: SqlCatalog, file: Path) -> None:
     changed(file, "UPDATE iceberg_tables SET metadata_location = NULL WHERE table_name = 'a'")
     same(ours, theirs)
@@ -153,26 +134,6 @@ def test_tables_of_another_name_are_not_seen(theirs: SqlCatalog, file: Path) -> 
 )
 def test_it_is_for_a_plain_file(uri: str, expected: DatabaseFile | None) -> None:
     assert database_file({"uri": uri, "warehouse": "file:///w"}) == expected
-
-
-@pytest.mark.parametrize("option", ["echo", "pool_pre_ping", "init_catalog_tables", "schema_version"])
-def test_options_of_sqlalchemy_are_left_to_it(theirs: SqlCatalog, file: Path, option: str) -> None:
-    value = "v1" if option == "schema_version" else "false"
-    assert database_file({"uri": f"sqlite:///{file}", option: value}) is None
-    plain = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": theirs.properties["warehouse"]}
-    kinds = [
-        type(open_catalog(CatalogConfig("cat", tuple(sorted(properties.items())))))
-        for properties in (plain, {**plain, option: value})
-    ]
-    assert kinds == [SqliteCatalog, RowSqlCatalog]
-
-
-@pytest.mark.parametrize("name", ["with space", "50%25", "q?m", "#1", "ü"])
-def test_a_file_may_have_any_name(theirs: SqlCatalog, file: Path, name: str) -> None:
-    other = file.with_name(name)
-    file.rename(other)
-    with closing(SqliteCatalog("cat", DatabaseFile(str(other), 5.0), **theirs.properties)) as opened:
-        assert sorted(opened.list_tables("db")) == [("db", "a"), ("db", "b")]
 
 
 def test_no_database_is_made(theirs: SqlCatalog, file: Path) -> None:
@@ -285,22 +246,11 @@ def test_a_lock_of_others_is_told_with_the_statement_and_leaves_nothing_open(
     assert theirs.load_table("db.a").properties["p"] == "2"
 
 
-def test_locks_are_waited_for_as_long_as_the_uri_says(theirs: SqlCatalog, file: Path) -> None:
-    with closing(SqliteCatalog("cat", DatabaseFile(str(file), 0.25), **theirs.properties)) as own:
-        assert own._connection().execute("PRAGMA busy_timeout").fetchone()[0] == 250
-
-
 def test_a_query_holds_no_lock(ours: SqliteCatalog, file: Path) -> None:
     ours.load_table("db.a")
     next(ours.metadata_locations())
     with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-
-
-def test_nothing_else_is_done(ours: SqliteCatalog) -> None:
-    for call in (lambda: ours.drop_table("db.a"), lambda: ours.create_namespace("new")):
-        with pytest.raises(NotImplementedError):
-            call()
 
 
 def test_a_failed_query_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:

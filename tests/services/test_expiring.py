@@ -573,9 +573,3 @@ def test_expire_two_snapshots_by_id(world: World) -> None:
     expire(world, snapshot_ids=(first, second))
     sweep(world)
     assert (ids(table), lost_files(table)) == ([third], set())
-
-
-def test_expire_on_empty_table(world: World) -> None:
-    writer.make_table(world.catalog, "db.t", SCHEMA)
-    begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
-    assert (begun.process_id, begun.reason) == ("", "no snapshot is past its time: none stays")

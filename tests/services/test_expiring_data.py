@@ -175,16 +175,6 @@ def test_date_type_boundary_conditions_partition_level(world: World) -> None:
     assert ids(table) == []
 
 
-def test_date_type_cross_date_boundary_scenarios(world: World) -> None:
-    """Amoro's testDateTypeCrossDateBoundaryScenarios."""
-    days = ("2022-01-31T23:59:59", "2022-02-01", "2021-12-31T23:59:59", "2022-01-01", "2020-02-29T12:00", "2020-03-01")
-    table = make(world, "date")
-    fill(table, enumerate(days), each=True)
-    world.now = datetime(2022, 2, 2, 12, tzinfo=UTC)
-    expire(world)
-    assert ids(table) == []
-
-
 @pytest.mark.parametrize(("kind", "left"), [("timestamp", [2, 3, 4]), ("date", [2]), ("string", [2])])
 def test_expire_by_partition_when_metrics_mode_is_none(world: World, kind: str, left: list[int]) -> None:
     """Amoro's test of that name: the partition tells, and where there is none nothing expires."""

@@ -12,7 +12,7 @@ from amoro_core.model.journal import AttemptOutcome, EventFilter, EventKind
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scans import ScanUse
-from amoro_core.model.series import SYSTEM_SERIES, TABLE_SERIES, Point
+from amoro_core.model.series import TABLE_SERIES, Point
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.optimizing import Failure
 from amoro_core.services.sampling import Range
@@ -318,13 +318,6 @@ def test_levels_are_those_of_the_moment(world: World) -> None:
     assert found["queue-tasks", "default"] == [1, 0]
     assert found["queue-age", "default"] == [90, 0]
     assert world.status(process) is ProcessStatus.RUNNING
-
-
-def test_every_series_that_is_sampled_is_described_and_every_described_one_is_sampled(world: World) -> None:
-    sampling_of(world).sample()
-    found = sums(world)
-    assert {name for name, _ in found} == set(SYSTEM_SERIES)
-    assert {name for name, label in found if label} == {name for name, facts in SYSTEM_SERIES.items() if facts.label}
 
 
 def test_the_age_of_the_backlog_is_that_of_the_oldest_pending_table(world: World) -> None:

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
 
@@ -34,8 +32,7 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.iceberg.orphan_tables import file_of, write_manifest_of
-from tests.services.test_expiring import ids, made, whole
-from tests.services.test_expiring import sweep as sweep_all
+from tests.services.test_expiring import whole
 from tests.services.world import World
 from tests.unit.maintaining.test_orphans import GROUND, NOW, OLD
 
@@ -387,15 +384,6 @@ def test_a_manifest_that_vanishes_before_the_sweep_keeps_everything(place: Place
     assert os.path.exists(place.orphan)
 
 
-def test_a_table_without_garbage_collection_is_left_alone(place: Place) -> None:
-    made: Table = place.table
-    with made.transaction() as change:
-        change.set_properties({"gc.enabled": "false"})
-    with pytest.raises(TableRefused):
-        place.run()
-    assert os.path.exists(place.orphan)
-
-
 # As Iceberg tests `TestRemoveOrphanFilesAction`
 
 
@@ -532,45 +520,6 @@ def test_orphan_metadata_file_clean(place: Place) -> None:
     place.run("empty-trash")
     assert not any(os.path.exists(path) for path in orphans)
     whole(place.table)
-
-
-def test_not_delete_statistics_file(place: Place) -> None:
-    """Wherever they lie, as long as the metadata names them."""
-    snapshots = place.table.refresh().metadata.snapshots
-    paths = [place.put(below) for below in ("metadata/t1.puffin", "data/t2.puffin", "data/puffin/t3.puffin")]
-    with place.table.update_statistics() as update:
-        for snapshot, path in zip(snapshots, paths, strict=True):
-            update.set_statistics(
-                StatisticsFile(
-                    **{
-                        "snapshot-id": snapshot.snapshot_id,
-                        "statistics-path": f"file://{path}",
-                        "file-size-in-bytes": 3,
-                        "file-footer-size-in-bytes": 1,
-                        "blob-metadata": [],
-                    }
-                )
-            )
-    place.age()
-    unnamed = place.put("data/puffin/t4.puffin")
-    assert place.found() == sorted([place.orphan, unnamed])
-
-
-def test_expire_table_files_repeatedly(world: World) -> None:
-    """Files that were removed, added again by a later snapshot and removed again go once, with all that named them."""
-    table = made(world, 2, {"maintenance.expire-snapshots.trash-keep": "0"})
-    rows = [one.path for one in oracle.live_files(table)]
-    for _ in range(2):
-        writer.copy_on_write(table.refresh(), lambda one: one["id"] == 0, lambda one: one)
-    head = ids(table)[-1]
-    world.later(timedelta(days=30).total_seconds())
-    begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
-    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
-    sweep_all(world)
-    assert ids(table) == [head]
-    whole(table)
-    gone = [path for path in rows if not os.path.exists(path.removeprefix("file://"))]
-    assert len(gone) == 1
 
 
 # Folders that lie empty beside a table's files: removed once they are old, and none that anything was put in

@@ -405,15 +405,6 @@ def stored(table: Table) -> bytes:
     return Path(local_path(entry.statistics_path)).read_bytes()
 
 
-def test_live_rows_alone_are_counted(world: World, table: Table, large: None) -> None:
-    done = Worker(world).run(NAME)
-    assert (done.status, len(world.tasks(done.process_id)) > 1) == (ProcessStatus.SUCCESS, True)
-    assert {task.kind for task in world.tasks(done.process_id)} == {SKETCH}
-    assert ndv(table) == {1: 9, 2: 2, 3: 4}
-    assert done.receipt is not None
-    assert done.receipt.words == f"computed statistics of snapshot {table.metadata.current_snapshot_id}"
-
-
 @pytest.mark.parametrize("seed", seeds(6, 2))
 def test_random_tables_have_the_same_statistics(world: World, large: None, seed: int) -> None:
     chance = random.Random(seed)

@@ -384,15 +384,6 @@ def test_a_store_that_is_fenced_reads_and_writes_nothing_more(path: Path) -> Non
             assert (caught.value.message, caught.value.hint) == ("first", "do this")
 
 
-def test_pragmas_are_in_force(store: Store) -> None:
-    def pragmas(db: Connection) -> dict[str, Any]:
-        return {name: _pragma(db, name) for name in ("journal_mode", "synchronous", "foreign_keys", "query_only")}
-
-    assert store.write(pragmas) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "query_only": 0}
-    assert store.read(pragmas)["query_only"] == 1
-    assert store.write(lambda db: db.select("PRAGMA busy_timeout")) == [{"timeout": 5000}]
-
-
 def test_files_are_readable_by_their_owner_alone(path: Path) -> None:
     path.touch(0o644)
     with Store.open(path) as store:
@@ -420,14 +411,6 @@ def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
 def test_missing_directory_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(StoreFailed, match="nowhere"):
         Store.open(tmp_path / "nowhere" / "amoro.db")
-
-
-def test_path_with_odd_letters_is_opened_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "50% of?it#now" / "amoro.db"
-    path.parent.mkdir()
-    with Store.open(path) as store:
-        store.write(_save("admin"))
-    assert path.exists()
 
 
 @pytest.mark.parametrize("least", [1, 100])

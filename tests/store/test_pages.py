@@ -449,31 +449,6 @@ def test_every_step_is_exact_whatever_the_order_and_the_distance_of_samples(stor
         assert read(store, step) == [Series("tables", "", expected(samples, step))]
 
 
-def test_time_without_samples_has_no_point(store: Store) -> None:
-    for minute in (0, 1, 30):
-        store.write(lambda db, m=minute: series.add(db, [Sample("tables", 5)], BEGIN + timedelta(minutes=m)))
-    ((_, points),) = [(one.name, one.points) for one in read(store, MINUTE)]
-    assert [(one.at - BEGIN) // timedelta(minutes=1) for one in points] == [0, 1, 30]
-    ((_, points),) = [(one.name, one.points) for one in read(store, TEN)]
-    assert [((one.at - BEGIN) // timedelta(minutes=1), one.n) for one in points] == [(0, 2), (30, 1)]
-
-
-def test_a_step_belongs_to_the_range_that_holds_its_beginning(store: Store) -> None:
-    for minute in range(4):
-        store.write(lambda db, m=minute: series.add(db, [Sample("tables", m)], BEGIN + timedelta(minutes=m)))
-    since, until = BEGIN + timedelta(minutes=1), BEGIN + timedelta(minutes=3)
-    (found,) = store.read(lambda db: series.list_series(db, ["tables"], None, MINUTE, since, until))
-    assert [one.sum for one in found.points] == [1, 2]
-
-
-def test_labels_of_a_name_are_series_of_their_own(store: Store) -> None:
-    both = [Sample("threads", 3, "b"), Sample("threads", 5, "a"), Sample("tables", 7)]
-    store.write(lambda db: series.add(db, both, BEGIN))
-    assert [(one.label, one.points[0].sum) for one in read(store, MINUTE, "threads")] == [("a", 5), ("b", 3)]
-    assert [one.label for one in read(store, MINUTE, "threads", "b")] == ["b"]
-    assert read(store, MINUTE, "threads", "c") == []
-
-
 def trimmed(store: Store, now: datetime, limit: int = 1000) -> list[int]:
     """How many rows each write has removed, until none is left."""
     removed = []
@@ -507,18 +482,6 @@ def test_one_write_removes_no_more_rows_than_it_may(store: Store) -> None:
     removed = trimmed(store, BEGIN + timedelta(days=60), limit=16)
     assert (max(removed), sum(removed)) == (16, 44)
     assert points(store) == {TWO_HOURS.seconds: 1}
-
-
-def test_however_long_it_runs_there_are_no_more_points_than_fit_into_the_times(store: Store) -> None:
-    for day in range(450):
-        now = BEGIN + timedelta(days=day)
-        store.write(
-            lambda db, at=now: [series.add(db, [Sample("tables", 1)], at + timedelta(hours=2 * h)) for h in range(12)]
-        )
-        if day % 9 == 0:
-            trimmed(store, now + timedelta(hours=22))
-    trimmed(store, BEGIN + timedelta(days=449, hours=22))
-    assert points(store) == {60: 25, 600: 30 * 12 + 1, 7200: 400 * 12 + 1}
 
 
 @pytest.mark.parametrize(
@@ -563,12 +526,3 @@ def test_a_tables_last_numbers_of_a_step_are_kept_and_old_ones_go(store: Store) 
     assert [number for _, number in kept(day)] == [5, 6]
     store.write(lambda db: tables.remove(db, table_id))
     assert kept(day) == []
-
-
-def test_a_table_that_always_changes_has_no_more_than_its_times_hold(store: Store) -> None:
-    table_id = store.write(lambda db: tables.add(db, runtime())).table_id
-    for hour in range(100 * 24):
-        at, figures = BEGIN + timedelta(hours=hour), TableFigures(hour, 0, 0, 0, 0, 0)
-        store.write(lambda db, at=at, figures=figures: series.add_figures(db, table_id, figures, at))
-    rows = store.read(lambda db: db.select("SELECT count(*) AS rows FROM table_series"))
-    assert rows[0]["rows"] <= 7 * 24 + 1 + 90 + 1

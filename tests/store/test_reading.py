@@ -268,8 +268,3 @@ def test_every_watched_column_exists_and_has_its_triggers(store: Store, heard: H
     assert {(table, column) for table, _, column in WATCHED} <= store.read(columns)
     triggers = store.write(lambda db: db.select("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'"))
     assert len(triggers) == 3 * len(WATCHED)
-
-
-def test_the_schema_keeps_no_trigger_of_them(store: Store, heard: Heard) -> None:
-    kept = store.read(lambda db: db.select("SELECT name FROM main.sqlite_master WHERE type = 'trigger'"))
-    assert [row["name"] for row in kept if row["name"].startswith("watched")] == []

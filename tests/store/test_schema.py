@@ -84,13 +84,6 @@ def test_steps_of_earlier_versions_have_no_time_and_get_none(path: Path) -> None
     assert noted == [False] * place + [True] * (len(MIGRATIONS) - place)
 
 
-def test_facts_of_a_file_that_is_not_there_are_zeros(path: Path) -> None:
-    facts = facts_of(path)
-    assert (facts.size_bytes, facts.log_bytes, facts.epoch, facts.migrations) == (0, 0, 0, ())
-    assert facts.free_bytes > 0
-    assert not path.exists()
-
-
 def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> None:
     def earlier(db: Connection) -> None:
         db.execute("DROP TABLE access_token")
@@ -457,17 +450,6 @@ def test_a_database_that_has_something_is_migrated_step_by_step(empty: Connectio
     assert migrate(empty) == len(MIGRATIONS) - 3
     with closing(by_steps()) as db:
         assert everything(empty) == everything(db)
-
-
-def test_values_are_written_as_literals(empty: Connection) -> None:
-    empty.execute("CREATE TABLE kept (number INTEGER, share REAL, words TEXT)")
-    empty.execute("INSERT INTO kept VALUES (-7, 0.5, 'it''s;' || char(10) || 'so')")
-    empty.execute("INSERT INTO kept (number) VALUES (8)")
-    script = script_of(empty)
-    with closing(Connection(sqlite3.connect(":memory:", isolation_level=None))) as again:
-        for statement in script.split(";\n\n")[:-1]:
-            again.execute(statement)
-        assert again.select("SELECT * FROM kept") == empty.select("SELECT * FROM kept")
 
 
 def test_a_statement_that_would_be_cut_in_two_is_refused(empty: Connection) -> None:

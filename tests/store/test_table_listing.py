@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -100,9 +101,9 @@ def known(store: Store, chance: random.Random) -> list[TableRuntime]:
     return store.write(fill)
 
 
-def _all_pages(store: Store, wanted: WantedTables, order: TableOrder, limit: int) -> tuple[list[TableRuntime], int]:
+def _all_pages(service: Any, wanted: WantedTables, order: TableOrder, limit: int) -> tuple[list[TableRuntime], int]:
     found: list[TableRuntime] = []
-    service, after = services(store).overview, ""
+    after = ""
     while True:
         page = service.tables(wanted, order, Window(limit, after))
         assert len(page.items) <= limit
@@ -118,12 +119,13 @@ def test_pages_hold_the_wanted_tables_in_every_order(
     store: Store, known: list[TableRuntime], name: str, most: int, limits: Limits
 ) -> None:
     limits(exact_totals=most)  # both ways of searching: few of many, and many
+    service = services(store).overview
     wanted, admits = FILTERS[name]
     meant = [one for one in known if admits(one)]
     assert meant
     for key, by in KEYS.items():
         for order in Order:
-            found, total = _all_pages(store, wanted, TableOrder(key, order), 7)
+            found, total = _all_pages(service, wanted, TableOrder(key, order), 7)
             expected = sorted(meant, key=lambda one, by=by: (by(one), one.table_id), reverse=order is Order.DESC)
             assert found == expected, (key, order)
             assert total == min(len(meant), most)

@@ -40,12 +40,6 @@ def test_catalog_is_read_as_it_was_added(store: Store) -> None:
     assert store.read(lambda db: catalogs.find(db, "Cat")) is None
 
 
-def test_catalogs_are_listed_by_name(store: Store) -> None:
-    for name in ("b", "c", "a"):
-        store.write(partial(catalogs.add, config=catalog(name)))
-    assert store.read(catalogs.list_catalogs) == [catalog("a"), catalog("b"), catalog("c")]
-
-
 def test_second_catalog_of_a_name_is_refused(store: Store) -> None:
     store.write(lambda db: catalogs.add(db, catalog()))
     with pytest.raises(AlreadyExists, match="'cat'"):
@@ -222,14 +216,6 @@ def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionK
 
 def test_default_group_exists_from_the_start(store: Store) -> None:
     assert store.read(groups.list_groups) == [ResourceGroup("default")]
-
-
-def test_group_that_exists_is_not_changed_by_adding_it_again(store: Store) -> None:
-    spark = ResourceGroup("spark", "balanced", (("threads", "8"),))
-    assert store.write(lambda db: groups.add(db, spark)) == spark
-    assert store.write(lambda db: groups.add(db, ResourceGroup("spark"))) == spark
-    assert store.read(groups.list_groups) == [ResourceGroup("default"), spark]
-    assert store.read(lambda db: groups.find(db, "nowhere")) is None
 
 
 def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
