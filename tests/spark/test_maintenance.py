@@ -233,7 +233,7 @@ def differences_from_java(spark: SparkSession, catalog: SharedCatalog, numbers: 
     return differences
 
 
-#: Others than those of `tests/iceberg/test_random_sweeps.py`; `make prove` goes on after them.
+#: Others than those of `tests/iceberg/test_orphans.py`; `make prove` goes on after them.
 FIRST_SWEPT, SWEPT_TABLES = 10_000, 4
 
 
