@@ -155,8 +155,9 @@ def test_a_server_of_postgresql_is_asked_to_connect_in_time_unless_its_uri_says_
 
     module = type("Module", (), {"create_engine": staticmethod(note)})()
     drivers._limit_sql(module)
-    for uri in ("postgresql+psycopg2://db/x", "postgresql+psycopg2://db/x?connect_timeout=3", "sqlite:///x.db"):
-        module.create_engine(uri)
+    with limited_requests(5.0):
+        for uri in ("postgresql+psycopg2://db/x", "postgresql+psycopg2://db/x?connect_timeout=3", "sqlite:///x.db"):
+            module.create_engine(uri)
     assert made == [
         "postgresql+psycopg2://db/x?connect_timeout=5",
         "postgresql+psycopg2://db/x?connect_timeout=3",

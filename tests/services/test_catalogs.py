@@ -208,20 +208,21 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_the_last_answer_of_a_catalog_counts(store: Store) -> None:
-    times = iter(NOON + timedelta(minutes=number) for number in range(9))
-    service = services(store, lambda: next(times)).catalog_looks
+    now = [NOON]
+    service = services(store, lambda: now[0]).catalog_looks
 
-    def look() -> tuple[object, ...]:
+    def look(after: AmoroError | None) -> tuple[object, ...]:
+        service.note("lake", after)
+        now[0] += timedelta(minutes=1)
         (made,) = service.looks(["lake"])
         return made.catalog, made.tables, made.tables_is_exact, made.heard_at, made.failure
 
-    assert look() == ("lake", 3, True, None, "")
-    service.note("lake", CatalogUnavailable("https://me:secret@host refused it"))
-    assert look() == ("lake", 3, True, NOON, "https://me:***@host refused it")
-    service.note("lake", AccessDenied("not for you"))
-    assert look() == ("lake", 3, True, NOON + timedelta(minutes=1), "")
-    service.note("lake", None)
-    assert look() == ("lake", 3, True, NOON + timedelta(minutes=2), "")
+    (unheard,) = service.looks(["lake"])
+    assert (unheard.heard_at, unheard.failure) == (None, "")
+    failed = CatalogUnavailable("https://me:secret@host refused it")
+    assert look(failed) == ("lake", 3, True, NOON, "https://me:***@host refused it")
+    assert look(AccessDenied("not for you")) == ("lake", 3, True, NOON + timedelta(minutes=1), "")
+    assert look(None) == ("lake", 3, True, NOON + timedelta(minutes=2), "")
 
 
 def test_tables_are_counted_up_to_a_bound_each_catalog_by_itself(store: Store, limits: Limits) -> None:
