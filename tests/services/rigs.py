@@ -215,4 +215,6 @@ class RiggedIceberg:
         return table
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return self._taken[IcebergFormat].get(name, getattr(IcebergFormat, name))(self.plain, *arguments)
+        if (instead := self._taken[IcebergFormat].get(name)) is not None:
+            return instead(self.plain, *arguments)
+        return getattr(self.plain, name)(*arguments)
