@@ -29,7 +29,7 @@ OPTIMIZE, BATCH_WRITE = BlockedOperation.OPTIMIZE, BlockedOperation.BATCH_WRITE
 MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_files(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA)
     for number in range(3):
@@ -41,6 +41,7 @@ def block(world: World, *operations: BlockedOperation, **more: object) -> Any:
     return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: World) -> None:
     held = block(world, reason="nightly overwrite").blocker
     assert (held.created_at, held.expires_at, held.held_for) == (START, START + MINUTE, MINUTE)
@@ -53,6 +54,7 @@ def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: W
     assert world.blockers.blocked_from(OPTIMIZE) == {world.table().table_id}
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_blocker_holds_until_it_expires_and_not_a_tick_longer(world: World) -> None:
     block(world)
     world.now = START + MINUTE - MS
@@ -64,6 +66,7 @@ def test_a_blocker_holds_until_it_expires_and_not_a_tick_longer(world: World) ->
     assert world.blockers.trim() == 1
 
 
+@pytest.mark.usefixtures("small_files")
 def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: World) -> None:
     held = block(world, held_for=2 * MINUTE).blocker
     world.now = START + 2 * MINUTE - MS
@@ -76,12 +79,14 @@ def test_renewing_holds_from_now_on_and_what_expired_cannot_be_renewed(world: Wo
             change(held.blocker_id)
 
 
+@pytest.mark.usefixtures("small_files")
 def test_releasing_lets_the_table_go(world: World) -> None:
     held = block(world)
     assert world.blockers.release(held.blocker.blocker_id) == held
     assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
+@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("operations", [(OPTIMIZE,), (BATCH_WRITE,), (OPTIMIZE, BATCH_WRITE)])
 def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[BlockedOperation, ...]) -> None:
     block(world, *operations)
@@ -93,11 +98,13 @@ def test_two_blockers_never_hold_the_same_work(world: World, operations: tuple[B
             assert block(world, other).blocker.operations == {other}
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_blocker_of_batch_writes_alone_does_not_keep_us_off(world: World) -> None:
     block(world, BATCH_WRITE)
     assert world.optimize(OptimizingType.MINOR) is ProcessStatus.SUCCESS
 
 
+@pytest.mark.usefixtures("small_files")
 def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world: World) -> None:
     process = world.begin(OptimizingType.MINOR)
     with pytest.raises(TableBusy, match=f"process {process} \\(minor, running\\) is active on cat.db.t"):
@@ -110,6 +117,7 @@ def test_no_blocker_against_optimizing_is_taken_while_a_process_is_active(world:
     block(world)
 
 
+@pytest.mark.usefixtures("small_files")
 def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
     seen: list[object] = []
 
@@ -124,6 +132,7 @@ def test_no_blocker_is_taken_while_a_plan_is_made(world: World) -> None:
     assert seen == ["plan.before_store"]
 
 
+@pytest.mark.usefixtures("small_files")
 def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> None:
     table_id = world.table().table_id
     outcomes: list[tuple[bool, bool]] = []
@@ -155,6 +164,7 @@ def test_of_a_blocker_and_a_process_that_race_exactly_one_wins(world: World) -> 
     assert set(outcomes) <= {(True, False), (False, True)}
 
 
+@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("held_for", [timedelta(0), -MINUTE, timedelta(days=1) + MS])
 def test_nobody_holds_a_table_for_no_time_or_for_ever(world: World, held_for: timedelta) -> None:
     with pytest.raises(InvalidArgument):
@@ -164,11 +174,13 @@ def test_nobody_holds_a_table_for_no_time_or_for_ever(world: World, held_for: ti
             block(world, BATCH_WRITE, held_for=held_for)
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_blocker_of_nothing_is_refused(world: World) -> None:
     with pytest.raises(InvalidArgument, match="a blocker needs at least one operation"):
         world.blockers.block(world.table().table_id, frozenset())
 
 
+@pytest.mark.usefixtures("small_files")
 def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> None:
     held = block(world)
     world.restart()
@@ -178,6 +190,7 @@ def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> Non
     assert world.blockers.list_active() == []
 
 
+@pytest.mark.usefixtures("small_files")
 def test_a_prefix_that_is_too_short_or_names_two_is_refused(world: World) -> None:
     first, second = block(world).blocker.blocker_id, block(world, BATCH_WRITE).blocker.blocker_id
     common = next(length for length in range(36, 0, -1) if first[:length] == second[:length])
