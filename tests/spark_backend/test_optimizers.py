@@ -317,6 +317,20 @@ CANARY = "kanarienvogel4711"
 SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
 
 
+#: Log4j's configuration with which Spark says on which ports it listens.
+TELLING_PORTS = """
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c: %m%n
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = info
+"""
+
+
 def page(address: str) -> str:
     answer = requests.get(address, timeout=30)
     answer.raise_for_status()
@@ -335,10 +349,12 @@ def require_credentials_unseen(installation: Installation) -> None:
         installation.directory / "events",
     )
     events.mkdir()
+    logging = installation.directory / "log4j2.properties"
+    logging.write_text(TELLING_PORTS)
     settings = {
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
-        "spark.log.level": "INFO",  # tells the port
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
@@ -355,9 +371,9 @@ def require_credentials_unseen(installation: Installation) -> None:
     planned = installation.ask("optimize", name_of(table), "--type", "full")
     wait_until(mark.exists, "a worker holds, with the credentials")
     application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
-    told = re.search(r"Bound SparkUI to \S+,? and started at (http://\S+)", optimizer.output)
+    told = re.search(r"Successfully started service 'SparkUI' on port (\d+)", optimizer.output)
     assert told is not None
-    base = told[1]
+    base = f"http://127.0.0.1:{told[1]}"
     pages = {
         name: page(f"{base}/{name}")
         for name in (
