@@ -17,7 +17,7 @@ from tests.services.remembering import DECODED
 from tests.services.world import World
 from tests.tiers import count, sample, seeds
 
-STEPS, STORY_STEPS, WHOLE_STEPS = 20, 8, 15
+STEPS, STORY_STEPS, WHOLE_STEPS = count(15, 20), 8, 15
 COMMITS = count(12, 40)  # of the live writer
 
 
