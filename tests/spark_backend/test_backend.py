@@ -30,7 +30,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.large import Worker, count_as_large
 from tests.services import test_large_orphans as orphans
-from tests.services import test_large_statistics as statistics
+from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
