@@ -188,7 +188,7 @@ WRONG: tuple[Wrong, ...] = (
     _wrong(
         "-1", "ListTables", "table list --limit -1", rest=("GET", "/tables?limit=-1", None), request={"limit": -1},
     ),
-    _wrong("'x'", "ListTables", "table list --limit x", rest=("GET", "/tables?limit=x", None)),
+    _wrong("limit", "ListTables", "table list --limit x", rest=("GET", "/tables?limit=x", None)),
     _wrong("6", "ListTables", rest=("GET", "/tables?limit=5&limit=6", None)),
     _wrong("soon", "GetProcess", rest=("GET", "/processes/aaaaaaaa?wait=soon", None)),
     _wrong("501", "ListTables", rest=("GET", "/tables?limit=501", None)),
