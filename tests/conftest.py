@@ -96,9 +96,10 @@ def _scope(node_id: str) -> str:
 
 def _begin_with_the_longest(items: list[pytest.Item], durations: dict[str, tiers.Duration]) -> None:
     seconds: dict[str, float] = defaultdict(float)
-    for function in {tiers.function_of(item.nodeid) for item in items} & durations.keys():
+    for function in sorted({tiers.function_of(item.nodeid) for item in items} & durations.keys()):
         seconds[_scope(function)] += max(durations[function].cpu_s, durations[function].wall_s)
-    items.sort(key=lambda item: (_scope(item.nodeid) != "spark", -seconds[_scope(item.nodeid)]))
+    # The same order in each worker: xdist compares them.
+    items.sort(key=lambda item: ((scope := _scope(item.nodeid)) != "spark", -seconds[scope], scope))
 
 
 class ScopeScheduling(LoadScopeScheduling):
