@@ -93,8 +93,8 @@ def _interleavings(seed: int, totals: Counter[str]) -> None:
 def _rewriting(seed: int, totals: Counter[str]) -> None:
     """Fifty random tables (`tests/rewrite/tables.py`) of random types and specs, with deletes of all kinds, changed
     schemas and files as different writers make them, are rewritten with much memory and with little. A mismatch: other
-    rows than the slow reader (`tests/engine/oracle.py`) finds, or metrics that are not those of the rows. The first
-    100 tables are those of `make test`.
+    rows than the slow reader (`tests/engine/oracle.py`) finds, or metrics that are not those of the rows. `make test`
+    rewrites the first twenty.
     """
     with quick_directory() as made, random_tables.warehouse(Path(made)) as (catalog, config):
         for number in range(seed * 50, (seed + 1) * 50):
@@ -108,8 +108,8 @@ def _copies(seed: int, totals: Counter[str]) -> None:
     random columns of every type, codecs, encodings, pages, indexes, checksums, bloom filters and row groups, some
     without rows or statistics, are rewritten with position deletes by copying what can be copied
     (`tests/rewrite/random_copies.py`). A mismatch: other rows than before for pyarrow, DuckDB or Polars, another
-    number of rows for a condition on them, for pyarrow, DuckDB or DataFusion, or metrics that do not hold. The first
-    batch is part of `make test`.
+    number of rows for a condition on them, for pyarrow, DuckDB or DataFusion, or metrics that do not hold. `make test`
+    begins with the same tasks.
     """
     for number in range(seed * 40, (seed + 1) * 40):
         with tempfile.TemporaryDirectory(prefix="amoro-copies-") as made:
