@@ -23,6 +23,8 @@ NAMES = ["orders", *(name for name, _ in WITHOUT_SERVICE), "up", *(name for name
 STATUSES = {"not-found": 3, "usage": 2, "refused": 6}
 #: What the coordinator looks at in this very moment may be on its way already when the command answers.
 ON_ITS_WAY = {"returns-enable": re.compile(r"status (planning|minor|committing) since <time>.*")}
+#: What a machine that stands still for a moment makes the coordinator watch, and is no condition yet.
+WATCHED = "Watched, not for long enough yet:"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Output]:
 @pytest.mark.parametrize("name", NAMES)
 def test_an_output_is_what_the_command_says_now(said: dict[str, Output], name: str) -> None:
     kept = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
-    shown, expected = normalised(said[name].text), normalised(kept)
+    shown = [line for line in normalised(said[name].text) if not line.startswith(WATCHED)]
+    expected = normalised(kept)
     if later := ON_ITS_WAY.get(name):
         shown = [status if later.fullmatch(line) else line for line, status in zip(shown, expected, strict=True)]
     assert shown == expected, "run: make outputs"

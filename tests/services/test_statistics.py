@@ -406,7 +406,9 @@ def stored(table: Table) -> bytes:
 
 
 @pytest.mark.parametrize("seed", seeds(6, 2))
-def test_random_tables_have_the_same_statistics(world: World, large: None, seed: int) -> None:
+def test_random_tables_have_the_same_statistics(
+    world: World, limits: Limits, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     chance = random.Random(seed)
     made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
     for _ in range(chance.randint(1, 4)):
@@ -422,6 +424,8 @@ def test_random_tables_have_the_same_statistics(world: World, large: None, seed:
     alone = stored(made)
     with made.refresh().update_statistics() as update:
         update.remove_statistics(made.metadata.current_snapshot_id or 0)
+    count_as_large(monkeypatch)
+    limits(sketched_by_a_task=1)
     assert Worker(world).run(NAME).status in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
     assert stored(made) == alone
 

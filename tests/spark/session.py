@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -78,6 +79,8 @@ class Application:
 
             with _environment(self.scratch):
                 self._context = open_context(MASTER, _settings(self.scratch))
+            # PySpark cancels jobs by it; all other tests of this process count on Python's own.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return self._context
 
     @property
@@ -186,3 +189,13 @@ def _settings(scratch: Path) -> Mapping[str, str]:
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
         settings["spark.sql.extensions"] = EXTENSIONS
     return settings
+
+
+def jobs_of(context: SparkContext, group: str) -> list[Any]:
+    """Spark's own records of the jobs of that group."""
+    jobs = items_of(context._jsc.sc().statusStore().jobsList(None))
+    return [job for job in jobs if job.jobGroup().isDefined() and job.jobGroup().get() == group]
+
+
+def items_of(scala_sequence: Any) -> list[Any]:
+    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]

@@ -34,7 +34,7 @@ from tests.services import test_statistics as statistics
 from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
-from tests.spark.session import FAILURES, Application
+from tests.spark.session import FAILURES, Application, jobs_of
 from tests.spark_backend.spark import is_alive, kill, python_workers
 from tests.spark_backend.stuck import Call, in_thread, stuck_table
 from tests.work import rewrite_input, rewriting
@@ -234,15 +234,11 @@ def test_jobs_and_stages_are_described_by_table_process_and_task(spark_applicati
     with in_thread(lambda: rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set), cancelled.set):
         stuck.wait_for_writer()
         store = spark_application.context._jsc.sc().statusStore()
-        (job,) = [job for job in _items(store.jobsList(None)) if job.jobGroup().get() == str(attempt)]
+        (job,) = jobs_of(spark_application.context, str(attempt))
         stage = store.lastStageAttempt(job.stageIds().head())
         told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
         assert (job.description().get(), stage.description().get()) == (told, told)
         assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
-
-
-def _items(scala_sequence: Any) -> list[Any]:
-    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
 
 
 CORES, QUEUED = 2, 6

@@ -29,7 +29,7 @@ from tests.engine.files import Layout as FileLayout
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import make_catalog
 from tests.services.world import World
-from tests.spark.session import Application
+from tests.spark.session import Application, items_of, jobs_of
 from tests.spark_backend.cluster import Cluster, start_cluster
 from tests.spark_backend.groups import (
     HILBERT,
@@ -269,14 +269,10 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
         group.wait()
     assert (ended, group.raised) == (["small"], None)
     store = context._jsc.sc().statusStore()
-    (jobs,) = [[job for job in _items(store.jobsList(None)) if job.jobGroup().get() == str(attempt)]]
-    stages = [store.lastStageAttempt(number) for job in jobs for number in _items(job.stageIds())]
+    jobs = jobs_of(context, str(attempt))
+    stages = [store.lastStageAttempt(number) for job in jobs for number in items_of(job.stageIds())]
     assert {stage.name() for stage in stages} == {f"{name} cat.db.group" for name in ("sample", "split", "write")}
     assert {stage.schedulingPool().split("-")[0] for stage in stages} == {"amoro"}
-
-
-def _items(scala_sequence: Any) -> list[Any]:
-    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
 
 
 MANY_OUTPUTS = 8
