@@ -77,7 +77,7 @@ def test_random_files_of_several_writers_are_copied_as_they_are() -> None:
     assert totals["files copied whole"] >= totals["files"] // 4
     # Of tasks of which every file was.
     kinds = ("arrow", "duckdb", "polars", "datafusion")
-    assert min(totals[f"files of {kind} copied whole"] for kind in kinds) >= count(0, 2)
+    assert min(totals[f"files of {kind} copied whole"] for kind in kinds) >= count(0, 1)
 
 
 # Damage: what is copied of a file with bytes turned, cut out or put in never gives other rows
