@@ -18,6 +18,7 @@ from amoro_core.errors import (
     CatalogMisconfigured,
     CatalogNotFound,
     CatalogUnavailable,
+    Conflict,
     InvalidArgument,
     TableBusy,
     TableNotFound,
@@ -77,6 +78,21 @@ def test_an_update_changes_what_it_names_and_nothing_else(world: World) -> None:
     assert world.catalogs.update("cat", back) == replace(
         before, properties=tuple(sorted(before.properties)), allowed_locations=("s3://a/",)
     )
+
+
+def test_a_change_made_while_ours_is_tested_wins_and_is_shown_to_the_condition(world: World) -> None:
+    asked: list[bool] = []
+
+    def condition(now: CatalogConfig) -> None:
+        asked.append("theirs" in dict(now.properties))
+        if len(asked) == 1:
+            world.catalogs.update("cat", CatalogChange({"theirs": "1"}))
+
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        world.catalogs.update("cat", CatalogChange({"ours": "1"}), condition)
+    assert asked == [False, True]
+    kept = dict(world.catalogs.get("cat").properties)
+    assert ("ours" in kept, kept["theirs"]) == (False, "1")
 
 
 def test_an_update_whose_connection_does_not_work_is_not_kept(world: World) -> None:
