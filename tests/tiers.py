@@ -42,7 +42,7 @@ def count(small: int, full: int) -> int:
     return full if current_tier() == "all" else small
 
 
-def seeds(full: int, small: int) -> list[int]:
+def seeds(small: int, full: int) -> list[int]:
     """Consecutive seeds from the base that the report's header prints: 0, unless `--seed` names another."""
     base = int(os.environ.get(SEED_VARIABLE, "0"))
     return [base + offset for offset in range(count(small, full))]

@@ -57,7 +57,7 @@ def test_no_row_is_lost_or_comes_back_whatever_is_undone(tmp_path: Path) -> None
     world = World(tmp_path / "home", catalog)
     undone = refused = 0
     try:
-        for number, seed in enumerate(seeds(52, 6)):
+        for number, seed in enumerate(seeds(6, 52)):
             story = Story(world, f"t{number}", seed)
             story.run(STORY_STEPS)
             undone, refused = undone + story.undone, refused + story.refused
@@ -69,7 +69,7 @@ def test_no_row_is_lost_or_comes_back_whatever_is_undone(tmp_path: Path) -> None
 
 def test_neither_where_snapshots_and_data_expire_and_orphans_go(quick_path: Path) -> None:
     totals: Counter[str] = Counter()
-    whole_stories.run(seeds(20, 4), WHOLE_STEPS, quick_path, totals)
+    whole_stories.run(seeds(4, 20), WHOLE_STEPS, quick_path, totals)
     done = ("expire-snapshots", "expire-data", "clean-orphan-files", "auto-create-tags")
     taken_back = ("expire-snapshots", "expire-data", "optimizing")
     each = [*(totals[f"{name} × done"] for name in done), *(totals[f"{name} × taken back"] for name in taken_back)]

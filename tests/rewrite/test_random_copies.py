@@ -38,7 +38,7 @@ from tests.unit.rewrite.builders import EVERYTHING, context, run, task
 def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Catalog, CatalogConfig]) -> None:
     catalog, config = warehouse
     copied = encoded = 0
-    for seed in seeds(full=12, small=4):
+    for seed in seeds(4, 12):
         made = tables.make(catalog, seed)
         live = defaultdict(list)
         for row in oracle.live_rows_with_positions(made.table):

@@ -81,7 +81,7 @@ def random_set(chance: random.Random, rows: int) -> np.ndarray[Any, np.dtype[np.
 
 
 def test_vectors_of_java_are_ours_byte_for_byte(catalog: SharedCatalog, tmp_path: Path) -> None:
-    (seed,) = seeds(full=1, small=1)
+    (seed,) = seeds(1, 1)
     compare_vectors(catalog, tmp_path, random.Random(seed), SETS, "sets")
 
 

@@ -118,7 +118,7 @@ def places(positions: Mapping[int, PositionSet]) -> set[Place]:
     return {(at, one) for at, some in positions.items() for one in some.ascending().tolist()}
 
 
-@pytest.mark.parametrize("seed", seeds(full=8, small=4))
+@pytest.mark.parametrize("seed", seeds(4, 8))
 def test_each_row_is_found_by_its_values_whatever_their_types(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     rows = rows_by_chance(chance, chance.randint(20, 150), chance.choice([1, 5, 150]))

@@ -295,7 +295,7 @@ HOUR = timedelta(hours=1)
 def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
     """`make prove` goes on with other seeds."""
     seen: Counter[str] = Counter()
-    for seed in seeds(full=40, small=15):
+    for seed in seeds(15, 40):
         seen += lived(seed)
     assert min(seen[what] for what in ("same", "anew", "None", "minor", "major", "full")) > 0, seen
 

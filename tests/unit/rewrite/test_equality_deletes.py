@@ -215,7 +215,7 @@ def key_of(row: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(exact(row[name]) for name in names)
 
 
-@pytest.mark.parametrize("seed", seeds(full=25, small=12))
+@pytest.mark.parametrize("seed", seeds(12, 25))
 def test_random_files_and_deletes_leave_exactly_the_rows_that_live(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     rows = [_random_rows(chance, number) for number in range(chance.randint(1, 4))]
@@ -351,7 +351,7 @@ HASHED: list[tuple[pa.DataType, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", seeds(full=30, small=10))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_levels_are_those_of_a_plain_dictionary(seed: int) -> None:
     chance = random.Random(seed)
     chosen = chance.sample(HASHED, chance.randint(1, 3))
