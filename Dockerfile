@@ -26,6 +26,6 @@ VOLUME /data
 # gRPC
 EXPOSE 1261
 # An optimizer has no address to ask: it counts as healthy as long as it runs.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["python", "-m", "amoro_core.health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["python", "-m", "amoro_core.bootstrap.health"]
 ENTRYPOINT ["amoro"]
 CMD ["up"]

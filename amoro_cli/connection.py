@@ -12,11 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amoro_cli.launcher import Endpoint, Launcher
+from amoro_cli.client import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
-from amoro_core.model.secrets import Secret
-from amoro_core.model.texts import is_text
-from amoro_core.model.trust import PLAIN, SECURE, Trust
+from amoro_core.model.text_sanitizing import Secret, is_text
+from amoro_core.model.tls_files import PLAIN, SECURE, Trust
 from amoro_core.protocol.tokens import parse_token, read_token, told
 from amoro_core.records import record
 

@@ -1,17 +1,16 @@
-"""The command line: all commands, and how errors become exit statuses."""
+"""Common mistakes that libraries report by their own exceptions, translated to our errors with a code."""
 
 import sys
 import traceback
 from collections.abc import Sequence
+from errno import errorcode
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
-from amoro_cli.launcher import Launcher
-from amoro_cli.mistakes import as_ours, refuse_empty, refuse_undecodable
-from amoro_cli.session import (
+from amoro_cli.client import Launcher
+from amoro_cli.context import (
     AddressOption,
     CaFileOption,
     CertificateFileOption,
@@ -24,49 +23,88 @@ from amoro_cli.session import (
     TokenFileOption,
     with_example,
 )
-from amoro_cli.streams import Streams, tell
-from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import LONGEST_MESSAGE, cut, printable
+from amoro_cli.help_format import CONTEXT_SETTINGS, HelpfulGroup
+from amoro_cli.stdio import Streams, tell
+from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable, StorageFull, WorkFailed
+from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, is_text, printable, without_secrets
+
+_FULL = {"ENOSPC", "EDQUOT"}
+
+
+def refuse_undecodable(arguments: Sequence[str]) -> None:
+    """Raise InvalidArgument for an argument that is not UTF-8: no name here is."""
+    for argument in arguments:
+        if not is_text(argument):
+            raise InvalidArgument(f"{argument!r} is not UTF-8", hint="Write names and paths in UTF-8.")
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise InvalidArgument for an empty argument, as an unset variable in quotes leaves it."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        name, equals, value = argument.partition("=")
+        if not argument.strip():
+            what = f"the value of {before}" if before.startswith("-") and "=" not in before else "an argument"
+            raise InvalidArgument(f"{what} is empty", hint="Give it a value, or leave it out.")
+        if name.startswith("--") and equals and not value.strip():
+            raise InvalidArgument(f"the value of {name} is empty", hint="Give it a value, or leave it out.")
+
+
+def as_ours(error: Exception) -> AmoroError:
+    """The exception as an AmoroError: an error of the file system is ordinary, anything else is a bug of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        kind = StorageFull if errorcode.get(error.errno or 0) in _FULL else WorkFailed
+        return kind(f"{where}{error.strerror}", hint="Check the file's permissions and its disk." if where else "")
+    return AmoroError(
+        without_secrets(f"This should not have happened: {type(error).__name__}: {error}"),
+        hint="Run it again with --debug for the traceback, and report it.",
+    )
+
 
 #: What typer raises for wrong arguments; it exports only this subclass.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
 
 
-#: The modules of commands outside of groups, with their names.
+#: `module:function` that registers commands outside of groups, with their names.
 _COMMANDS = (
-    ("running", ("up", "demo", "doctor")),
-    ("status", ("status",)),
-    ("mcp", ("mcp",)),
-    ("optimizing", ("plan", "optimize")),
-    ("verifying", ("verify",)),
-    ("undoing", ("undo",)),
-    ("login", ("login",)),
+    ("programs:register_programs", ("up", "demo", "doctor")),
+    ("service:register_status", ("status",)),
+    ("programs:register_mcp", ("mcp",)),
+    ("optimizing:register_optimizing", ("plan", "optimize")),
+    ("optimizing:register_verify", ("verify",)),
+    ("maintenance:register_undo", ("undo",)),
+    ("access:register_login", ("login",)),
 )
-#: The groups, with the modules of their commands.
+#: The groups, with the `module:function` pairs that register their commands.
 _GROUPS = (
     (
         "table",
-        ("tables", "blockers", "upgrading", "maintaining", "snapshots"),
+        (
+            "tables:register_tables",
+            "tables:register_blockers",
+            "maintenance:register_upgrade",
+            "maintenance:register_maintenance",
+            "maintenance:register_snapshots",
+        ),
         "Tables: their health, and whether they are optimized.",
     ),
-    ("process", ("processes",), "Optimizing processes: what runs and what ran."),
-    ("cluster", ("clustering",), "Clustering: the order of rows in files."),
-    ("task", ("tasks",), "Tasks of processes: one set of files each, rewritten together."),
-    ("event", ("events",), "Events: what happened to tables, processes, optimizers and groups."),
-    ("series", ("series",), "Series: values over time, of the system, of groups and of tables."),
-    ("trash", ("trash",), "Files that maintenance has condemned and not deleted yet."),
-    ("lease", ("leases",), "Leases: snapshots that are kept for a while."),
-    ("optimizer", ("optimizers",), "Optimizers: the processes that rewrite files."),
-    ("group", ("groups",), "Optimizer groups: which optimizers work for which tables."),
-    ("catalog", ("catalogs",), "Catalogs: where tables come from."),
-    ("config", ("config",), "Settings of the coordinator."),
-    ("token", ("tokens",), "Tokens that let people and optimizers in."),
-    ("user", ("users",), "Users, who log in to the pages."),
-    ("audit", ("audit",), "The audit: who has changed what."),
-    ("monitoring", ("monitoring",), "Monitoring: files for Prometheus and Grafana."),
-    ("state", ("state",), "The state database: copies and checks."),
+    ("process", ("processes:register_processes",), "Optimizing processes: what runs and what ran."),
+    ("cluster", ("optimizing:register_clustering",), "Clustering: the order of rows in files."),
+    ("task", ("processes:register_tasks",), "Tasks of processes: one set of files each, rewritten together."),
+    ("event", ("processes:register_events",), "Events: what happened to tables, processes, optimizers and groups."),
+    ("series", ("service:register_series",), "Series: values over time, of the system, of groups and of tables."),
+    ("trash", ("trash:register_trash",), "Files that maintenance has condemned and not deleted yet."),
+    ("lease", ("trash:register_leases",), "Leases: snapshots that are kept for a while."),
+    ("optimizer", ("optimizers:register",), "Optimizers: the processes that rewrite files."),
+    ("group", ("groups:register",), "Optimizer groups: which optimizers work for which tables."),
+    ("catalog", ("catalogs:register",), "Catalogs: where tables come from."),
+    ("config", ("service:register_config",), "Settings of the coordinator."),
+    ("token", ("access:register_tokens",), "Tokens that let people and optimizers in."),
+    ("user", ("access:register_users",), "Users, who log in to the pages."),
+    ("audit", ("access:register_audit",), "The audit: who has changed what."),
+    ("monitoring", ("service:register_monitoring",), "Monitoring: files for Prometheus and Grafana."),
+    ("state", ("service:register_state",), "The state database: copies and checks."),
 )
 #: Arguments that ask for the help of the program, which names the groups and none of their commands.
 _HELP = {(option,) for option in CONTEXT_SETTINGS["help_option_names"]}
@@ -128,8 +166,9 @@ def build(launcher: Launcher, arguments: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
-def _register(app: typer.Typer, module: str) -> None:
-    import_module(f"amoro_cli.commands.{module}").register(app)
+def _register(app: typer.Typer, name: str) -> None:
+    module, function = name.split(":")
+    getattr(import_module(f"amoro_cli.commands.{module}"), function)(app)
 
 
 def _leave_out_others(app: typer.Typer, arguments: Sequence[str]) -> None:

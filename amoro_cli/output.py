@@ -10,7 +10,7 @@ from shutil import get_terminal_size
 from typing import Any, TextIO
 from unicodedata import east_asian_width
 
-from amoro_core.model.texts import printable
+from amoro_core.model.text_sanitizing import printable
 from amoro_core.records import record
 
 _STYLES = {

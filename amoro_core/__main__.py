@@ -18,7 +18,7 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from amoro_core.command import amoro
+    from amoro_core.bootstrap.command import amoro
 
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,15 +18,15 @@ from amoro_core.errors import (
     UnknownWork,
 )
 from amoro_core.model.processes import Attempt
-from amoro_core.model.secrets import Secret
-from amoro_core.model.trust import Trust
-from amoro_core.model.work import Work, WorkResult
+from amoro_core.model.task_payload import Work, WorkResult
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.model.tls_files import Trust
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_core.records import record
-from amoro_optimizer.running import BlobName
+from amoro_optimizer.execution import BlobName
 from amoro_optimizer.session import Registration, Running
 
 PROTOCOL_VERSION = 1

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 
 from amoro_core.model.processes import Attempt
-from amoro_core.model.secrets import Secret
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.records import record
 
 

@@ -11,7 +11,7 @@ from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeser
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import DataSourceRef
 
-from amoro_core.documents.monitoring import BOARD, RULES, SCRAPE, rules, scrape
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, rules, scrape
 
 HERE = Path(__file__).resolve().parent
 SHIPPED = HERE.parent / "amoro_core" / "documents" / BOARD

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from amoro_core import errors
+from amoro_core.bootstrap.settings import file_schema
 from amoro_core.dashboard.rest.openapi import description
-from amoro_core.documents.contract import file_name, schemas
+from amoro_core.documents.json_schemas import file_name, schemas
 from amoro_core.errors import AmoroError
-from amoro_core.settings_sources import file_schema
 from amoro_core.store.connection import Connection
 from amoro_core.store.migrations import MIGRATIONS, migrate
 from amoro_core.store.newest_schema import SCRIPT, script_of

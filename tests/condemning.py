@@ -7,13 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.formats.port import AnyTable, Readable, Role
-from amoro_core.model.actions import Case
-from amoro_core.model.lanes import STORAGE
+from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.formats.ports import AnyTable, Readable, Role
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import Receipt
+from amoro_core.model.processes import STORAGE, Case, Receipt
 
 NAME = "condemn"
 

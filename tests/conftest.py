@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from amoro_core.events import ROOT
+from amoro_core.logger import ROOT
 from tests import tiers
 
 # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from amoro_core.actions import orphan_tasks
+from amoro_core.actions import orphans
 from amoro_core.errors import AmoroError
-from amoro_core.maintaining import scale
+from amoro_core.maintenance import manifests
 from amoro_core.model.processes import OptimizingProcess
-from amoro_core.model.work import WorkResult
-from amoro_core.services.optimizing import Failure, ScheduledTask
-from amoro_optimizer.kinds import BlobName, Kinds, Run
-from amoro_optimizer.running import Backend
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.services.task_lifecycle import Failure, ScheduledTask
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import BlobName, Kinds, Run
 from tests.services.world import World
 
 
 def count_as_large(monkeypatch: pytest.MonkeyPatch, files_of_a_task: int = 1) -> None:
     """Every table is large from now on, and has a task for each so many files."""
-    monkeypatch.setattr(scale, "LARGE", -1)
-    monkeypatch.setattr(orphan_tasks, "FILES_OF_A_TASK", files_of_a_task)
+    monkeypatch.setattr(manifests, "LARGE", -1)
+    monkeypatch.setattr(orphans, "FILES_OF_A_TASK", files_of_a_task)
 
 
 @dataclass

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
-from amoro_core.model.work import REWRITE, Work, WorkResult
+from amoro_core.model.task_payload import REWRITE, RewriteInput, RewriteOutput, Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_optimizer.kinds import Run
-from amoro_optimizer.running import Backend
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import Run
 
 T = TypeVar("T")
 Rewrite = Callable[

@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.arranging import columns_option, sort_option
-from amoro_cli.completing import names_of
-from amoro_cli.launcher import Kind
-from amoro_cli.listing import Arrangement
+from amoro_cli.client import Kind, LimitOption, after_option, window
+from amoro_cli.context import OutputOption, Session, command, names_of
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.paging import LimitOption, after_option, window
-from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed
 from amoro_core.errors import InvalidArgument
 

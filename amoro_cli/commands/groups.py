@@ -4,20 +4,16 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.arranging import columns_option, sort_option
+from amoro_cli.client import Kind, LimitOption, after_option, window
 from amoro_cli.commands.catalogs import parse_properties
-from amoro_cli.completing import names_of
-from amoro_cli.launcher import Kind
-from amoro_cli.listing import Arrangement
+from amoro_cli.context import OutputOption, Session, command, memory_option, names_of
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.paging import LimitOption, after_option, window
-from amoro_cli.session import OutputOption, Session, command, memory_option
-from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_removed
-from amoro_cli.views.queue import group_queue
-from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_queue, group_removed
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.groups import MEMORY
-from amoro_core.model.lines import Line
+from amoro_core.model.group_config import MEMORY
+from amoro_core.model.paging import Line
 
 
 def register(app: typer.Typer) -> None:

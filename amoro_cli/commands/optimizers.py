@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amoro_cli.arranging import columns_option, sort_option
-from amoro_cli.completing import names_of
+from amoro_cli.client import Kind, LimitOption, OptimizerOptions, PackageOptions, SparkOptions, after_option, window
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
-from amoro_cli.helping import CONNECTION
-from amoro_cli.launcher import Kind, OptimizerOptions, PackageOptions, SparkOptions
-from amoro_cli.listing import Arrangement
-from amoro_cli.output import OutputFormat, write
-from amoro_cli.paging import LimitOption, after_option, window
-from amoro_cli.session import (
+from amoro_cli.context import (
     LOCAL,
     MEMORY,
     MOST_THREADS,
@@ -26,8 +20,13 @@ from amoro_cli.session import (
     command,
     default,
     memory_option,
+    names_of,
     option_parser,
 )
+from amoro_cli.help_format import CONNECTION
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
     OPTIMIZERS,
     instance_logs,
@@ -37,9 +36,8 @@ from amoro_cli.views.services import (
     optimizer_released,
     package_detail,
 )
-from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.quantities import parse_duration
+from amoro_core.model.properties import parse_duration
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient

@@ -2,32 +2,41 @@
 
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.client import AS_CONFIGURED, Ordering, columns_of
 from amoro_cli.connection import Connection
-from amoro_cli.ordering import AS_CONFIGURED, Ordering, columns_of
-from amoro_cli.outcomes import failure_of_all, is_one, select
-from amoro_cli.output import OutputFormat, write
-from amoro_cli.progress import progress_report
-from amoro_cli.ranking import ranked
-from amoro_cli.session import (
+from amoro_cli.context import (
     OptionalTablesArgument,
     OutputOption,
     Session,
+    TableArgument,
     TablesArgument,
     command,
     default,
     duration_option,
+    option_parser,
 )
-from amoro_cli.several import Several, plan_each
-from amoro_cli.streams import tell
+from amoro_cli.multi_table import Several, failure_of_all, is_one, plan_each, ranked, select
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.progress import progress_report
+from amoro_cli.query_logs import learn_from
+from amoro_cli.stdio import tell
 from amoro_cli.views.outcomes import optimized_document, plans_document
-from amoro_cli.views.plans import optimize_command, plan_document
+from amoro_cli.views.plans import (
+    clustering_document,
+    learned_document,
+    optimize_command,
+    plan_document,
+    suggested_document,
+    verification_document,
+)
 from amoro_cli.views.processes import optimize_document
-from amoro_cli.waiting import Deadline, failure_of, optimize_once
-from amoro_core.errors import InvalidArgument
+from amoro_cli.wait import Deadline, failure_of, optimize_once
+from amoro_core.errors import InvalidArgument, VerificationFailed
 from amoro_core.model.clustering import Strategy
 from amoro_core.records import record
 
@@ -114,7 +123,7 @@ class Request:
         return self.kind or ""
 
 
-def register(app: typer.Typer) -> None:
+def register_optimizing(app: typer.Typer) -> None:
     """Add `amoro plan` and `amoro optimize`."""
     command(app, "plan", "amoro plan sales.db.orders --explain")(plan)
     command(app, "optimize", "amoro optimize sales.db.orders --type major --wait")(optimize)
@@ -264,3 +273,112 @@ def _write_plans(
     failure = failure_of_all(outcomes)
     if failure is not None:
         raise failure
+
+
+def register_clustering(app: typer.Typer) -> None:
+    """Add the commands of `amoro cluster`."""
+    command(app, "show", "amoro cluster show sales.db.orders")(show)
+    command(app, "suggest", "amoro cluster suggest sales.db.orders")(suggest)
+    command(app, "learn", "amoro cluster learn sales.db.orders --spark-event-log /var/log/spark")(learn)
+
+
+def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show how well a table is clustered: files that a point query reads, groups in order, what comes next."""
+    with session.reading(lasting=True) as connection:
+        write(clustering_document(connection.client.show_clustering(table)), output)
+
+
+def suggest(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Suggest columns to cluster a table by, each with the reason, and show what self-optimizing.cluster.columns=auto
+    chooses."""
+    with session.reading(lasting=True) as connection:
+        write(suggested_document(connection.client.suggest_columns(table)), output)
+
+
+def learn(
+    session: Session,
+    table: TableArgument,
+    spark_event_log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Event logs of Spark: a file, or a directory with nothing else; plain, or compressed by zstd.",
+            show_default=False,
+        ),
+    ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='Queries of today, a JSON object a line: {"columns": ["id"], "operator": "eq", "weight": 12}; '
+            "operators: eq, range, in, prefix.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Learn which columns queries filter by, for self-optimizing.cluster.columns=auto.
+
+    A log that is learned again counts once; queries count as often as they come. Values of filters are not kept, nor
+    sent.
+    """
+    with session.connect() as connection:
+        write(learned_document(learn_from(connection.client, table, spark_event_log, queries)), output)
+
+
+_VERIFY_TIMEOUT = default("1h")
+
+
+def register_verify(app: typer.Typer) -> None:
+    """Add `amoro verify`."""
+    command(app, "verify", "amoro verify sales.db.orders")(verify)
+
+
+def _snapshot(text: str) -> int:
+    """A snapshot's id: a positive number of 64 bits."""
+    word = text.strip()
+    if word.isascii() and word.isdecimal() and len(word) <= 19 and 0 < int(word) < 2**63:
+        return int(word)
+    raise ValueError(f"{text!r} is not the id of a snapshot. See: amoro table snapshots TABLE")
+
+
+def verify(
+    session: Session,
+    table: TableArgument,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SNAPSHOT",
+            parser=option_parser(_snapshot),
+            help="The older snapshot [default: the parent of the newer one].",
+            show_default=False,
+        ),
+    ] = None,
+    after: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SNAPSHOT",
+            parser=option_parser(_snapshot),
+            help="The newer snapshot [default: the last optimizing commit; with --before, the head].",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _VERIFY_TIMEOUT,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Prove that optimizing lost, added or changed no row: read both sides of a rewrite and compare them.
+
+    The rows of each partition are counted and checksummed from the files, with deletes applied, independent of what the
+    rewrite reported. Files in both snapshots are not read. Where others wrote between --before and --after, each
+    rewrite is compared with its own parent snapshot. It also checks that every live file exists.
+
+        Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
+    """
+    with session.reading(lasting=True) as connection:
+        found = connection.client.verify_table(table, before or 0, after or 0, timeout)
+    write(verification_document(found), output)
+    if not found.sound:
+        raise VerificationFailed(
+            f"{found.table} did not pass the verification",
+            hint="Don't expire its snapshots; roll the table back and report this. See: amoro table snapshots",
+        )

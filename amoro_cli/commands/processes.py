@@ -1,32 +1,45 @@
 """amoro process."""
 
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.arranging import columns_option, sort_option
-from amoro_cli.completing import names_of
-from amoro_cli.launcher import Kind
-from amoro_cli.listing import Arrangement
+from amoro_cli.client import Kind, LimitOption, after_option, window
+from amoro_cli.context import OutputOption, Session, command, default, duration_option, names_of
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.paging import after_option, window
-from amoro_cli.progress import progress_report
-from amoro_cli.session import OutputOption, Session, command, default, duration_option
-from amoro_cli.views.processes import PROCESSES, is_active, process_detail, process_list
-from amoro_cli.waiting import Deadline, failure_of, wait_for_end
-from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
-from amoro_core.errors import InvalidArgument
-from amoro_core.model.processes import ProcessStatus
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, progress_report, show_watched
+from amoro_cli.views.processes import (
+    ATTEMPTS,
+    EVENTS,
+    PROCESSES,
+    TASKS,
+    attempt_list,
+    event_line,
+    event_list,
+    is_active,
+    process_detail,
+    process_list,
+    task_detail,
+    task_list,
+)
+from amoro_cli.wait import Deadline, failure_of, wait_for_end
+from amoro_core.errors import InvalidArgument, TaskNotFound
+from amoro_core.model.history_events import EventKind
+from amoro_core.model.processes import ProcessStatus, TaskStatus
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
+    from amoro_core.protocol import journal_pb2 as pb
+
 
 _SHORTEST_PREFIX = 6
 _TIMEOUT = default("10m")
 
 
-def register(app: typer.Typer) -> None:
+def register_processes(app: typer.Typer) -> None:
     """Add the commands of `amoro process`."""
     command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
     command(app, "show", "amoro process show 01997a")(show)
@@ -139,3 +152,195 @@ def refuse_short(process_id: str) -> None:
             f"{process_id!r} is too short for the id of a process",
             hint=f"Give {_SHORTEST_PREFIX} characters or more. See: amoro process list",
         )
+
+
+def register_tasks(app: typer.Typer) -> None:
+    """Add the commands of `amoro task`."""
+    command(app, "list", "amoro task list 01997a --status failed")(list_tasks)
+    command(app, "show", "amoro task show 01997a-3")(show_task)
+    command(app, "attempts", "amoro task attempts 01997a-3")(attempts)
+
+
+def list_tasks(
+    session: Session,
+    process_id: ProcessArgument,
+    status: Annotated[
+        TaskStatus | None,
+        typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
+    ] = None,
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("N")] = "",
+    sort_by: Annotated[str, sort_option(TASKS)] = "",
+    columns: Annotated[str, columns_option(TASKS)] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the tasks of a process, by number."""
+    refuse_short(process_id)
+
+    def ask(client: "AdminClient") -> Look:
+        process, found = client.list_tasks(process_id, status or "", window(limit, after))
+        return Look(task_list(process.process_id, found, Arrangement(sort_by, columns)), ended=not is_active(process))
+
+    show_watched(session, ask, output, watch, interval)
+
+
+def show_task(
+    session: Session,
+    task_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROCESS-N",
+            help="The process's id or a unique prefix of six characters or more, a dash, and the task's number.",
+            show_default=False,
+        ),
+    ],
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show one task: its attempts, the optimizer that runs it, and its last failure."""
+    process_id, number = parse_task(task_id)
+
+    def ask(client: "AdminClient") -> Look:
+        process, found = client.list_tasks(process_id, window=window(1, str(number - 1)))
+        for task in found.items:
+            if task.task_id == number:
+                return Look(task_detail(process, task), ended=not is_active(process))
+        raise TaskNotFound(
+            f"process {process.process_id} has no task {number}",
+            hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",
+        )
+
+    show_watched(session, ask, output, watch, interval)
+
+
+def attempts(
+    session: Session,
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROCESS[-N]",
+            help="A process by its id or a unique prefix of six characters or more, or one of its tasks.",
+            show_default=False,
+        ),
+    ],
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("TASK-ATTEMPT")] = "",
+    sort_by: Annotated[str, sort_option(ATTEMPTS)] = "",
+    columns: Annotated[str, columns_option(ATTEMPTS)] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the attempts of a process's tasks, or of one task: who ran them, for how long, and what became of them.
+
+    Of each task the latest 100 are kept, as long as the process.
+    """
+    process_id, task = parse_task(of) if _names_task(of) else (of, 0)
+    refuse_short(process_id)
+
+    def ask(client: "AdminClient") -> Look:
+        process, found = client.list_attempts(process_id, task, window(limit, after))
+        return Look(attempt_list(process, found, Arrangement(sort_by, columns)))
+
+    show_watched(session, ask, output, watch, interval)
+
+
+def _names_task(text: str) -> bool:
+    """Whether a text with a dash at its end means a task: an id has four dashes of its own, a prefix maybe fewer."""
+    head, dash, number = text.rpartition("-")
+    return bool(dash) and _is_number(number) and head.count("-") in (0, 4)
+
+
+def parse_task(text: str) -> tuple[str, int]:
+    """The process id and task number in a text like "01997a-3". Raises InvalidArgument."""
+    process_id, dash, number = text.rpartition("-")
+    if not dash or not _is_number(number):
+        raise InvalidArgument(f"{text!r} is not a task", hint="Write PROCESS-N, such as 01997a-3.")
+    refuse_short(process_id)
+    return process_id, int(number)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a task may have that number."""
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
+
+
+EVENTS_INTERVAL = default("1s")
+
+
+def register_events(app: typer.Typer) -> None:
+    """Add the commands of `amoro event`."""
+    command(app, "list", "amoro event list --kind failed --since 1d")(list_events)
+
+
+def list_events(
+    session: Session,
+    kind: Annotated[
+        list[EventKind] | None,
+        typer.Option(help="Only events of this kind; repeatable.", case_sensitive=False, show_default=False),
+    ] = None,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="Only events of this table; one that is gone has the name that it had.",
+            show_default=False,
+            autocompletion=names_of(Kind.TABLE),
+        ),
+    ] = "",
+    process: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Only events of this process.",
+            show_default=False,
+            autocompletion=names_of(Kind.PROCESS),
+        ),
+    ] = "",
+    since: Annotated[
+        timedelta | None, duration_option("--since", help_="Only events of so long ago or later, such as 1d.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
+    after: Annotated[str, after_option("NEXT")] = "",
+    sort_by: Annotated[str, sort_option(EVENTS)] = "",
+    columns: Annotated[str, columns_option(EVENTS)] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow looks.")] = EVENTS_INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List what happened to tables, processes, optimizers and groups, the newest first.
+
+    Events are kept for 30 days, at most a million.
+    """
+    if process:
+        refuse_short(process)
+    if follow and (after or sort_by or columns):
+        raise InvalidArgument("--follow goes by the time: leave out --after, --sort-by and --columns")
+    kinds = [item.value for item in kind or ()]
+    oldest = datetime.now(UTC) - since if since is not None else None
+    with session.reading() as connection:
+        last, part = connection.client.list_events(kinds, table, process, oldest, window(limit, after))
+        if not follow:
+            write(event_list(part, Arrangement(sort_by, columns)), output)
+            return
+        try:
+            _show(list(reversed(part.items)), output)
+            while not connection.embedded:
+                time.sleep(interval.total_seconds())
+                last = _show(connection.client.events_after(last, kinds, table, process), output) or last
+        except KeyboardInterrupt:
+            return
+
+
+def _show(events: "list[pb.Event]", output: OutputFormat) -> int:
+    """Print each; the number of the last one, 0 without any."""
+    for event in events:
+        if output is OutputFormat.YAML:
+            typer.echo("---")
+        write(event_line(event), output)
+    return events[-1].event_id if events else 0

@@ -1,25 +1,37 @@
 """amoro table."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.arranging import columns_option, sort_option
-from amoro_cli.completing import names_of
-from amoro_cli.launcher import Kind
-from amoro_cli.listing import Arrangement
-from amoro_cli.outcomes import Outcome, each, failure_of_all, is_one, select
+from amoro_cli.client import Kind, LimitOption, after_option, window
+from amoro_cli.context import (
+    AnyTableArgument,
+    OutputOption,
+    Session,
+    TableArgument,
+    TablesArgument,
+    command,
+    duration_option,
+    names_of,
+)
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.multi_table import Outcome, each, failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.paging import LimitOption, after_option, window
-from amoro_cli.session import OutputOption, Session, TableArgument, TablesArgument, command
-from amoro_cli.views.digests import digest_document
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, Showing, WatchOption, show_list, show_watched
 from amoro_cli.views.outcomes import selected_document
-from amoro_cli.views.settings import properties_document
 from amoro_cli.views.tables import (
+    BLOCKERS,
     FILES,
     SNAPSHOTS,
     TABLES,
+    blocker_detail,
+    blocker_list,
+    blocker_released,
+    digest_document,
+    properties_document,
     sort_key,
     table_detail,
     table_files,
@@ -27,15 +39,14 @@ from amoro_cli.views.tables import (
     table_list,
     table_snapshots,
 )
-from amoro_cli.watching import INTERVAL, IntervalOption, Look, Showing, WatchOption, show_list, show_watched
-from amoro_core.model.tables import OptimizingStatus
+from amoro_core.model.tables import BlockedOperation, OptimizingStatus
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
     from amoro_core.protocol import admin_pb2 as pb
 
 
-def register(app: typer.Typer) -> None:
+def register_tables(app: typer.Typer) -> None:
     """Add the commands of `amoro table`."""
     command(app, "list", "amoro table list --catalog sales --status pending")(list_tables)
     command(app, "show", "amoro table show sales.db.orders")(show)
@@ -228,3 +239,79 @@ def _end(found: "list[Outcome[pb.Table]]") -> None:
     failure = failure_of_all(found)
     if failure is not None:
         raise failure
+
+
+BlockerArgument = Annotated[
+    str,
+    typer.Argument(metavar="BLOCKER", help="Its id, or a unique prefix of six characters or more.", show_default=False),
+]
+HoldOption = Annotated[
+    timedelta | None,
+    duration_option("--for", help_="How long it lasts from now on, at most 1d; then it expires by itself."),
+]
+
+
+def register_blockers(app: typer.Typer) -> None:
+    """Add `amoro table block` and the other commands of blockers."""
+    command(app, "block", "amoro table block sales.db.orders --for 30m --reason 'nightly overwrite'")(block)
+    command(app, "renew", "amoro table renew 01a1ffb2-9673")(renew)
+    command(app, "unblock", "amoro table unblock 01a1ffb2-9673")(unblock)
+    command(app, "blockers", "amoro table blockers sales.db.orders")(blockers)
+
+
+def block(
+    session: Session,
+    table: TableArgument,
+    operations: Annotated[
+        list[BlockedOperation] | None,
+        typer.Option(
+            "--operation",
+            case_sensitive=False,
+            help="What is kept off the table; may be repeated [default: optimize].",
+            show_default=False,
+        ),
+    ] = None,
+    hold: HoldOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="Shown to whoever is blocked.", show_default=False)] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Block optimizing, or batch writers that ask, on a table for a while.
+
+    It is refused while a process is active on the table (5), and while another blocker covers the same operation (5).
+    """
+    with session.connect() as connection:
+        names = [operation.value for operation in operations or ()]
+        write(blocker_detail(connection.client.block_table(table, names, hold, reason)), output)
+
+
+def renew(
+    session: Session, blocker: BlockerArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Renew a blocker for as long as it was taken for, from now on. One that has expired is not found (3)."""
+    with session.connect() as connection:
+        write(blocker_detail(connection.client.renew_blocker(blocker, hold)), output)
+
+
+def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Release a blocker."""
+    with session.connect() as connection:
+        write(blocker_released(connection.client.release_blocker(blocker)), output)
+
+
+def blockers(
+    session: Session,
+    table: AnyTableArgument = "",
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("BLOCKER")] = "",
+    sort_by: Annotated[str, sort_option(BLOCKERS)] = "",
+    columns: Annotated[str, columns_option(BLOCKERS)] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the active blockers."""
+
+    def ask(client: "AdminClient") -> Look:
+        return Look(blocker_list(client.list_blockers(table, window(limit, after)), Arrangement(sort_by, columns)))
+
+    show_watched(session, ask, output, watch, interval)

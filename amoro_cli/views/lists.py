@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from amoro_cli.listing import Arrangement, Listing
+from amoro_cli.client import Part
+from amoro_cli.list_options import Arrangement, Listing
 from amoro_cli.output import Block, Document
-from amoro_cli.paging import Part
-from amoro_core.documents.encoding import encode_all
+from amoro_core.documents.message_json import encode_all
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

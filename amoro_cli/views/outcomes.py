@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.outcomes import Outcome, worst
+from amoro_cli.client import Part
+from amoro_cli.multi_table import Outcome, cost_of, gain_of, worst
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.paging import Part
-from amoro_cli.ranking import cost_of, gain_of
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import table_detail, table_list
-from amoro_core.documents.encoding import encode
-from amoro_core.documents.quantities import format_bytes, format_count, format_duration, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, many
+from amoro_core.documents.message_json import encode
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from amoro_cli.ordering import AS_CONFIGURED, Ordering
+from amoro_cli.client import AS_CONFIGURED, Ordering
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.tables import coarse, health
-from amoro_core.documents.encoding import encode
-from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
+from amoro_core.documents.message_json import encode
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
+
 
 _HEADER = ("WHY", "FILES", "DELETES", "SIZE", "→ FILES", "PARTITION")
 _NUMBERS = frozenset({"FILES", "DELETES", "SIZE", "→ FILES"})
@@ -136,3 +137,146 @@ def _to_fold(partitions: "Iterable[pb.PlannedPartition]") -> str:
     files = many(sum(one.delete_files_to_fold for one in folding), "position delete file")
     size, data = format_bytes(sum(one.bytes_to_fold for one in folding)), sum(one.files_to_fold for one in folding)
     return f"to fold into deletion vectors: {files} of {size}, for {many(data, 'data file')}"
+
+
+#: Columns that are shown of a report; JSON has all.
+_MOST_SHOWN = 20
+
+
+def clustering_document(found: "pb.Clustering") -> Document:
+    """Schema amoro.clustering/v1: the fields of the answer; `next` is the plan that would be made now."""
+    return Document("amoro.clustering/v1", encode(found), (found.table,), tuple(_suggestion_blocks(found)))
+
+
+def suggested_document(found: "pb.SuggestedColumns") -> Document:
+    """Schema amoro.suggested/v1: the fields of the answer."""
+    blocks: list[Block] = [f"{found.table}  {many(found.files, 'file')}"]
+    for one in found.columns:
+        met = f"a point query reads {one.files_met:.3g} files; " if one.files_met else ""
+        blocks.append(f"  {one.column}: {met}{one.reason}")
+    if not found.columns:
+        blocks.append("  the table itself speaks for no column")
+    each = ", ".join(f"{one.column} {one.saved:.0%}" for one in found.auto.columns)
+    blocks.append(
+        f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"
+    )
+    return Document("amoro.suggested/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def learned_document(found: "pb.LearnedScans") -> Document:
+    """Schema amoro.learned/v1: the fields of the answer."""
+    blocks: list[Block] = [f"{found.table}: learned from {many(found.scans, 'scan')}{_days(found)}"]
+    blocks += [f"  {one.column}: filtered by {many(one.scans, 'scan')}" for one in found.columns[:_MOST_SHOWN]]
+    if len(found.columns) > _MOST_SHOWN:
+        blocks.append(f"  and {many(len(found.columns) - _MOST_SHOWN, 'column')} more")
+    if found.unfiltered_scans:
+        blocks.append(f"  no column of the table: {many(found.unfiltered_scans, 'scan')}")
+    if found.old_scans:
+        blocks.append(f"  {many(found.old_scans, 'scan')} left out: older than 30 d")
+    blocks.append(
+        f"  {many(found.recent_scans, 'scan')} of the last 7 d are known; self-optimizing.cluster.columns=auto needs "
+        f"{format_count(found.enough_scans)}"
+    )
+    return Document("amoro.learned/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def _days(found: "pb.LearnedScans") -> str:
+    if not found.first_day:
+        return ""
+    return f" of {found.first_day}" + (f" to {found.last_day}" if found.last_day != found.first_day else "")
+
+
+def _suggestion_blocks(found: "pb.Clustering") -> "list[Block]":
+    sealed = f"{many(found.sealed_groups, 'sealed group')} ({format_bytes(found.sealed_bytes)})"
+    still_open = f"{format_count(found.open_groups)} open ({format_bytes(found.open_bytes)})"
+    unclustered = f"{format_bytes(found.unclustered_bytes)} unclustered"
+    blocks: list[Block] = [
+        f"{found.table}  {found.layout or 'no layout'}  {many(found.files, 'file')}, {format_bytes(found.bytes)}: "
+        f"{sealed}, {still_open}, {unclustered}"
+    ]
+    if found.columns:
+        reads = ", ".join(
+            f"{one.column} {one.all_files:.3g}" + (f" (ideal {one.ideal:.3g})" if one.ideal else "")
+            for one in found.columns
+        )
+        blocks.append(f"  a point query reads, of {many(found.files, 'file')}: {reads}")
+    blocks += [f"  {one.column}: {one.note}" for one in found.columns if one.note]
+    blocks += [f"  {note}" for note in found.next.notes]
+    if found.next.type:
+        chosen = [one for one in found.next.partitions if one.tasks]
+        size = sum(one.input_bytes for one in chosen)
+        blocks.append(
+            f"  next: {many(found.next.tasks, 'group')}, {format_bytes(size)}, about "
+            f"{found.next.cpu_ms / 60_000:.2g} CPU min: {found.next.reason}"
+        )
+    else:
+        blocks += [f"  {line}" for line in nothing_to_do(found.next)]
+    blocks += [f"  waits for its start: amoro process start {process_id}" for process_id in found.waiting]
+    return blocks
+
+
+_VERIFIED_HEADER = ("PARTITION", "FILES", "ROWS BEFORE", "ROWS AFTER", "CHECKSUM BEFORE", "CHECKSUM AFTER", "")
+_VERIFIED_NUMBERS = frozenset({"FILES", "ROWS BEFORE", "ROWS AFTER"})
+#: A narrow terminal shows counts, the mark and the verdict.
+_SPARE = ("CHECKSUM AFTER", "CHECKSUM BEFORE", "FILES")
+_SHOWN = 20  # equal partitions
+
+
+def verification_document(found: "pb.Verification") -> Document:
+    """Schema amoro.verification/v1: the fields of the verification; as text, partitions that differ come first."""
+    blocks: list[Block] = [block for item in found.comparisons for block in _comparison(item)]
+    if found.note:
+        blocks.append(f"Nothing to compare: {found.note}.")
+    if found.other_snapshots:
+        listed = ", ".join(map(str, found.other_snapshots))
+        blocks.append(
+            f"Not compared, since others changed rows there: {many(len(found.other_snapshots), 'snapshot')} {listed}"
+        )
+    blocks += [f"✗ {problem}" for problem in found.problems]
+    if not found.problems:
+        blocks.append(
+            f"files  all {format_count(found.files)} of snapshot {found.snapshot_id} exist with their sizes, "
+            f"{many(found.dangling_deletes, 'dangling delete')}"
+        )
+    if found.comparisons:
+        blocks.append(_verdict(found))
+    return Document("amoro.verification/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def _comparison(item: "pb.Comparison") -> "list[Block]":
+    by = f" by {', '.join(item.process_ids)}" if item.process_ids else ""
+    differing = [partition for partition in item.partitions if not partition.equal]
+    equal = [partition for partition in item.partitions if partition.equal]
+    shown = [*differing, *equal[:_SHOWN]]
+    blocks: list[Block] = [f"snapshot {item.before} → {item.after}{by}"]
+    if shown:
+        rows = tuple(_verified_row(partition) for partition in shown)
+        blocks.append(Grid(_VERIFIED_HEADER, rows, _VERIFIED_NUMBERS, indent=2, spare=_SPARE, elastic="PARTITION"))
+    if len(equal) > _SHOWN:
+        blocks.append(f"  and {many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
+    if item.disputed_deletes:
+        blocks.append(f"  {disputed_deletes(item.disputed_deletes, 'show')}")
+    if item.files_in_both:
+        verb = "is" if item.files_in_both == 1 else "are"
+        blocks.append(f"  {many(item.files_in_both, 'more data file')} {verb} in both, with the same deletes")
+    return blocks
+
+
+def _verified_row(partition: "pb.ComparedPartition") -> tuple[str, ...]:
+    place = partition.partition or "unpartitioned"
+    return (
+        f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
+        f"{format_count(partition.files_before)} → {format_count(partition.files_after)}",
+        format_count(partition.rows_before),
+        format_count(partition.rows_after),
+        partition.checksum_before,
+        partition.checksum_after,
+        "=" if partition.equal else "≠",
+    )
+
+
+def _verdict(found: "pb.Verification") -> str:
+    before, after = (sum(getattr(item, side) for item in found.comparisons) for side in ("rows_before", "rows_after"))
+    if all(item.equal for item in found.comparisons):
+        return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"
+    return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they differ"

@@ -1,18 +1,22 @@
 """Catalogs, optimizers, and the findings of doctor."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.launcher import Finding, Package
-from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
-from amoro_cli.output import Document, Grid, Pairs
-from amoro_cli.paging import Part
+from amoro_cli.client import Finding, Package, Part
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
-from amoro_core.documents.encoding import encode
-from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
+from amoro_core.documents.json_schemas import check_body
+from amoro_core.documents.message_json import encode, encode_all
+from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
+    from amoro_core.protocol import journal_pb2 as journal_pb
+    from amoro_core.protocol import monitoring_pb2 as monitoring
+    from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
 
 CATALOGS: "Listing[pb.Catalog]" = Listing(
@@ -196,3 +200,133 @@ def _commits(catalog: "pb.Catalog") -> str:
     if catalog.commits:
         return "yes"
     return f"no: {catalog.refusal}" if catalog.refusal else "no"
+
+
+def state_document(facts: "pb.StateFacts") -> Document:
+    """Schema amoro.state/v1: file, sizes, `migrations` with `number`, `name`, `applied_at`, and the last backup."""
+    known = [one for one in facts.migrations if one.applied_ms]
+    last = facts.migrations[-1] if facts.migrations else None
+    applied = f", since {format_time(last.applied_ms)}" if last is not None and known and known[-1] == last else ""
+    leader = f"pid {facts.leader_pid} holds its lock; it was opened {many(facts.epoch, 'time')}"
+    backup = f"{facts.backup_path}, {format_time(facts.backup_ms)}" if facts.backup_ms else "none that the audit knows"
+    pairs = Pairs(
+        (
+            ("file", facts.path),
+            ("size", f"{format_bytes(facts.bytes)}, and {format_bytes(facts.log_bytes)} of write-ahead log"),
+            ("free", f"{format_bytes(facts.free_bytes)} on its disk"),
+            ("schema", f"{last.number}, {last.name.replace('_', ' ')}{applied}" if last is not None else "none yet"),
+            ("coordinator", leader if facts.leader_pid else "none answers here: this command has read the file"),
+            ("last backup", backup),
+            ("versions", f"Python {facts.python}, SQLite {facts.sqlite}"),
+        )
+    )
+    return Document("amoro.state/v1", encode(facts), (facts.path,), (pairs,))
+
+
+def backup_document(made: "pb.BackupStateResponse") -> Document:
+    """Schema amoro.backup/v1: `path`, `bytes`."""
+    return Document("amoro.backup/v1", encode(made), (made.path,), (f"{made.path}  {format_bytes(made.bytes)}",))
+
+
+def check_document(problems: Sequence[str]) -> Document:
+    """Schema amoro.check/v1: `ok`, `problems`. The names are the problems."""
+    body = check_body(problems)
+    return Document("amoro.check/v1", body, tuple(problems), tuple(problems) or ("The state database is sound.",))
+
+
+def status_document(status: "pb.GetStatusResponse", conditions: "Sequence[monitoring.Condition]") -> Document:
+    """What runs, and what is wrong."""
+    body = {**encode(status), "conditions": encode_all(conditions)}
+    return Document("amoro.status/v1", body, tuple(one.name for one in conditions), (*_blocks(status, conditions),))
+
+
+def _blocks(status: "pb.GetStatusResponse", conditions: "Sequence[monitoring.Condition]") -> Iterator[Block]:
+    serves = status.role != "reading"
+    runs = (f"at {status.address} since {format_time(status.started_ms)}, PID {status.pid}",)
+    yield Pairs(
+        (
+            ("version", status.version),
+            ("coordinator", *runs) if serves else ("coordinator", "none runs on this state directory"),
+            ("tables", format_count(status.tables)),
+            ("optimizers", format_count(status.optimizers)),
+            *((("pages", status.http_address),) if status.http_address else ()),
+            ("running processes", format_count(status.running_processes)),
+        )
+    )
+    raised = [one for one in conditions if one.raised]
+    if raised:
+        yield ""
+        yield Grid(
+            ("CONDITION", "SEVERITY", "SINCE", "WHAT"),
+            tuple((one.name, one.severity, format_time(one.since_ms), one.text) for one in raised),
+            elastic="WHAT",
+            spare=("SINCE",),
+        )
+        yield ""
+        yield from dict.fromkeys(f"{one.name}: {one.remedy}" for one in raised)
+    elif serves:
+        yield "Nothing is wrong."
+    waiting = [one for one in conditions if not one.raised]
+    if waiting:
+        yield f"Watched, not for long enough yet: {', '.join(dict.fromkeys(one.name for one in waiting))}"
+
+
+def exported_document(paths: Sequence[str]) -> Document:
+    """The files that were written."""
+    return Document("amoro.exported/v1", {"files": list(paths)}, tuple(paths), tuple(paths))
+
+
+_TITLES = ("FROM", "SERIES", "VALUE", "MIN", "MAX")
+
+
+@record
+class _Named:
+    """A point with its series."""
+
+    point: "journal_pb.SeriesPoint"
+    series: "journal_pb.Series"
+
+
+def series_document(answer: "journal_pb.GetSeriesResponse") -> Document:
+    """Schema amoro.series/v1: `series` with their `points`, and `step_s`. The names are those of series."""
+    points = [_Named(point, one) for one in answer.series for point in one.points]
+    # By time, and within a time in the order of the answer.
+    points.sort(key=lambda item: item.point.from_ms)
+    rows = tuple(_row(item) for item in points)
+    step = f"one value for {format_duration(answer.step_s * 1000)}; a time without values is left out"
+    grid = Grid(_TITLES, rows, frozenset(_TITLES[2:]))
+    blocks: tuple[Block, ...] = (grid, step) if rows else ("No values in this time.",)
+    return Document("amoro.series/v1", encode(answer), tuple(map(_name, answer.series)), blocks)
+
+
+def _row(item: _Named) -> tuple[str, ...]:
+    point, one = item.point, item.series
+    value = point.sum if one.kind == "total" else point.sum / point.n
+    return (
+        format_time(point.from_ms),
+        _name(one),
+        _text(value, one.unit),
+        _text(point.min, one.unit),
+        _text(point.max, one.unit),
+    )
+
+
+def _name(one: "journal_pb.Series") -> str:
+    return f"{one.name}/{one.label}" if one.label else one.name
+
+
+def _text(value: float, unit: str) -> str:
+    match unit:
+        case "bytes":
+            return format_bytes(round(value))
+        case "seconds":
+            return format_duration(round(value * 1000))
+    return format_count(round(value)) if float(value).is_integer() else f"{value:.1f}"
+
+
+def upgrade_document(upgrade: "snapshots_pb.TableUpgrade") -> Document:
+    """Schema amoro.upgrade/v1: the fields of the answer."""
+    said = "upgraded from" if upgrade.is_done else "would be upgraded from"
+    blocks: list[Block] = [f"{upgrade.table}: {said} format {upgrade.before} to {upgrade.after}"]
+    blocks += [f"  {note}" for note in upgrade.notes]
+    return Document("amoro.upgrade/v1", encode(upgrade), (upgrade.table,), tuple(blocks))

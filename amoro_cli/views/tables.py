@@ -1,19 +1,73 @@
-"""Tables and their health."""
+"""Blockers of tables."""
 
+import difflib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
-from amoro_cli.output import Document, Pairs
-from amoro_cli.paging import Part
-from amoro_cli.views.blockers import blocked
+from amoro_cli.client import Part
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
-from amoro_core.documents.encoding import encode
-from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
+from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
+from amoro_core.documents.message_json import encode, encode_all
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
+    from amoro_core.protocol import journal_pb2 as journal_pb
+
+
+BLOCKERS: "Listing[pb.Blocker]" = Listing(
+    (
+        Column("BLOCKER", lambda blocker: blocker.blocker_id),
+        Column("TABLE", lambda blocker: blocker.table),
+        Column("BLOCKS", lambda blocker: ", ".join(blocker.operations)),
+        Column("EXPIRES", lambda blocker: format_time(blocker.expires_ms), lambda blocker: blocker.expires_ms),
+        Column("REASON", lambda blocker: blocker.reason or "-"),
+    ),
+    spare=("BLOCKS",),
+    elastic="REASON",
+)
+
+
+def blocker_list(part: "Part[pb.Blocker]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids."""
+    return list_document(
+        "amoro.blockers/v1", BLOCKERS, part, arrangement, lambda blocker: blocker.blocker_id, "Nothing is blocked."
+    )
+
+
+def blocker_detail(blocker: "pb.Blocker") -> Document:
+    """Schema amoro.blocker/v1: the fields of the blocker."""
+    pairs = (
+        ("blocker", blocker.blocker_id),
+        ("table", blocker.table),
+        ("blocks", ", ".join(blocker.operations)),
+        ("expires", format_time(blocker.expires_ms)),
+        *((("reason", blocker.reason),) if blocker.reason else ()),
+    )
+    hold_on = f"It expires by itself. To keep it, renew it in time: amoro table renew {blocker.blocker_id}"
+    return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (Pairs(pairs), hold_on))
+
+
+def blocker_released(blocker: "pb.Blocker") -> Document:
+    """Schema amoro.blocker/v1: the fields of the released blocker."""
+    text = f"Blocker {blocker.blocker_id} is released; {blocker.table} is free."
+    return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (text,))
+
+
+def blocked(blockers: "Sequence[pb.Blocker]") -> "tuple[tuple[str, str], ...]":
+    """A line of a table's detail for each active blocker."""
+    return tuple(
+        (
+            "blocked",
+            f"{', '.join(item.operations)} until {format_time(item.expires_ms)}"
+            + (f": {item.reason}" if item.reason else ""),
+        )
+        for item in blockers
+    )
+
 
 _MANY_IN_LITTLE = (
     "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is why "
@@ -265,3 +319,111 @@ def _deletes(table: "pb.Table") -> str:
         f"{format_count(files.equality_delete_files)} equality, {format_count(files.position_delete_files)} position, "
         f"{format_bytes(files.delete_bytes)}{dangling}"
     )
+
+
+_UNKNOWN = "unknown"  # the origin of a property that has no effect
+
+
+def settings_document(settings: "Sequence[pb.Setting]", origin: bool) -> Document:
+    """Schema amoro.settings/v1: `settings` with `key`, `value`, `origin`; as text, origins only on request."""
+    names = tuple(setting.key for setting in settings)
+    return Document("amoro.settings/v1", {"settings": encode_all(settings)}, names, (_grid(settings, origin),))
+
+
+def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
+    """Schema amoro.properties/v1: `table`, `properties` with `key`, `value`, `origin`, `default`; `enabled`,
+    `enabled_origin`."""
+    names = tuple(item.key for item in answer.properties)
+    optimized = f"optimized: {'yes' if answer.enabled else 'no'}, {answer.enabled_origin}"
+    blocks: tuple[Block, ...] = (_grid(answer.properties, True), *_unknown(answer.properties), optimized)
+    return Document("amoro.properties/v1", encode(answer), names, blocks)
+
+
+def _unknown(properties: "Sequence[pb.Setting]") -> Iterator[str]:
+    """Unknown properties, with a suggestion for each."""
+    known = [_tail(item) for item in properties if item.origin != _UNKNOWN]
+    for item in properties:
+        if item.origin == _UNKNOWN:
+            prefix, tail = item.key[: -len(_tail(item))], _tail(item)
+            close = difflib.get_close_matches(tail, known, n=1, cutoff=0.8)
+            yield f"{item.key} is not known here{f': did you mean {prefix}{close[0]}?' if close else '.'}"
+
+
+def _tail(item: "pb.Setting") -> str:
+    """The key without the prefix that all share, which would make them all look similar."""
+    return item.key.partition(".")[2]
+
+
+def _grid(settings: "Sequence[pb.Setting]", origin: bool) -> Grid:
+    header = ("KEY", "VALUE", "ORIGIN") if origin else ("KEY", "VALUE")
+    rows = tuple((item.key, item.value or "-", item.origin)[: len(header)] for item in settings)
+    return Grid(header, rows, elastic=header[-1])
+
+
+SIZES: "Listing[journal_pb.SizeBin]" = Listing(
+    (
+        Column("FROM", lambda item: format_bytes(item.from_bytes), lambda item: item.from_bytes, right=True),
+        Column("DATA FILES", lambda item: format_count(item.data_files), lambda item: item.data_files, right=True),
+        Column("BYTES", lambda item: format_bytes(item.data_bytes), lambda item: item.data_bytes, right=True),
+        Column(
+            "POSITION DELETES",
+            lambda item: format_count(item.position_delete_files),
+            lambda item: item.position_delete_files,
+            right=True,
+        ),
+        Column(
+            "EQUALITY DELETES",
+            lambda item: format_count(item.equality_delete_files),
+            lambda item: item.equality_delete_files,
+            right=True,
+        ),
+    )
+)
+
+PARTITIONS: "Listing[journal_pb.PartitionDigest]" = Listing(
+    (
+        Column("PARTITION", lambda item: item.path or "-"),
+        Column("HEALTH", lambda item: str(item.health), lambda item: item.health, right=True),
+        Column("DUE", lambda item: item.due or "-"),
+        Column("FILES", lambda item: format_count(item.data_files), lambda item: item.data_files, right=True),
+        Column("SMALL", lambda item: format_count(item.small_files), lambda item: item.small_files, right=True),
+        Column(
+            "DELETES",
+            lambda item: format_count(item.position_delete_files + item.equality_delete_files),
+            lambda item: item.position_delete_files + item.equality_delete_files,
+            right=True,
+        ),
+        Column("SIZE", lambda item: format_bytes(item.data_bytes), lambda item: item.data_bytes, right=True),
+        Column("WHY", lambda item: item.reason),
+    ),
+    spare=("SIZE", "SMALL"),
+    elastic="WHY",
+)
+
+
+def digest_document(digest: "journal_pb.TableDigest", partitions: int) -> Document:
+    """Schema amoro.digest/v1: the fields of the digest; for people that many partitions. The names are partitions."""
+    names = tuple(one.path for one in digest.partitions)
+    return Document("amoro.digest/v1", encode(digest), names, tuple(_blocks(digest, partitions)))
+
+
+def _blocks(digest: "journal_pb.TableDigest", partitions: int) -> "list[Block]":
+    if not digest.read_ms:
+        return [f"The files of {digest.table} were not read yet: it is evaluated at its next refresh."]
+    head = Pairs(
+        (
+            ("table", digest.table),
+            ("snapshot", str(digest.snapshot_id) if digest.snapshot_id else "-"),
+            ("read", format_time(digest.read_ms)),
+            ("target", format_bytes(digest.target_bytes)),
+            ("partitions", format_count(digest.partitions_total)),
+        )
+    )
+    used = [one for one in digest.sizes if one.data_files or one.position_delete_files or one.equality_delete_files]
+    shown = digest.partitions[:partitions]
+    blocks: list[Block] = [head, "", SIZES.grid(used) if used else "No files."]
+    if shown:
+        blocks += ["", PARTITIONS.grid(shown)]
+    if digest.partitions_total > len(shown):
+        blocks.append(f"and {format_count(digest.partitions_total - len(shown))} more partitions")
+    return blocks

@@ -3,19 +3,26 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, staged_change, summary_of
+from amoro_core.actions.action_api import (
+    OPTIMIZING_ROLES,
+    Plan,
+    Prepare,
+    Request,
+    Situation,
+    TriggerVerdict,
+    Untasked,
+    staged_change,
+    summary_of,
+)
 from amoro_core.errors import CommitConflict
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import Rewritable
-from amoro_core.maintaining.dangling import SWITCH, DanglingConfig
-from amoro_core.model.actions import Case, Change
+from amoro_core.formats.ports import Rewritable
+from amoro_core.maintenance.data_expiry import DANGLING_SWITCH, DanglingConfig
 from amoro_core.model.commits import CommitContent
 from amoro_core.model.files import DeleteFile, DeleteKind
-from amoro_core.model.lanes import FILES
-from amoro_core.model.processes import Figure
+from amoro_core.model.processes import FILES, Case, Change, Figure
 from amoro_core.model.properties import parse_into
-from amoro_core.validating.removal import dangling_deletes
+from amoro_core.validation.removable_deletes import dangling_deletes
 
 NAME = "clean-dangling-delete-files"
 _TOTAL = "total-delete-files"
@@ -34,7 +41,7 @@ class CleanDanglingDeletes(Untasked):
     lane = FILES
     roles = OPTIMIZING_ROLES
     every = timedelta(days=1)
-    switch = SWITCH
+    switch = DANGLING_SWITCH
     needs_gc = True
 
     def enabled(self, properties: Mapping[str, str]) -> bool:

@@ -8,17 +8,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked
+from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict, Untasked
 from amoro_core.errors import CommitConflict, InvalidArgument
-from amoro_core.formats.port import AnyTable, Role
-from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import Selection, Target, select
-from amoro_core.model.actions import Case, Change
+from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
 from amoro_core.model.commits import SnapshotsGone
-from amoro_core.model.lanes import METADATA
 from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
-from amoro_core.model.processes import CommitOutcome, Figure, Receipt
+from amoro_core.model.processes import METADATA, Case, Change, CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import History
 from amoro_core.records import record

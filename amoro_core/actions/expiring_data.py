@@ -4,29 +4,36 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, staged_change, summary_of
+from amoro_core.actions.action_api import (
+    OPTIMIZING_ROLES,
+    Plan,
+    Prepare,
+    Request,
+    Situation,
+    TriggerVerdict,
+    Untasked,
+    staged_change,
+    summary_of,
+)
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import AnyTable, Role
-from amoro_core.maintaining.data_expiry import (
+from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.maintenance.data_expiry import (
     SWITCH,
     BaseRule,
     DataExpiryConfig,
     Expired,
     Limit,
     expired,
+    last_data_commit,
     still_expired,
 )
-from amoro_core.maintaining.last_commit import last_data_commit
-from amoro_core.maintaining.timing import MaintenanceConfig
-from amoro_core.model.actions import Case, Change
+from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import CommitContent, Operation
 from amoro_core.model.files import DataFile, DeleteFile
-from amoro_core.model.lanes import FILES
-from amoro_core.model.processes import Figure
+from amoro_core.model.processes import FILES, Case, Change, Figure
 from amoro_core.model.properties import parse_into, properties_of
-from amoro_core.validating.removal import deletes_without
+from amoro_core.validation.removable_deletes import deletes_without
 
 NAME = "expire-data"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,15 +4,22 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, staged_change, summary_of
+from amoro_core.actions.action_api import (
+    OPTIMIZING_ROLES,
+    Plan,
+    Prepare,
+    Request,
+    Situation,
+    TriggerVerdict,
+    Untasked,
+    staged_change,
+    summary_of,
+)
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import AnyTable, Role
-from amoro_core.maintaining.manifests import SWITCH, ManifestConfig
-from amoro_core.model.actions import Case, Change
-from amoro_core.model.lanes import FILES
-from amoro_core.model.manifests import ManifestCluster
-from amoro_core.model.processes import Figure
+from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.maintenance.manifests import SWITCH, ManifestConfig
+from amoro_core.model.commits import ManifestCluster
+from amoro_core.model.processes import FILES, Case, Change, Figure
 from amoro_core.model.properties import parse_into
 
 NAME = "rewrite-manifests"

@@ -1,18 +1,17 @@
-"""Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces their inputs."""
+"""What of a task's row groups may be copied, and what people are told about it."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation
-from amoro_core.actions.rewrite_planning import plan_rewriting
+from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, Prepare, Request, Situation
 from amoro_core.errors import AmoroError, CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.known import KnownFiles
-from amoro_core.formats.port import Rewritable
-from amoro_core.live.files import LiveFiles
-from amoro_core.model.actions import Case, Change, TaskResult
+from amoro_core.files.schema.write_options import writer_options
+from amoro_core.formats.ports import Rewritable
+from amoro_core.formats.tables import KnownFiles
 from amoro_core.model.commits import (
     PROCESS_ID,
     CommitContent,
@@ -23,19 +22,259 @@ from amoro_core.model.commits import (
     SnapshotAdded,
     StagedCommit,
 )
-from amoro_core.model.copied_files import is_copied
-from amoro_core.model.encoded_files import OTHERS, PLANNED, EncodedFiles, commonest
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
-from amoro_core.model.lanes import FILES
-from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.processes import OPTIMIZING_ACTION, Figure, OptimizingProcess, Receipt
+from amoro_core.model.file_markers import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    NO_METRICS,
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteIdentity,
+    DeleteKind,
+    FileFormat,
+    ScannedFile,
+)
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, TaskPlan
+from amoro_core.model.processes import (
+    FILES,
+    OPTIMIZING_ACTION,
+    Case,
+    Change,
+    Figure,
+    OptimizingProcess,
+    Receipt,
+    TaskResult,
+)
 from amoro_core.model.tables import OptimizingType
+from amoro_core.model.task_payload import REWRITE, CopyRule, InputFile, RewriteInput, TableContext, Work
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.messages import beside, kept_in, told
+from amoro_core.planning.optimizing.planner import plan
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_core.validating.check import check, check_maps
-from amoro_core.validating.matching import match
-from amoro_core.validating.rebasing import CarriedRows
-from amoro_core.validating.rules import carried_over, validate
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.validation.matching import match
+from amoro_core.validation.result_check import check, check_maps
+from amoro_core.validation.rules import carried_over, validate
+from amoro_core.validation.view import CarriedRows
+
+_ENABLED = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
+_MOST = "self-optimizing.rewrite.copy.max-row-groups"
+_ENCODES = "every row is encoded anew"
+
+
+def copy_rule(
+    task: TaskPlan, properties: Mapping[str, str], config: OptimizingConfig, kind: OptimizingType
+) -> CopyRule | None:
+    """What of the task is copied; None where nothing can be: it is switched off, or every file is encoded anyway.
+
+    Minor copies small row groups, too, unless the property says that no type does. A file that tells no split offsets
+    may have large row groups. `properties` are the table's.
+    """
+    return _decided(task, writer_options(properties).row_group_rows, config, kind)[0]
+
+
+def told_copying(
+    tasks: Sequence[TaskPlan], properties: Mapping[str, str], config: OptimizingConfig, kind: OptimizingType
+) -> str:
+    """Whether the tasks copy row groups, which, and else why not, in words; "" where no file is rewritten."""
+    limit = writer_options(properties).row_group_rows
+    rewriting = [task for task in tasks if task.rewritten]
+    words = Counter(_decided(task, limit, config, kind)[1] for task in rewriting)
+    if len(words) == 1:
+        return next(iter(words))
+    return "; ".join(f"{count} of {len(rewriting)} tasks: {one}" for one, count in words.most_common())
+
+
+def _decided(
+    task: TaskPlan, row_limit: int, config: OptimizingConfig, kind: OptimizingType
+) -> tuple[CopyRule | None, str]:
+    """The rule, and what it does in words."""
+    rule = CopyRule(config.row_group_merge_min_size, config.copy_max_row_groups, config.copy_verify)
+    files = [file.data for file in task.rewritten]
+    groups = [_row_groups(data, rule) for data in files]
+    if config.row_group_merge is False:
+        return None, f"{_ENCODES}: {_ENABLED} is false"
+    if sum(max(1, one) for one in groups) > task.output_count * rule.max_row_groups:
+        return None, f"{_ENCODES}: there are more row groups than {rule.max_row_groups:,} for each output ({_MOST})"
+    if all(data.file_format is not FileFormat.PARQUET for data in files):
+        return None, f"{_ENCODES}: no file is Parquet"
+    sizes = [(data.size_bytes, data.record_count) for data in files]
+    size, rows = (sum(column) for column in zip(*sizes, strict=True))
+    copies = f"row groups without a deleted row are copied, up to {rule.max_row_groups:,} into an output"
+    small = f"smaller than {rule.min_row_group_bytes / (1 << 20):.3g} MiB on average"
+    if config.row_group_merge is None and kind is OptimizingType.MINOR:
+        if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), row_limit):
+            return replace(rule, min_row_group_bytes=0), f"{copies}; they are {small}: major and full encode them later"
+        return rule, _copies(copies, rule, small)
+    for data, count in zip(files, groups, strict=True):
+        if data.file_format is FileFormat.PARQUET and not (
+            count and rule.is_coarse(data.size_bytes, data.record_count, count, row_limit)
+        ):
+            return rule, _copies(copies, rule, small)
+    why = f", and {kind} encodes such" if config.row_group_merge is None else ""
+    return None, f"{_ENCODES}: the row groups of each file are {small}{why}"
+
+
+def _row_groups(data: DataFile, rule: CopyRule) -> int:
+    """How many row groups a file has as its manifest tells, 0 for unknown; of a copied one so many that they are small.
+
+    Of those the manifest tells where splits begin, which are fewer.
+    """
+    told = len(data.split_offsets)
+    if not is_copied(data.path) or not rule.min_row_group_bytes:
+        return told
+    return max(told, data.size_bytes // rule.min_row_group_bytes + 1)
+
+
+def _copies(words: str, rule: CopyRule, small: str) -> str:
+    return f"{words}; files whose row groups are {small} are encoded" if rule.min_row_group_bytes else words
+
+
+#: Maximum size of bounds of integers, dates and times: only these are compared with those of row groups.
+_NUMBER_BYTES = 8
+#: Maximum size of bounds that a task carries for its outputs: a message must not grow with the texts of a table.
+_CARRIED_BYTES = 64
+
+
+def plan_rewriting(table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do.
+
+    Raises like the action's `plan`.
+    """
+    config = situation.config
+    scan, taken = table.scan(), situation.taken.paths
+    evaluation = evaluate(
+        scan,
+        config,
+        situation.last,
+        situation.now,
+        None if request.name is None else OptimizingType(request.name),
+        request.force,
+        table.partition_path,
+        beside(taken, table.selects(config.filter) if config.filter is not None else None),
+        table.chooses(request.where) if request.where else None,
+        kept=kept_in(scan),
+    )
+    evaluation = told(evaluation, scan, taken)
+    made = None
+    if scan is not None:
+        made = plan(
+            scan,
+            evaluation,
+            config,
+            threads=situation.capacity.threads,
+            max_input_per_thread=situation.capacity.max_input_per_thread,
+        )
+    if made is None:
+        return evaluation, None
+    table.refuse_inputs(_inputs(made))
+    tasks = _tasks(table, made, config)
+    files = tuple(file.data.path for task in made.tasks for file in (*task.rewritten, *task.converted))
+    plan_ = Plan(made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks, data_files=files)
+    return evaluation, plan_
+
+
+def _inputs(made: OptimizingPlan) -> list[str]:
+    """The distinct files that the plan's tasks read."""
+    files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
+    deletes = (delete.path for file in files for delete in file.deletes)
+    return list(dict.fromkeys((*(file.data.path for file in files), *deletes)))
+
+
+def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
+    contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
+    tasks = []
+    for task in made.tasks:
+        work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config, made.type)
+        files = (*task.rewritten, *task.converted)
+        tasks.append(
+            PlannedTask(
+                work=Work(REWRITE, codec.encode_input(work).SerializeToString(deterministic=True)),
+                cost=task.cost,
+                partition=table.partition_path(task.key),
+                input_files=len(files),
+                input_bytes=sum(file.data.size_bytes for file in files),
+                input_rows=sum(file.data.record_count for file in files),
+            )
+        )
+    return tuple(tasks)
+
+
+def rewrite_work(
+    task: TaskPlan,
+    context: TableContext,
+    sequence_number: int,
+    config: OptimizingConfig,
+    kind: OptimizingType = OptimizingType.FULL,
+) -> RewriteInput:
+    """The input of a task: each delete once, metrics left out but for bounds that are used."""
+    deletes: dict[DeleteIdentity, int] = {}
+    ordered: list[DeleteFile] = []
+    for file in (*task.rewritten, *task.converted):
+        for delete in file.deletes:
+            if delete.identity not in deletes:
+                deletes[delete.identity] = len(ordered)
+                ordered.append(_slim(delete))
+
+    copy = copy_rule(task, context.properties, config, kind)
+
+    def inputs(files: Sequence[ScannedFile], whole: bool) -> tuple[InputFile, ...]:
+        return tuple(
+            InputFile(
+                replace(file.data, metrics=_carried(file) if whole else _key_bounds(file), split_offsets=()),
+                tuple(deletes[delete.identity] for delete in file.deletes),
+            )
+            for file in files
+        )
+
+    return RewriteInput(
+        table=context,
+        rewritten=inputs(task.rewritten, copy is not None),
+        converted=inputs(task.converted, False),
+        deletes=tuple(ordered),
+        sequence_number=sequence_number,
+        target_size_bytes=config.target_size,
+        output_count=task.output_count,
+        marks_converted=task.marks,
+        copy=copy,
+        tells_left_out=config.rebase,
+        max_hidden_ratio=config.max_hidden_ratio,
+    )
+
+
+def _carried(file: ScannedFile) -> ColumnMetrics:
+    """The bounds and NaN counts of the file, which hold for an output it is copied into, except long bounds."""
+    told = file.data.metrics
+    return ColumnMetrics(
+        nan_value_counts=dict(told.nan_value_counts),
+        lower_bounds={field_id: one for field_id, one in told.lower_bounds.items() if len(one) <= _CARRIED_BYTES},
+        upper_bounds={field_id: one for field_id, one in told.upper_bounds.items() if len(one) <= _CARRIED_BYTES},
+    )
+
+
+def _key_bounds(file: ScannedFile) -> ColumnMetrics:
+    """The bounds of the key columns of the file's equality deletes, except long strings and binaries."""
+    named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
+    bounds = file.data.metrics
+
+    def kept(of: Mapping[int, bytes]) -> dict[int, bytes]:
+        return {field_id: bound for field_id, bound in of.items() if field_id in named and len(bound) <= _NUMBER_BYTES}
+
+    return ColumnMetrics(lower_bounds=kept(bounds.lower_bounds), upper_bounds=kept(bounds.upper_bounds))
+
+
+def _slim(delete: DeleteFile) -> DeleteFile:
+    bounds = delete.metrics
+    if delete.kind is DeleteKind.EQUALITY:
+        return replace(delete, metrics=NO_METRICS, split_offsets=())
+    kept = ColumnMetrics(
+        lower_bounds={k: v for k, v in bounds.lower_bounds.items() if k == DELETE_PATH_FIELD_ID},
+        upper_bounds={k: v for k, v in bounds.upper_bounds.items() if k == DELETE_PATH_FIELD_ID},
+    )
+    return replace(delete, metrics=kept, split_offsets=())
+
 
 #: Keys of the summary of a snapshot that carries deletes of others over to its outputs: how many tasks, and rows.
 REBASED_GROUPS = "amoro.rebased-groups"

@@ -5,15 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked
-from amoro_core.formats.port import Maintainable, Readable, Role
-from amoro_core.maintaining.tags import TagConfig, TagVerdict, evaluate_tag
-from amoro_core.maintaining.timing import MaintenanceConfig
-from amoro_core.model.actions import Case, Change
+from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict, Untasked
+from amoro_core.formats.ports import Maintainable, Readable, Role
+from amoro_core.maintenance.schedule import MaintenanceConfig
+from amoro_core.maintenance.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.model.commits import RefAt
-from amoro_core.model.lanes import METADATA
-from amoro_core.model.processes import Receipt
+from amoro_core.model.processes import METADATA, Case, Change, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
 

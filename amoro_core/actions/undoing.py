@@ -4,31 +4,30 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from amoro_core.actions.contract import (
+from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
     Plan,
     Prepare,
     Request,
     Situation,
     TriggerVerdict,
+    Untasked,
+    summary_of,
 )
-from amoro_core.actions.untasked import Untasked, summary_of
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.known import KnownFiles
-from amoro_core.formats.port import AnyTable, Role
-from amoro_core.maintaining.timing import MaintenanceConfig
-from amoro_core.model.actions import Case, Change
-from amoro_core.model.commits import CommitContent, Head, SnapshotAdded
+from amoro_core.formats.ports import AnyTable, Role
+from amoro_core.formats.tables import KnownFiles
+from amoro_core.maintenance.schedule import MaintenanceConfig
+from amoro_core.model.commits import CommitContent, Evidence, Head, SnapshotAdded
 from amoro_core.model.files import DataFile, DeleteFile
-from amoro_core.model.lanes import FILES
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Receipt
+from amoro_core.model.processes import FILES, UNDOES, Case, Change, CommitAttempt, CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import parse_into
-from amoro_core.model.undoing import UNDOES
 from amoro_core.records import record
-from amoro_core.validating.undoing import Undone, ambiguous_since, revert
+from amoro_core.validation.revert_rules import Undone, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process it undoes.
 UNDONE = "amoro.undoes"
@@ -266,3 +265,49 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
         "delete_files_restored": len(content.added_deletes),
         "bytes_restored": _bytes(_coming(content)),
     }
+
+
+def _reason(case: Case) -> str:
+    return f"takes back process {case.process.process_id} ({case.process.type})"
+
+
+def plan_of(
+    name: str, case: Case, table: AnyTable, detail: dict[str, Any], document: dict[str, object], *, commits: bool = True
+) -> tuple[TriggerVerdict, Plan]:
+    """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
+    facts, reason = table.facts, _reason(case)
+    known = {"process_id": case.process.process_id, "type": case.process.type}
+    plan = Plan(
+        name,
+        reason,
+        facts.snapshot_id or 0,
+        facts.sequence_number,
+        (),
+        json.dumps({**known, **detail}),
+        commits=commits,
+        document={**known, **document},
+    )
+    return TriggerVerdict(True, reason), plan
+
+
+def detail_of(case: Case) -> dict[str, Any]:
+    """What an undo stores of its plan."""
+    said: dict[str, Any] = json.loads(case.process.detail)
+    return said
+
+
+def change_of(
+    case: Case, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
+) -> Change:
+    """The change of an undo, with a summary and figures."""
+    told = Receipt.told(words, case.process.snapshot_id, figures)
+    duration = round((now - case.process.created_at).total_seconds() * 1000)
+    return Change(payload, evidence, replace(told, duration_ms=duration))
+
+
+def undone_here(table: AnyTable, request: Request) -> Case:
+    """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
+    case = undone_of(request)
+    if case.process.table_uuid != table.facts.uuid:
+        raise refused(case, f"{table.facts.identifier} is another table by now")
+    return case

@@ -1,17 +1,64 @@
-"""Catalogs."""
+"""Catalogs and selected tables as messages."""
 
 import time
+from collections.abc import Callable, Iterable
 
-from amoro_core.admin.messages import catalogs as messages
-from amoro_core.admin.services import Call, Services
+from amoro_core.admin.common import milliseconds
+from amoro_core.admin.context import Call, Services
 from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.deadlines import CHECKING
-from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.catalogs import CatalogChange, Selected
+from amoro_core.services.discovery import CatalogLook
+
+
+def catalog_message(
+    config: CatalogConfig, refusal: str | None, shown: Callable[[Iterable[tuple[str, str]]], dict[str, str]]
+) -> pb.Catalog:
+    """The catalog; `shown` masks secrets among properties."""
+    return pb.Catalog(
+        name=config.name,
+        origin=config.origin,
+        properties=shown(config.properties),
+        site_files=[
+            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=shown(file.properties))
+            for file in config.site_files
+        ],
+        allowed_locations=config.allowed_locations,
+        commits=refusal is None,
+        refusal=refusal or "",
+    )
+
+
+def look_message(found: CatalogLook) -> pb.CatalogLook:
+    """What is known of a catalog without asking it."""
+    return pb.CatalogLook(
+        catalog=found.catalog,
+        tables=found.tables,
+        tables_is_exact=found.tables_is_exact,
+        heard_ms=milliseconds(found.heard_at),
+        failure=found.failure,
+    )
+
+
+def selection_message(found: Selected) -> pb.SelectTablesResponse:
+    """The selected tables, and the catalogs that could not be listed."""
+    return pb.SelectTablesResponse(
+        tables=[str(table) for table in found.tables],
+        unlisted=[
+            pb.UnlistedCatalog(
+                catalog=name,
+                code=error.code,
+                exit_status=error.exit_status,
+                message=error.message,
+                hint=error.hint or error.remedy,
+            )
+            for name, error in found.unlisted
+        ],
+    )
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:
@@ -75,7 +122,7 @@ def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Cal
     """Catalogs by name, with what is known of each without asking it."""
     page = services.catalogs.page(Window(request.limit, request.after))
     shown = [_catalog(services, config) for config in page.items]
-    looks = [messages.look(one) for one in services.catalog_looks.looks(config.name for config in page.items)]
+    looks = [look_message(one) for one in services.catalog_looks.looks(config.name for config in page.items)]
     return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total, looks=looks)
 
 
@@ -91,4 +138,4 @@ def _since(began: float) -> int:
 
 
 def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:
-    return messages.catalog(config, services.catalogs.commits_refused(config), services.catalogs.shown)
+    return catalog_message(config, services.catalogs.commits_refused(config), services.catalogs.shown)

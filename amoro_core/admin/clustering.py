@@ -1,13 +1,188 @@
-"""Clustering of a table: plans, how well it is clustered, and the start of plans that wait."""
+"""Clustering of a table as messages."""
 
-from amoro_core.admin.messages import clustering as messages
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from amoro_core.admin.common import files, milliseconds
+from amoro_core.admin.context import Call, Services
 from amoro_core.admin.processes import messages_of, process_summary
-from amoro_core.admin.services import Call, Services
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.planning.clustering.facts import ClusterVerdict
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.query_log_parser import Told
+from amoro_core.model.scan_stats import ColumnFilter, Operator
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS, Suggested
+from amoro_core.planning.clustering.model import ClusterVerdict, ColumnDepth, GroupPlan, PartitionDepth
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.maintaining import Maintained
+from amoro_core.services.maintenance import Maintained
+from amoro_core.services.scan_learning import Learned
+
+
+def clustering_plan_message(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan:
+    """What clustering would do, partition by partition."""
+    groups: dict[PartitionKey, list[GroupPlan]] = {}
+    for group in verdict.plan.groups if verdict.plan else ():
+        groups.setdefault(group.key, []).append(group)
+    return pb.Plan(
+        table=str(runtime.identifier),
+        snapshot_id=verdict.plan.snapshot_id if verdict.plan else runtime.snapshot_id or 0,
+        type=CLUSTER if tasks else "",
+        reason=verdict.reason,
+        partitions=[_partition(one, groups.get(one.key, [])) for one in verdict.partitions],
+        tasks=tasks,
+        files=files(runtime.summary),
+        next_at_ms=milliseconds(verdict.due_at),
+        health_score=runtime.summary.health_score,
+        enabled=runtime.enabled,
+        enabled_origin=runtime.enabled_origin,
+        layout=_layout(verdict),
+        notes=verdict.notes,
+        cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
+    )
+
+
+def clustering_message(
+    runtime: TableRuntime, verdict: ClusterVerdict, tasks: int, waiting: Iterable[str]
+) -> pb.Clustering:
+    """How well the table is clustered; `waiting` are its plans that were not started."""
+    kept = [group for one in verdict.partitions for group in one.groups]
+    still_open = [group for group in kept if group.is_open]
+    sealed = [group for group in kept if not group.is_open]
+    return pb.Clustering(
+        table=str(runtime.identifier),
+        layout=_layout(verdict),
+        files=sum(one.files for one in verdict.partitions),
+        bytes=sum(one.bytes for one in verdict.partitions),
+        sealed_groups=len(sealed),
+        sealed_bytes=sum(group.live_bytes for group in sealed),
+        open_groups=len(still_open),
+        open_bytes=sum(group.live_bytes for group in still_open),
+        unclustered_files=sum(one.unclustered_files for one in verdict.partitions),
+        unclustered_bytes=sum(one.unclustered_bytes for one in verdict.partitions),
+        columns=_columns(verdict.partitions),
+        next=clustering_plan_message(runtime, verdict, tasks),
+        waiting=waiting,
+    )
+
+
+def clustering_text_message(scan: pb.ToldScan) -> Told:
+    """The scans as they were told. Raises InvalidArgument."""
+    try:
+        day = date.fromisoformat(scan.day) if scan.day else None
+        filters = tuple(ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
+        ) from error
+    ordered = tuple(sorted(set(filters), key=lambda one: (one.column, one.operator)))
+    return Told(day, ordered, scan.scans, scan.place, scan.source)
+
+
+def suggestion_message(identifier: TableIdentifier, found: Suggested) -> pb.SuggestedColumns:
+    """What is suggested, and what `auto` chooses."""
+    choice = found.auto.choice
+    auto = pb.ChosenColumns()
+    if choice is not None:
+        auto = pb.ChosenColumns(
+            columns=[pb.ChosenColumn(column=name, saved=choice.evidence.get(name, 0.0)) for name in choice.columns],
+            strategy=choice.strategy.value,
+            chosen_at_ms=milliseconds(choice.chosen_at),
+            scans=choice.scans,
+            saved=choice.saved,
+        )
+    return pb.SuggestedColumns(
+        table=str(identifier),
+        files=found.files,
+        columns=[
+            pb.SuggestedColumn(column=one.column, reason=one.reason, files_met=one.files_met or 0.0)
+            for one in found.columns
+        ],
+        auto=auto,
+        auto_reason=found.auto.reason,
+    )
+
+
+def learned_message(runtime: TableRuntime, found: Learned) -> pb.LearnedScans:
+    """What was learned, the columns filtered by most first."""
+    columns: dict[str, int] = {}
+    for one in found.kept:
+        for name in {item.column for item in one.filters}:
+            columns[name] = columns.get(name, 0) + one.scans
+    days = sorted(one.day for one in found.kept)
+    return pb.LearnedScans(
+        table=str(runtime.identifier),
+        scans=sum(one.scans for one in found.kept),
+        unfiltered_scans=sum(one.scans for one in found.kept if not one.filters),
+        old_scans=found.old_scans,
+        first_day=days[0].isoformat() if days else "",
+        last_day=days[-1].isoformat() if days else "",
+        columns=[
+            pb.LearnedColumn(column=name, scans=scans)
+            for name, scans in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        recent_scans=found.recent_scans,
+        enough_scans=ENOUGH_SCANS,
+    )
+
+
+def _layout(verdict: ClusterVerdict) -> str:
+    """The layout as people write it, such as hilbert(a, b); columns are named by the depths that are told of them."""
+    if verdict.layout is None:
+        return ""
+    names = {column.field_id: column.name for one in verdict.partitions for column in one.columns}
+    keys = [
+        f"{names.get(key.field_id, f'#{key.field_id}')}{' desc' if key.descending else ''}"
+        for key in verdict.layout.keys
+    ]
+    return f"{verdict.layout.strategy}({', '.join(keys)})"
+
+
+def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
+    taken = sum(len(group.files) for group in groups)
+    deletes = [delete for group in groups for file in group.files for delete in file.deletes]
+    equality = {delete.identity for delete in deletes if delete.equality_ids}
+    return pb.PlannedPartition(
+        partition=one.path,
+        spec_id=one.key.spec_id,
+        type=CLUSTER if groups else "",
+        reason=one.reason,
+        data_files=one.files,
+        data_bytes=one.bytes,
+        equality_delete_files=len(equality),
+        position_delete_files=len({delete.identity for delete in deletes} - equality),
+        deletion_vectors=len({delete.identity for delete in deletes if delete.is_vector}),
+        input_bytes=sum(group.input_bytes for group in groups),
+        expected_files=one.files - taken + sum(group.output_count for group in groups),
+        tasks=len(groups),
+        columns=[_depth(column) for column in one.columns],
+    )
+
+
+def _depth(column: ColumnDepth) -> pb.ColumnDepth:
+    return pb.ColumnDepth(
+        column=column.name, depth=column.depth, ideal=column.ideal, all_files=column.all_files, note=column.note
+    )
+
+
+def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
+    """The columns over all partitions, each weighted by its bytes."""
+    found: dict[str, list[tuple[int, ColumnDepth]]] = {}
+    for one in partitions:
+        for column in one.columns:
+            found.setdefault(column.name, []).append((max(1, one.bytes), column))
+    return [_mean(name, weighted) for name, weighted in found.items()]
+
+
+def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:
+    every = sum(weight for weight, _ in weighted)
+    return pb.ColumnDepth(
+        column=name,
+        depth=sum(weight * one.depth for weight, one in weighted) / every,
+        ideal=sum(weight * one.ideal for weight, one in weighted) / every,
+        all_files=sum(weight * one.all_files for weight, one in weighted) / every,
+        note=next((one.note for _, one in weighted if one.note), ""),
+    )
 
 
 def is_clustering(request: pb.PlanTableRequest | pb.OptimizeTableRequest) -> bool:
@@ -27,7 +202,7 @@ def plan_clustering(services: Services, request: pb.PlanTableRequest) -> pb.Plan
     """The plan that clustering the table would have now."""
     identifier = services.catalogs.resolve(request.table)
     made = services.maintaining.preview(identifier, CLUSTER, cluster=_options(request.cluster), where=request.where)
-    return messages.plan(services.tables.find(identifier), _verdict(made), _tasks(made))
+    return clustering_plan_message(services.tables.find(identifier), _verdict(made), _tasks(made))
 
 
 def cluster_table(services: Services, request: pb.OptimizeTableRequest) -> pb.OptimizeTableResponse:
@@ -36,7 +211,7 @@ def cluster_table(services: Services, request: pb.OptimizeTableRequest) -> pb.Op
     made = services.maintaining.begin(
         runtime.table_id, CLUSTER, trigger="request", cluster=_options(request.cluster), where=request.where
     )
-    answer = pb.OptimizeTableResponse(plan=messages.plan(runtime, _verdict(made), _tasks(made)))
+    answer = pb.OptimizeTableResponse(plan=clustering_plan_message(runtime, _verdict(made), _tasks(made)))
     if made.process_id:
         (process,) = messages_of(services, [process_summary(services, made.process_id)])
         answer.process_id, answer.no_optimizer = made.process_id, process.no_optimizer
@@ -56,20 +231,20 @@ def show_clustering(services: Services, request: pb.ShowClusteringRequest, call:
     made = services.maintaining.preview(identifier, CLUSTER, cluster=ClusterOptions(shows=True))
     runtime = services.tables.find(identifier)
     waiting = services.starting.waiting(runtime.table_id) if runtime.table_id else []
-    return messages.clustering(runtime, _verdict(made), _tasks(made), waiting)
+    return clustering_message(runtime, _verdict(made), _tasks(made), waiting)
 
 
 def learn_scans(services: Services, request: pb.LearnScansRequest, call: Call) -> pb.LearnedScans:
     """Keep a report of how the table is read."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    learned = services.learning.learn(runtime, [messages.told(one) for one in request.scans])
-    return messages.learned(runtime, learned)
+    learned = services.learning.learn(runtime, [clustering_text_message(one) for one in request.scans])
+    return learned_message(runtime, learned)
 
 
 def suggest_columns(services: Services, request: pb.SuggestColumnsRequest, call: Call) -> pb.SuggestedColumns:
     """Columns that the table may be clustered by."""
     identifier = services.catalogs.resolve(request.table)
-    return messages.suggested(identifier, services.learning.suggest(identifier))
+    return suggestion_message(identifier, services.learning.suggest(identifier))
 
 
 def _verdict(made: Maintained) -> ClusterVerdict:

@@ -2,10 +2,13 @@
 
 import os
 import sys
+from datetime import datetime
 
-from amoro_core.admin.messages.values import milliseconds
-from amoro_core.admin.services import LEADER, Call, Services
+from amoro_core.admin.common import milliseconds
+from amoro_core.admin.context import LEADER, Call, Services
+from amoro_core.model.alert_rules import Held
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import monitoring_pb2 as monitoring_pb
 
 
 def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
@@ -63,3 +66,26 @@ def backup_state(services: Services, request: pb.BackupStateRequest, call: Call)
 def check_state(services: Services, request: pb.CheckStateRequest, call: Call) -> pb.CheckStateResponse:
     """The problems of the state database."""
     return pb.CheckStateResponse(problems=services.state.check())
+
+
+def list_conditions(
+    services: Services, request: monitoring_pb.ListConditionsRequest, call: Call
+) -> monitoring_pb.ListConditionsResponse:
+    """Every condition that holds now, the worst first; those that have not held for long enough are not raised."""
+    held, now = services.conditions.look()
+    return monitoring_pb.ListConditionsResponse(conditions=[_condition(one, now) for one in held])
+
+
+def _condition(held: Held, now: datetime) -> monitoring_pb.Condition:
+    condition = held.condition
+    return monitoring_pb.Condition(
+        name=condition.name,
+        severity=condition.severity.value,
+        raised=held.is_raised(now),
+        text=held.text,
+        labels=held.named,
+        value=held.value,
+        since_ms=milliseconds(held.since),
+        meaning=condition.meaning,
+        remedy=condition.remedy,
+    )

@@ -6,7 +6,7 @@ CommitUnknown (7), WaitTimeout (124).
 """
 
 from amoro_core.api.client import Client, connect
-from amoro_core.api.local import optimize, plan, verify
+from amoro_core.api.pyiceberg_tables import optimize, plan, verify
 from amoro_core.api.results import (
     Catalog,
     ChosenColumn,

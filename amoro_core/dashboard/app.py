@@ -7,11 +7,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from amoro_core.dashboard import ams, assistants, live, pages, probes, rest, scan_reports, static
-from amoro_core.dashboard.guards import HeaderGuard, HostGuard, OriginGuard
-from amoro_core.dashboard.offered import Offered
-from amoro_core.dashboard.timing import Timing
-from amoro_core.events import get_logger
+from amoro_core.dashboard import ams, health_routes, live_updates, mcp_endpoint, pages, rest, scan_reports, static
+from amoro_core.dashboard.app_context import Offered
+from amoro_core.dashboard.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
+from amoro_core.logger import get_logger
 
 log = get_logger("amoro.http")
 
@@ -19,12 +18,12 @@ log = get_logger("amoro.http")
 def make_app(parts: Offered, hosts: Collection[str]) -> Starlette:
     """The application over these parts; it answers to loopback's names and to `hosts`."""
     routes = [
-        *probes.routes(),
+        *health_routes.routes(),
         *static.routes(),
-        *live.routes(parts.most_streams, parts.meters),
+        *live_updates.routes(parts.most_streams, parts.meters),
         *rest.routes(),
         *ams.routes(),
-        *assistants.routes(),
+        *mcp_endpoint.routes(),
         *scan_reports.routes(),
         *pages.routes(),
     ]

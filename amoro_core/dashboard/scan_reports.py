@@ -7,13 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from amoro_core.dashboard.asking import address_of, bearer
-from amoro_core.dashboard.offered import offered
-from amoro_core.dashboard.rest.problems import Answered, problem_of
-from amoro_core.dashboard.rest.requests import content_of
+from amoro_core.dashboard.app_context import address_of, bearer, offered
+from amoro_core.dashboard.rest.requests import Answered, content_of, problem_of
 from amoro_core.errors import MalformedRequest, UnknownToken
 from amoro_core.model.principals import Way, stranger
-from amoro_core.model.scan_reports import filters_of_report
+from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 

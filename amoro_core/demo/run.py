@@ -1,43 +1,264 @@
-"""The demo from the first row to the proof."""
+"""Ctrl-C and SIGTERM as a flag to check, so that a run ends between two steps and cleans up."""
 
 import logging
 import shutil
+import signal
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Protocol, TextIO
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from amoro_core.app import Coordinator, embedded_settings, running
-from amoro_core.demo.display import (
-    Display,
-    Scene,
-    ended_line,
-    open_display,
-    planned_line,
-    proof_line,
-    running_line,
-    summary_lines,
-)
-from amoro_core.demo.feed import HISTORY_COMMITS, Feed, FeedThread
-from amoro_core.demo.flights import load_flights
-from amoro_core.demo.interruption import Interruption, interruptible
-from amoro_core.demo.ledger import Proof
+from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
+from amoro_core.bootstrap.logs import configure_logs
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.demo.feed import HISTORY_COMMITS, Feed, FeedThread, Written
 from amoro_core.demo.table import (
     IDENTIFIER,
     FileCounter,
     FileCounts,
+    Proof,
     catalog_config,
     create_table,
+    load_flights,
     open_catalog,
 )
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
-from amoro_core.logs import configure_logs
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.settings import Settings
+from amoro_core.records import record
+from amoro_core.services.task_lifecycle import ProcessView
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Whether the user asked to stop."""
+
+    def __init__(self) -> None:
+        self._signal: signal.Signals | None = None
+        # A handler may put into it whatever the main thread is about to do.
+        self._noted: SimpleQueue[None] = SimpleQueue()
+
+    def want(self, number: int) -> None:
+        """Note the signal; a pause ends at once."""
+        self._signal = signal.Signals(number)
+        self._noted.put(None)
+
+    def check(self) -> None:
+        """Raise SystemExit, with the conventional status of the signal, if one was noted."""
+        if self._signal is not None:
+            raise SystemExit(128 + self._signal)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless a signal was or is noted: then raises like `check`."""
+        self.check()
+        with suppress(Empty):
+            self._noted.get(timeout=seconds)
+        self.check()
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Note signals during the block; a second one ends the process as usual.
+
+    Outside of the main thread, where Python handles no signals, nothing is noted.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interruption.want(number)
+        for one in _SIGNALS:
+            signal.signal(one, before[one])
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield interruption
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, before[number])
+
+
+_BETWEEN_LINES_S = 5.0
+
+
+@record
+class Scene:
+    """The state to show at one moment."""
+
+    files: FileCounts
+    written: Written
+    seconds_left: float
+    status: str  # of the table
+    reason: str
+    running: tuple[str, ...] = ()  # a line for each running process
+
+
+class Display(Protocol):
+    """Where the demo shows what happens."""
+
+    def line(self, text: str, style: str = "") -> None:
+        """Show a line that stays."""
+
+    def scene(self, scene: Scene) -> None:
+        """Show the present state; where possible, each scene replaces the last."""
+
+
+class PlainDisplay:
+    """Prints lines with the seconds since the start, and a scene only every few seconds."""
+
+    def __init__(self, stream: TextIO, started: float) -> None:
+        self._stream = stream
+        self._started = started
+        self._last_scene = started
+
+    def line(self, text: str, style: str = "") -> None:
+        self._stream.write(f"{stamp(self._started)}  {text}\n")
+        self._stream.flush()
+
+    def scene(self, scene: Scene) -> None:
+        if time.monotonic() - self._last_scene >= _BETWEEN_LINES_S:
+            self._last_scene = time.monotonic()
+            self.line(f"now    {scene_line(scene)}")
+
+
+class LiveDisplay:
+    """A table of figures that is redrawn in place, under the lines that stay."""
+
+    def __init__(self, live: Live, started: float) -> None:
+        self._live = live
+        self._started = started
+
+    def line(self, text: str, style: str = "") -> None:
+        self._live.console.print(Text(f"{stamp(self._started)}  {text}", style=style), soft_wrap=True)
+
+    def scene(self, scene: Scene) -> None:
+        self._live.update(_picture(scene))
+
+
+@contextmanager
+def open_display(plain: bool, started: float) -> Iterator[Display]:
+    """The display on stdout; a live one is removed afterwards, its lines stay."""
+    if plain:
+        yield PlainDisplay(sys.stdout, started)
+        return
+    with Live(console=Console(file=sys.stdout, highlight=False), transient=True, refresh_per_second=4) as live:
+        yield LiveDisplay(live, started)
+
+
+def stamp(started: float) -> str:
+    """The seconds since the start, in brackets."""
+    return f"[{time.monotonic() - started:5.1f} s]"
+
+
+def scene_line(scene: Scene) -> str:
+    """The scene on one line."""
+    files = scene.files
+    return (
+        f"data files {files.data}  equality deletes {files.equality}  position deletes {files.position}  "
+        f"rows {scene.written.rows:,}  commits {scene.written.commits}  {scene.status}"
+    )
+
+
+def planned_line(view: ProcessView) -> str:
+    """What a process is going to do, and why."""
+    tasks = len(view.tasks)
+    return f"{view.process.type:5}  planned, {tasks} task{'' if tasks == 1 else 's'}: {view.process.reason}"
+
+
+def running_line(view: ProcessView) -> str:
+    """The progress of a process."""
+    done = sum(task.status.value == "success" for task in view.tasks)
+    return f"{view.process.type}: {view.process.status}, {done}/{len(view.tasks)} tasks"
+
+
+def ended_line(process: OptimizingProcess) -> tuple[str, str]:
+    """How a process ended, and the style that suits it."""
+    if process.receipt is None:
+        return f"{process.type:5}  {process.status}: {process.failure}", "yellow"
+    partly = "" if process.status is ProcessStatus.SUCCESS else f"  ({process.status})"
+    return f"{process.type:5}  {_receipt(process.receipt)}{partly}", "green"
+
+
+def _receipt(receipt: Receipt) -> str:
+    return (
+        f"files {receipt.data_files_before}→{receipt.data_files_after}  "
+        f"deletes {receipt.delete_files_before}→{receipt.delete_files_after}  "
+        f"{equation('rows', receipt.rows_before, receipt.rows_after)}  "
+        f"{receipt.duration_ms / 1000:.1f} s  snapshot {receipt.snapshot_id}"
+    )
+
+
+def equation(what: str, expected: int, found: int) -> str:
+    """Two counts and whether they are the same: rows 12 = 12 ✓."""
+    same = expected == found
+    return f"{what} {expected:,} {'=' if same else '≠'} {found:,} {'✓' if same else '✗'}"
+
+
+def summary_lines(written: Written, stopped: FileCounts, settled: FileCounts) -> list[str]:
+    """Counts before and after, with everything the writer wrote."""
+    columns = (written.files, stopped, settled)
+    rows = [
+        ("", "written", "before settling", "after"),
+        ("data files", *(f"{one.data:,}" for one in columns)),
+        ("equality delete files", *(f"{one.equality:,}" for one in columns)),
+        ("position delete files", *(f"{one.position:,}" for one in columns)),
+        ("size", *(size(one.size_bytes) for one in columns)),
+    ]
+    return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
+
+
+def proof_line(proof: Proof) -> str:
+    """The proof of the rows."""
+    same = proof.expected_checksum == proof.found_checksum
+    sign, mark = ("=", "✓") if same else ("≠", "✗")
+    return (
+        f"{equation('rows', proof.expected_rows, proof.found_rows)}  "
+        f"checksum {proof.expected_checksum:016x} {sign} {proof.found_checksum:016x} {mark}"
+    )
+
+
+def size(size_bytes: int) -> str:
+    """The size in MB, below 1 MB in kB."""
+    return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
+
+
+def _picture(scene: Scene) -> Group:
+    figures = Table(box=None, padding=(0, 2), show_header=True, header_style="bold")
+    for title in ("data files", "equality deletes", "position deletes", "size", "rows", "commits", "writer"):
+        figures.add_column(title, justify="right")
+    files = scene.files
+    figures.add_row(
+        f"{files.data:,}",
+        f"{files.equality:,}",
+        f"{files.position:,}",
+        size(files.size_bytes),
+        f"{scene.written.rows:,}",
+        f"{scene.written.commits:,}",
+        f"{scene.seconds_left:.0f} s left" if scene.seconds_left > 0 else "stopped",
+    )
+    lines = [Text(f"  {line}", style="cyan") for line in scene.running] or [
+        Text(f"  {scene.status}: {scene.reason}", style="dim")
+    ]
+    return Group(Text(), figures, *lines)
+
 
 _THREADS = 2
 _FEED_PAUSE_S = 0.8

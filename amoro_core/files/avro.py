@@ -13,9 +13,9 @@ import fastavro
 import pyarrow as pa
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.io import FileAccess
-from amoro_core.files.schema import FIELD_ID
-from amoro_core.model.texts import briefly
+from amoro_core.files.schema.schemas import FIELD_ID
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.model.text_sanitizing import briefly
 from amoro_core.records import record
 
 _WIDE = decimal.Context(prec=76)

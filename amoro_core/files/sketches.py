@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from amoro_core.files.murmur import Bytes, Lengths, Words, first_halves
+from amoro_core.files.hashing import Bytes, Lengths, Words, first_halves
 
 #: Hashes to keep: the default of Java's sketches.
 NOMINAL = 4096

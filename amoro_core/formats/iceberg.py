@@ -1,66 +1,409 @@
-"""Iceberg tables behind the port."""
+"""Writing the deletes that a commit carries over to its outputs."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
-from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
-from amoro_core.files.deletes import read_positions
-from amoro_core.files.footers import read_facts
-from amoro_core.files.io import FileAccess
-from amoro_core.files.options import FORMAT_KEY, writer_options
-from amoro_core.files.position_maps import read_left_out
-from amoro_core.files.row_lookup import Place, look_up
-from amoro_core.files.vector_reading import read_vectors
-from amoro_core.formats.carrying import write_carried
-from amoro_core.formats.iceberg_upkeep import UpkeptIcebergTable
-from amoro_core.formats.port import Role
-from amoro_core.iceberg import (
-    choosing,
-    commit,
-    filters,
-    staging,
-    upgrading,
+from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
+from amoro_core.files.deletes.delete_files import read_positions, write_position_deletes
+from amoro_core.files.deletes.row_matcher import RowPosition as IcebergPlace
+from amoro_core.files.deletes.row_matcher import look_up
+from amoro_core.files.deletes.vectors import read_left_out, read_vectors, write_vectors
+from amoro_core.files.parquet.reading import read_facts, read_layout
+from amoro_core.files.schema.write_options import FORMAT_KEY, WriterOptions, writer_options
+from amoro_core.files.storage.inventory import Keys, StorageRoot, inventory, table_uuids
+from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.formats.ports import Role
+from amoro_core.iceberg import partition_filter
+from amoro_core.iceberg.catalog.catalogs import (
+    catalog_errors,
+    commits_refused,
+    granted,
+    is_unchanged,
+    load_table,
+    locations,
+    open_catalog,
 )
-from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, is_unchanged, load_table, open_catalog
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.column_reading import ColumnReader, read_here
-from amoro_core.iceberg.disputed import disputed_deletes
-from amoro_core.iceberg.evidence import trace_of
-from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
-from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.late_deletes import late_deletes
-from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.commit import committing, rewrite_files, sort_orders
+from amoro_core.iceberg.commit.committing import trace_of
+from amoro_core.iceberg.commit.sort_orders import sorting_of
+from amoro_core.iceberg.commit.validation_history import late_deletes, read_head
+from amoro_core.iceberg.maintenance import expiry, reachable, rewrite_manifests
+from amoro_core.iceberg.maintenance.reachability_guard import Guard
+from amoro_core.iceberg.maintenance.reachable import named, named_in_ranges, sampled
+from amoro_core.iceberg.maintenance.statistics import (
+    countable_columns,
+    distinct_values,
+    is_partitioned,
+    known_statistics,
+    stage_removal,
+    stage_statistics,
+)
+from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, read_here
+from amoro_core.iceberg.manifest.entries import PartitionPaths
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache, ManifestReader
+from amoro_core.iceberg.manifest.reading import read_manifest, uncommitted
 from amoro_core.iceberg.metadata import (
     context,
     equality_ids,
+    ground,
+    history_of,
     read_locations,
     refuse_locations,
     snapshot_facts,
     table_facts,
     table_schema,
+    time_column,
+    write_locations,
 )
-from amoro_core.iceberg.metadata_locations import locations
-from amoro_core.iceberg.partition_paths import PartitionPaths
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
-from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Group, Head, StagedCommit, Trace
-from amoro_core.model.config import effective_properties, welcomes_parquet
-from amoro_core.model.discovery import discovery_filter
+from amoro_core.iceberg.support import table_support
+from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
+from amoro_core.iceberg.support.pyiceberg_sandbox import confined_to
+from amoro_core.iceberg.support.table_support import left_alone, refuse_files, refuse_table, refuse_unreadable
+from amoro_core.maintenance.table_locations import Ground, Named
+from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
+from amoro_core.model.clustering import Layout, LayoutKey, Sorting
+from amoro_core.model.commits import (
+    ColumnSketch,
+    CommitContent,
+    Evidence,
+    FileFacts,
+    Group,
+    Head,
+    KnownStatistics,
+    ManifestCluster,
+    ManifestsStaged,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StagedCommit,
+    StagedStatistics,
+    Trace,
+)
+from amoro_core.model.file_markers import group_of
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
-from amoro_core.model.late_deletes import LateDelete
+from amoro_core.model.location_policy import Grant
+from amoro_core.model.maintenance import Ended, LateDelete, Reach, Released, Removal, StoredFile, TimeColumn
+from amoro_core.model.optimizing_config import effective_properties, welcomes_parquet
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
-from amoro_core.positions import PositionSet
-from amoro_core.validating.rebasing import CarriedRows
+from amoro_core.model.properties import parse_into
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.tables import (
+    ICEBERG,
+    History,
+    SnapshotFacts,
+    TableFacts,
+    TableIdentifier,
+    TableSchema,
+    discovery_filter,
+)
+from amoro_core.model.task_payload import TableContext
+from amoro_core.validation.view import CarriedRows
+
+
+def write_carried(
+    access: FileAccess, rows: Sequence[CarriedRows], process_id: str, options: WriterOptions | None
+) -> tuple[DeleteFile, ...]:
+    """One position delete file for each output, in its directory; without options a vector for each, in one file.
+
+    Their sequence numbers are those of the outputs, until the commit gives them its own. Raises StorageFull; all are
+    deleted again then, as far as possible.
+    """
+    if not rows:
+        return ()
+    if options is None:
+        path = _path(rows[0], process_id, "puffin")
+        vectors = [(one.output, one.positions) for one in rows]
+        return write_vectors(access, path, vectors, rows[0].output.sequence_number)
+    written: list[DeleteFile] = []
+    try:
+        for one in rows:
+            path = _path(one, process_id, "parquet")
+            number = one.output.sequence_number
+            written.append(write_position_deletes(access, path, one.output, one.positions.ascending(), number, options))
+    except BaseException:
+        for file in written:
+            with suppress(AmoroError):
+                access.delete(file.path)
+        raise
+    return tuple(written)
+
+
+def _path(rows: CarriedRows, process_id: str, extension: str) -> str:
+    """A new path beside the output, not named as a conversion: what came before the commit is not folded into it."""
+    return f"{rows.output.path.rpartition('/')[0]}/{process_id}-{rows.group}-{uuid.uuid4()}-carried.{extension}"
+
+
+#: Properties that are passed to a FileIO; all others (URIs and tokens of catalogs) are withheld.
+_FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
+
+
+class LoadedIcebergTable:
+    """One Iceberg table as loaded at one moment, and as reloaded last.
+
+    A reloaded table must be the same one: nothing is read, concluded or removed based on another table of its name.
+    """
+
+    def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
+        self._config = config
+        self._identifier = identifier
+        self._table = table
+        self._newest = table
+        self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
+        self._manifests = ManifestCache()  # of `head` and `stage`
+
+    def io_properties(self) -> Mapping[str, str]:
+        """Properties of a FileIO for this table's files, including vended credentials; none of the catalog itself."""
+        properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
+        return {
+            key: value
+            for key, value in sorted(properties.items())
+            if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
+        }
+
+    def send(self, payload: bytes) -> None:
+        """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
+        with confined_to(self._grant()):
+            self._fallen = committing.send(open_catalog(self._config), self._newest, payload)
+
+    def _renewed(self) -> Table:
+        self._newest = self._load()
+        return self._newest
+
+    def _load(self) -> Table:
+        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
+        # Before anything else: sequence numbers of two tables can't be compared.
+        if found.metadata.table_uuid != uuid:
+            raise CommitConflict(
+                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
+            )
+        return found
+
+    def _grant(self) -> Grant:
+        return granted(self._config, open_catalog(self._config))
+
+    def _readable(self, table: Table) -> tuple[str, ...]:
+        return read_locations(table.metadata, self._grant())
+
+    def _access(self, table: Table, *more: str) -> FileAccess:
+        """Access to the table's files, and to those below further places as far as they are granted."""
+        grant = self._grant()
+        return open_access(
+            self.io_properties(),
+            table.metadata.location,
+            read_locations=read_locations(table.metadata, grant),
+            write_locations=write_locations(table.metadata, grant, *more),
+            way_out=grant.way_out,
+        )
+
+
+class IcebergFiles(LoadedIcebergTable):
+    """The roles `Searchable` and `Sweepable` of an Iceberg table."""
+
+    def ground(self) -> Ground:
+        """The locations of the table's files, with the catalog's properties of equal names."""
+        metadata, grant = self._table.metadata, self._grant()
+        readable, writable = read_locations(metadata, grant), write_locations(metadata, grant)
+        return ground(self._table, readable, writable, dict(self._config.properties))
+
+    def named(self) -> Named:
+        """Everything that any snapshot references, including removed files."""
+        return named(self._table)
+
+    def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
+        """The same as keys, apart for each range of paths."""
+        return named_in_ranges(self._table, cuts)
+
+    def sampled(self) -> Sequence[str]:
+        """Some of the files that it names, from all over it."""
+        return sampled(self._table)
+
+    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
+        """All files below a place, in pages."""
+        return self._access(self._table).pages(place)
+
+    def remove_empty_folders(self, place: str, before: datetime) -> int:
+        """Remove empty folders below the place that were changed before that moment; how many."""
+        return self._access(self._table).remove_empty_folders(place, before)
+
+    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
+        """The files of an inventory, used instead of listing."""
+        return inventory(self._access(self._table), path)
+
+    def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
+        """Flink's manifests that are not committed yet, and the files that they name."""
+        return uncommitted(self._table.io, manifests)
+
+    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """The table UUID in each metadata file."""
+        return table_uuids(self._access(self._table), paths)
+
+    def reach(self) -> Reach:
+        """Where its files lie, for those who delete them elsewhere."""
+        metadata, grant = self._table.metadata, self._grant()
+        return Reach(metadata.location, read_locations(metadata, grant), write_locations(metadata, grant))
+
+    def guard(self, sequence_number: int = 0) -> Guard:
+        """The guard, which checks which files the table references; it shares no code with scans and plans."""
+        return Guard(self._load, self._table, sequence_number)
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        """The present state of each file in its storage; None for one that does not exist or is not a file."""
+        return self._access(self._newest).stat_many(paths)
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        """Delete files below the table's write locations, and return the outcome of each."""
+        return self._access(self._newest).delete_many(paths)
+
+    def trash(self) -> Trash | None:
+        """Where its files are moved instead of being deleted; None: they are deleted."""
+        metadata = self._newest.metadata
+        properties = effective_properties(dict(self._config.properties), metadata.properties)
+        found = trash_of(properties, self._identifier, metadata.location)
+        if found is not None:
+            self._grant().refuse(metadata.location, found.root)
+        return found
+
+    def trash_access(self, folder: str) -> FileAccess:
+        """Access to the table's files and to those in a trash, as far as an administrator allows it."""
+        return self._access(self._newest, root_of(folder))
+
+
+class UpkeptIcebergTable(IcebergFiles):
+    """What an Iceberg table answers as `Expirable`, `Dated`, `Clusterable`, `Sortable` and `Analyzable`."""
+
+    def history(self, *, anew: bool = False) -> History:
+        """The table's snapshots and references; `anew`: reloaded."""
+        return history_of(self._renewed() if anew else self._table)
+
+    def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
+        """The files that would no longer be needed without these snapshots."""
+        return reachable.would_release(self._table, snapshot_ids)
+
+    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+        """The payload that removes snapshots and references. Raises CommitConflict when one is gone, or still held."""
+        return expiry.stage_expiry(self._newest, snapshot_ids, refs, clean=clean, own_metadata=self._writes_metadata())
+
+    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+        """Restore branches and tags that were created meanwhile and removed with their snapshots."""
+        return expiry.bring_back(self._renewed, self.send, removed, self._writes_metadata())
+
+    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+        """The files that the table no longer needs after a removal that landed."""
+        now = self._renewed()
+        base = expiry.state_before(now, metadata_location, removed)
+        return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
+
+    def stage_return(
+        self, metadata_location: str, removed: SnapshotsGone
+    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+        """The payload that restores removed snapshots under tags. Raises CommitConflict, TableRefused("format")."""
+        return expiry.stage_return(self._again(), metadata_location, removed, own_metadata=self._writes_metadata())
+
+    def time_column(self, name: str) -> TimeColumn:
+        """The top-level column of that name, with the partition fields derived from it."""
+        return time_column(self._table.metadata, name)
+
+    def sorting(self) -> Sorting:
+        """Its columns and sort orders, as the table was loaded."""
+        return sorting_of(self._table.metadata)
+
+    def filtered_columns(self, condition: str) -> frozenset[str]:
+        """The columns that a condition names. Raises TableRefused("configuration") for one that is malformed."""
+        return partition_filter.columns_of(self._table.metadata, condition)
+
+    def distinct_values(self) -> Mapping[int, int]:
+        """About how many values columns have, by field id, as the newest statistics in the metadata tell."""
+        return distinct_values(self._table.metadata)
+
+    def layout_of(self, file: DataFile) -> Layout | None:
+        """The layout that a clustered file's footer tells for the group that its name tells."""
+        if file.file_format is not FileFormat.PARQUET:
+            return None
+        told = read_layout(self._access(self._table), file.path)
+        return told[1] if told is not None and told[0] == group_of(file.path) else None
+
+    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
+        """Manifests of main's head that are worth rewriting."""
+        return rewrite_manifests.clusters(self._source(self._table), min_count)
+
+    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
+        """Rewrite them, and write the manifest list of a REPLACE snapshot; nothing is visible yet."""
+        return rewrite_manifests.stage(
+            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
+        )
+
+    def _source(self, table: Table) -> rewrite_manifests.Source:
+        grant = self._grant()
+        locations = read_locations(table.metadata, grant)
+        return rewrite_manifests.Source(table, self._manifests.read, locations, grant.way_out)
+
+    def _again(self) -> Table:
+        """The table reloaded for a commit. Raises TableRefused for features that are unsupported by now."""
+        self._newest = self._load()
+        refuse_table(self._newest.metadata, dict(self._config.properties))
+        refuse_locations(self._newest.metadata, self._grant())
+        return self._newest
+
+    def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
+        """The id of the sort order with exactly these keys, as the table was loaded last; 0: it has none."""
+        return sort_orders.order_id_of(self._newest.metadata, keys)
+
+    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
+        """What adds a sort order to the table as it is now, and never makes it the default."""
+        return sort_orders.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
+
+    def countable_columns(self) -> Mapping[str, int]:
+        """The ids of the top-level columns whose distinct values can be counted, by name."""
+        return countable_columns(self._table.metadata.schema())
+
+    def is_partitioned(self) -> bool:
+        """Whether any spec partitions by a column that still exists."""
+        return is_partitioned(self._table.metadata)
+
+    def statistics(self) -> KnownStatistics:
+        """The statistics in the metadata, as the table was last loaded."""
+        return known_statistics(self._newest.metadata)
+
+    def stage_statistics(
+        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
+    ) -> StagedStatistics:
+        """Write the files of a snapshot's statistics. Raises CommitConflict when it is gone, ValueError for none."""
+        self._newest = self._load()
+        access = self._access(self._newest)
+        return stage_statistics(
+            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
+        )
+
+    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
+        """The payload that removes these files from the metadata. Raises CommitConflict when one is not referenced."""
+        self._newest = self._load()
+        return stage_removal(self._newest, paths)
+
+    def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
+        """Delete the metadata files that fell out of the log with the last commit; those that are gone."""
+        fallen, self._fallen = self._fallen, ()
+        properties = effective_properties(dict(self._config.properties), self._newest.metadata.properties)
+        if parse_into(TrashConfig, properties).enabled:
+            return ()
+        needed = {normalise(path) for path in kept()} if fallen else set()
+        going = [path for path in fallen if normalise(path) not in needed]
+        removals = self.delete_many(going) if going else {}
+        return tuple(path for path, removal in removals.items() if removal.ended is not Ended.FAILED)
+
+    def _writes_metadata(self) -> bool:
+        return expiry.writes_metadata(open_catalog(self._config))
+
 
 #: The last format version in which rows are deleted by position delete files.
 _WITHOUT_VECTORS = 2
@@ -221,11 +564,11 @@ class IcebergTable(UpkeptIcebergTable):
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         """A predicate: whether a data file may contain rows that satisfy the condition."""
-        return filters.selector(self._table.metadata, condition)
+        return partition_filter.selector(self._table.metadata, condition)
 
     def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
         """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone."""
-        return choosing.chooser(self._table.metadata, condition)
+        return partition_filter.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec; scans the table unless done already."""
@@ -284,18 +627,20 @@ class IcebergTable(UpkeptIcebergTable):
         # Merging manifests takes time, during which the next attempt may conflict too.
         merge, self._has_staged = not self._has_staged, True
         lists = self._known.lists(self._newest.metadata)
-        return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge, lists=lists)
+        return rewrite_files.stage(
+            self._newest, head, content, summary, read=self._manifests.read, merge=merge, lists=lists
+        )
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
         """The payload that tags a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
         self._newest = self._load()
-        return commit.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
+        return committing.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
 
     def stage_upgrade(self) -> bytes:
         """The payload that upgrades the reloaded table to format 3. Raises TableRefused for what is not handled."""
         self._newest = self._load()
-        upgrading.refuse_upgrade(self._newest, dict(self._config.properties))
-        return upgrading.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
+        table_support.refuse_upgrade(self._newest, dict(self._config.properties))
+        return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def trace(self, evidence: Evidence) -> Trace:
         """Whether a change that was sent landed, according to the table's present state."""
@@ -324,7 +669,7 @@ class IcebergTable(UpkeptIcebergTable):
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[Place, Place]:
+    ) -> Mapping[IcebergPlace, IcebergPlace]:
         """Where rows of the rewritten files of a task that looks rows up are in its outputs."""
         if group.look_up is None:
             raise ValueError(f"the rows of task {group.number} are not looked up")
@@ -344,7 +689,7 @@ class IcebergTable(UpkeptIcebergTable):
         """
         self._newest = self._load()
         lists = self._known.lists(self._newest.metadata)
-        return commit.delete_unreferenced(self._newest, self._access(self._newest), paths, since, lists)
+        return committing.delete_unreferenced(self._newest, self._access(self._newest), paths, since, lists)
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:

@@ -1,12 +1,115 @@
-"""Opening tables by name: finding the catalog, and which of the catalog's formats the table has."""
+"""Facts about a table's files, read once for all attempts of a commit: files are immutable."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import Lock
 
-from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.port import Locating, OpenTable, Revalidating, TableFormat
+from amoro_core.errors import (
+    AmoroError,
+    CatalogMisconfigured,
+    CatalogUnavailable,
+    DataFileMissing,
+    TableNotFound,
+    TableRefused,
+    UnreadableFile,
+)
+from amoro_core.files.deletes.row_matcher import RowPosition, RowsNotFound
+from amoro_core.formats.ports import Locating, OpenTable, Revalidating, Rewritable, TableFormat
+from amoro_core.logger import get_logger
+from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
+from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
+from amoro_core.validation.position_translation import to_look_up, to_read
+from amoro_core.validation.view import Found, Positions, Read, Sight, every_input, look
+
+_UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
+
+#: Larger delete files are not read to learn what they name: a position takes eight bytes of memory.
+MAX_NAMING_BYTES = 64 * 1024 * 1024
+MAX_NAMING_ROWS = 5_000_000
+
+
+class KnownFiles:
+    """Facts about files that were read; failures are not cached."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, FileFacts] = {}
+        self._positions: dict[DeleteIdentity, tuple[frozenset[str], Positions]] = {}  # with the paths asked for
+        self._left_out: dict[int, Mapping[int, PositionSet]] = {}
+        self._places: dict[int, dict[RowPosition, RowPosition | None]] = {}  # by task; None: the row is in no output
+
+    def facts(self, table: Rewritable, path: str) -> FileFacts:
+        """Like the table's `file_facts`."""
+        if path not in self._facts:
+            self._facts[path] = table.file_facts(path)
+        return self._facts[path]
+
+    def look(self, table: Rewritable, record: PlanRecord, head: Head) -> Sight:
+        """The head as seen from the plan, with what `to_read` asks for but what is too large or unreadable."""
+        sight = look(record, head)
+        deletes, groups = to_read(sight)
+        inputs = (given.data for group in record.groups for given in every_input(group))
+        positions = self.positions(table, deletes, inputs)
+        left_out: dict[int, Mapping[int, PositionSet]] = {}
+        for group in groups:
+            if group.number not in self._left_out:
+                with suppress(*_UNREADABLE):
+                    self._left_out[group.number] = table.left_out(group)
+            if group.number in self._left_out:
+                left_out[group.number] = self._left_out[group.number]
+        sight = replace(sight, read=Read(positions, left_out))
+        found = {group.number: self._found(table, group, rows) for group, rows in to_look_up(sight)}
+        return replace(sight, read=Read(positions, left_out, found))
+
+    def _found(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> Found:
+        """Where these rows of the inputs are in the outputs; those that were found before are not looked up again."""
+        count = sum(len(positions) for positions in wanted.values())
+        if group.look_up is not None and count > group.look_up.most_rows:
+            return Found(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
+        known = self._places.setdefault(group.number, {})
+        places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
+        left = _by_file(place for place in places if place not in known)
+        try:
+            found = table.look_up(group, left, _by_file(place for place in known.values() if place is not None))
+        except RowsNotFound as error:
+            return Found(problem=str(error))
+        except _UNREADABLE as error:
+            return Found(problem=error.message)
+        known.update({place: found.get(place) for place in places if place not in known})
+        return Found(_by_file(there for place in places if (there := known[place]) is not None))
+
+    def positions(
+        self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]
+    ) -> dict[DeleteIdentity, Positions]:
+        """What each position delete deletes of these files, without deletes that are too large or unreadable."""
+        rows = {normalise(file.path): file.record_count for file in files}
+        found: dict[DeleteIdentity, Positions] = {}
+        for delete in deletes:
+            asked, positions = self._positions.get(delete.identity, (None, {}))
+            if (asked is None or not rows.keys() <= asked) and _is_small(delete):
+                # Groups that are committed one after the other ask for other files each.
+                with suppress(*_UNREADABLE):
+                    asked, positions = frozenset(rows), table.positions(delete, rows)
+                    self._positions[delete.identity] = asked, positions
+            if asked is not None and rows.keys() <= asked:
+                found[delete.identity] = positions
+        return found
+
+
+def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:
+    found: dict[int, list[int]] = {}
+    for at, position in places:
+        found.setdefault(at, []).append(position)
+    return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
+
+
+def _is_small(delete: DeleteFile) -> bool:
+    return delete.size_bytes <= MAX_NAMING_BYTES and delete.record_count <= MAX_NAMING_ROWS
 
 
 class Formats:
@@ -163,3 +266,66 @@ def _misconfigured(catalog: CatalogConfig, what: str) -> CatalogMisconfigured:
         f"catalog {catalog.name}: {TABLE_FORMATS} {what}",
         hint="Name installed formats, separated by commas; install a package here to plug in another one.",
     )
+
+
+log = get_logger("amoro.optimizing")
+
+FRESH = timedelta(minutes=1)
+#: That a table can't be loaded is said so long to all who ask: each of its tasks would wait for the same catalog.
+FAILED_FRESH = timedelta(seconds=1)
+
+
+class Vending:
+    """The properties of each table's storage, loaded anew when older than a minute."""
+
+    def __init__(self, load: Callable[[TableIdentifier], Mapping[str, str]], clock: Callable[[], datetime]) -> None:
+        """`load` asks the table's catalog for its properties, and raises an AmoroError where that can't be."""
+        self._asked, self._clock = load, clock
+        #: By table: since when they are known, for how long they count, and the properties; first told, first here.
+        self._vended: dict[TableIdentifier, tuple[datetime, timedelta, Mapping[str, str]]] = {}
+        self._lock = Lock()  # whoever adds to them
+
+    def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
+        """The properties for the table's files; none where the table can't be loaded."""
+        known = self._fresh(identifier)
+        return self._load(identifier) if known is None else known
+
+    def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
+        """As `properties_of` for all of these, if nothing is to be loaded for it; else None."""
+        found = {one: self._fresh(one) for one in identifiers}
+        known = {one: properties for one, properties in found.items() if properties is not None}
+        return known if len(known) == len(found) else None
+
+    def keep(
+        self, identifier: TableIdentifier, properties: Mapping[str, str], since: datetime, fresh: timedelta = FRESH
+    ) -> None:
+        """Take over the properties of a table that was loaded at that time."""
+        now = self._clock()
+        with self._lock:
+            self._vended.pop(identifier, None)
+            self._vended[identifier] = since, fresh, properties
+            while self._vended and not _counts(next(iter(self._vended.values()))[0], FRESH, now):
+                del self._vended[next(iter(self._vended))]
+
+    def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
+        known = self._vended.get(identifier)
+        if known is None or not _counts(known[0], known[1], self._clock()):
+            return None
+        return known[2]
+
+    def _load(self, identifier: TableIdentifier) -> Mapping[str, str]:
+        asked_at = self._clock()
+        try:
+            found = self._asked(identifier)
+        except AmoroError as error:
+            # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
+            log.warning("credentials.unavailable", table=str(identifier), error=error.message)
+            self.keep(identifier, {}, self._clock(), FAILED_FRESH)
+            return {}
+        self.keep(identifier, found, asked_at)
+        return found
+
+
+def _counts(since: datetime, fresh: timedelta, now: datetime) -> bool:
+    """Whether that is still fresh. What comes after now is not: the clock was set back, nobody knows how far."""
+    return timedelta() <= now - since < fresh

@@ -2,20 +2,45 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import NestedField, StructType, UnknownType
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UnknownType,
+)
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.entries import find_in_history
-from amoro_core.live.files import LiveFiles
+from amoro_core.iceberg.manifest.entries import find_in_history
+from amoro_core.maintenance.table_locations import Ground, is_below, outermost, settled_names
 from amoro_core.model.files import DeleteKind, TableScan
-from amoro_core.model.grants import Grant
-from amoro_core.model.rewrite import TableContext
+from amoro_core.model.location_policy import Grant
+from amoro_core.model.maintenance import TimeColumn, TimeKind, TimePart
+from amoro_core.model.paths import normalise
+from amoro_core.model.properties import parse_value
 from amoro_core.model.tables import (
     History,
     PartitionColumn,
@@ -26,6 +51,8 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableSchema,
 )
+from amoro_core.model.task_payload import TableContext
+from amoro_core.scan.live_files import LiveFiles
 
 _NAME_MAPPING = "schema.name-mapping.default"
 #: A longer time is as good as for ever, and a date minus the largest number of milliseconds overflows.
@@ -235,3 +262,93 @@ def _refs(metadata: TableMetadata) -> tuple[Ref, ...]:
 def _milliseconds(value: int | None) -> timedelta | None:
     """The milliseconds as a duration, at most a century."""
     return None if value is None else timedelta(milliseconds=min(value, _EVER // timedelta(milliseconds=1)))
+
+
+_KINDS: dict[type[IcebergType], TimeKind] = {
+    TimestampType: TimeKind.TIMESTAMP,
+    TimestamptzType: TimeKind.TIMESTAMP,
+    TimestampNanoType: TimeKind.TIMESTAMP_NS,
+    TimestamptzNanoType: TimeKind.TIMESTAMP_NS,
+    DateType: TimeKind.DATE,
+    LongType: TimeKind.LONG,
+    StringType: TimeKind.STRING,
+}
+_IN_ORDER: dict[type[Transform[Any, Any]], str] = {
+    IdentityTransform: "identity",
+    YearTransform: "year",
+    MonthTransform: "month",
+    DayTransform: "day",
+    HourTransform: "hour",
+    TruncateTransform: "truncate",
+}
+
+
+def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
+    """The top-level column of that name in the current schema.
+
+    Raises TableRefused("configuration") if there is none, and for a type that is not a time.
+    """
+    found = next((one for one in metadata.schema().fields if one.name == name), None)
+    if found is None:
+        columns = ", ".join(one.name for one in metadata.schema().fields if type(one.field_type) in _KINDS)
+        raise TableRefused(
+            f"the table has no column {name!r} at its top level",
+            reason="configuration",
+            hint=f"Set data-expire.field to one of: {columns or 'none of its columns tells a time'}.",
+        )
+    kind = _KINDS.get(type(found.field_type))
+    if kind is None:
+        raise TableRefused(
+            f"column {name!r} is of type {found.field_type}, which tells no time",
+            reason="configuration",
+            hint="Set data-expire.field to a column of type date, timestamp, timestamptz, timestamp_ns, timestamptz_ns,"
+            " long or string.",
+        )
+    parts = {spec_id: _parts(spec, found.field_id) for spec_id, spec in metadata.specs().items()}
+    return TimeColumn(name, found.field_id, kind, {spec_id: made for spec_id, made in parts.items() if made})
+
+
+def _parts(spec: PartitionSpec, field_id: int) -> tuple[TimePart, ...]:
+    return tuple(
+        TimePart(at, _IN_ORDER.get(type(one.transform), ""), getattr(one.transform, "width", 0))
+        for at, one in enumerate(spec.fields)
+        if one.source_id == field_id
+    )
+
+
+_PATHS = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+
+
+def ground(table: Table, readable: Iterable[str], writable: Iterable[str], catalog: Mapping[str, str]) -> Ground:
+    """Where the files of the table lie; `catalog` are its catalog's properties, `writable` where files are deleted.
+
+    Raises TableRefused("configuration") for malformed properties of the catalog.
+    """
+    metadata = table.metadata
+    location = metadata.location.rstrip("/")
+    named = [metadata.properties[key] for key in _PATHS if metadata.properties.get(key)]
+    places = outermost(
+        (f"{location}/data", f"{location}/metadata", data_location(metadata), metadata_location(metadata), *named)
+    )
+    settled = {
+        key: parse_value(key, catalog.get(key, ""), settled_names) for key in ("equal-schemes", "equal-authorities")
+    }
+    return Ground(
+        location=location,
+        places=places,
+        metadata_place=normalise(metadata_location(metadata)),
+        flink_place=normalise(metadata.properties.get("flink.manifests.location") or metadata_location(metadata)),
+        writable=tuple(writable),
+        partition_fields=tuple(sorted({field.name for spec in metadata.partition_specs for field in spec.fields})),
+        must_be_listed=_present(metadata, table.metadata_location, places),
+        same_schemes=settled["equal-schemes"],
+        same_authorities=settled["equal-authorities"],
+        readable=tuple(readable),
+    )
+
+
+def _present(metadata: TableMetadata, location: str | None, places: Iterable[str]) -> tuple[str, ...]:
+    """The files that a listing of those locations must find: the metadata file and the newest manifest list."""
+    head = metadata.current_snapshot()
+    files = [normalise(one) for one in (location, None if head is None else head.manifest_list) if one]
+    return tuple(one for one in files if any(is_below(one, place) for place in places))

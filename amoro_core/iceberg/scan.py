@@ -9,37 +9,33 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
-from amoro_core.events import get_logger
-from amoro_core.files.confining import require_all_real
-from amoro_core.files.locations import require_all_within
-from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.column_reading import ColumnReader, Listed
-from amoro_core.iceberg.contradictions import refuse_listed, refuse_manifest
-from amoro_core.iceberg.entries import (
+from amoro_core.files.storage.io import require_all_real, require_all_within
+from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, Listed
+from amoro_core.iceberg.manifest.entries import (
     PartitionTypes,
     is_unpartitioned,
     partition_types,
     to_data_file,
     to_delete_file,
 )
-from amoro_core.iceberg.known_manifests import (
+from amoro_core.iceberg.manifest.manifest_cache import (
     UNKNOWN,
     Key,
     KnownPart,
     KnownTable,
     KnownTables,
+    ManifestReader,
     Matched,
     key_of,
 )
-from amoro_core.iceberg.manifest_lists import ManifestLists
-from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.live.columns import ColumnPart, Gathering
-from amoro_core.live.matching import match, refuse_several_vectors
-from amoro_core.live.spelling import Paths
+from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manifest
+from amoro_core.logger import get_logger
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
 from amoro_core.records import record
+from amoro_core.scan.columns import ColumnPart, Gathering, Paths
+from amoro_core.scan.matching import match, refuse_several_vectors
 
 log = get_logger("amoro.cache")
 

@@ -5,38 +5,32 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from amoro_core.events import get_logger
-from amoro_core.loops.loop import Loop
-from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
-from amoro_core.meters import Meters
+from amoro_core.logger import get_logger
+from amoro_core.loops.loop import KeyedPool, LanedPool, Loop, TurnPool, Workers, threads_of
+from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.lanes import STATISTICS
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
-from amoro_core.model.table_lists import Pending
-from amoro_core.model.tables import OPTIMIZING, OptimizingStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, STATISTICS
+from amoro_core.model.tables import OPTIMIZING, BlockedOperation, OptimizingStatus, Pending
 from amoro_core.records import record
-from amoro_core.services.auditing import AuditService
+from amoro_core.services.accounts import SessionService
+from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.comparing_catalogs import ComparingService
-from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
-from amoro_core.services.discovery import DiscoveryService
+from amoro_core.services.discovery import ComparingService, DiscoveryService, HearingService
 from amoro_core.services.groups import GroupService
-from amoro_core.services.hearing import HearingService
 from amoro_core.services.history import HistoryService
-from amoro_core.services.maintaining import MaintenanceService
+from amoro_core.services.maintenance import MaintenanceService
+from amoro_core.services.metrics import ConditionService
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.planning import PlanningService
-from amoro_core.services.sampling import SamplingService
-from amoro_core.services.sessions import SessionService
-from amoro_core.services.starting import StartingService
+from amoro_core.services.post_commit_cleanup import ClearingService
+from amoro_core.services.stored_plans import StartingService
 from amoro_core.services.tables import TableService
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.services.task_lifecycle import OptimizingService
+from amoro_core.services.time_series import SamplingService
+from amoro_core.transactions.store_plan import EVALUATION
 
 log = get_logger("amoro.loops")
 

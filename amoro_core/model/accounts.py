@@ -1,11 +1,15 @@
 """Users, and the HTTP sessions of users, tokens and people of an OpenID provider."""
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from urllib.parse import urlsplit
 
-from amoro_core.errors import InvalidArgument
-from amoro_core.model.tokens import Role
+from amoro_core.errors import InvalidArgument, NotAllowed
+from amoro_core.model.principals import Principal, Role, checked_pattern
+from amoro_core.model.text_sanitizing import LONGEST_NAME, briefly, is_name
+from amoro_core.model.tls_files import is_loopback
 from amoro_core.records import record
 
 SHORTEST_PASSWORD = 12  # characters
@@ -76,3 +80,112 @@ def require_password(password: str) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+#: People of the provider are named with it in front, and users of our own never are: nobody takes another's name.
+PREFIX = "oidc:"
+_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+
+
+@record
+class RoleRule:
+    """The role, and for an operator the pattern, of people whose claim has the value."""
+
+    value: str
+    role: Role
+    pattern: str = ""  # of the tables on which an operator may act; "": all
+
+
+@record
+class ProviderTerms:
+    """The provider, what we are to it, and what its claims mean here."""
+
+    issuer: str
+    client_id: str
+    name_claim: str
+    role_claim: str
+    scopes: tuple[str, ...]
+    rules: tuple[RoleRule, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """What a session of the provider's people depends on: other terms end it."""
+        rules = (part for rule in self.rules for part in (rule.value, rule.role, rule.pattern))
+        parts = (self.issuer, self.client_id, self.name_claim, self.role_claim, *rules)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def name_of(self, claims: Mapping[str, object]) -> str:
+        """The person's name here. Raises NotAllowed for one that can't be a name, or an e-mail address not verified."""
+        found = claims.get(self.name_claim)
+        name = f"{PREFIX}{found}" if isinstance(found, str) and found else ""
+        if not is_name(name):
+            raise NotAllowed(
+                f"the claim {self.name_claim} is {briefly(repr(found), 100)}, which can't be a name",
+                hint=f"Names have no spaces and at most {LONGEST_NAME} characters; see oidc-name-claim in amoro.yaml.",
+            )
+        if self.name_claim == "email" and claims.get("email_verified") is not True:
+            raise NotAllowed(
+                f"the provider has not verified the e-mail address {name.removeprefix(PREFIX)}",
+                hint="Verify it there, or set oidc-name-claim: sub in amoro.yaml.",
+            )
+        return name
+
+    def person(self, claims: Mapping[str, object]) -> Principal:
+        """The person with these claims; the first rule that one of the values fits gives the role.
+
+        Raises NotAllowed, with the values, for one without a role here, and as `name_of`.
+        """
+        name, values = self.name_of(claims), list(_texts(_claim(claims, self.role_claim)))
+        for rule in self.rules:
+            if rule.value in values:
+                return Principal(name, rule.role, rule.pattern, is_user=True)
+        has = briefly(", ".join(map(repr, values)), 300) if values else "missing or empty"
+        raise NotAllowed(
+            f"{name} has no role here: the claim {self.role_claim} is {has}",
+            hint="Ask whoever runs this coordinator to name a value in oidc-roles, or to give you one that is there.",
+        )
+
+
+def is_safe_url(url: str, *, beside: str = "") -> bool:
+    """Whether what is sent there is encrypted, or stays on this machine.
+
+    With `beside`, the issuer, plain HTTP on this machine is right only if the issuer has it, too.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if not host or not url.isprintable() or " " in url or parts.username is not None or parts.fragment:
+        return False
+    is_near = parts.scheme == "http" and is_loopback(host)
+    return parts.scheme == "https" or (is_near and (not beside or beside.startswith("http:")))
+
+
+def parse_rule(text: str) -> RoleRule:
+    """The rule that `VALUE=ROLE` or `VALUE=operator PATTERN` writes. Raises InvalidArgument."""
+    value, _, given = text.rpartition("=")
+    word, _, pattern = given.strip().partition(" ")
+    role = next((one for one in _ROLES if one.value == word), None)
+    if not value.strip() or role is None:
+        raise InvalidArgument(
+            f"{text!r} maps no value to a role", hint="Write data-team=operator, or data-team=operator sales.**."
+        )
+    return RoleRule(value.strip(), role, checked_pattern(pattern.strip(), role))
+
+
+def _claim(claims: Mapping[str, object], name: str) -> object:
+    """The claim of that name; with dots, the one within others."""
+    if name in claims:
+        return claims[name]
+    found: object = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Sequence):
+        yield from (one for one in value if isinstance(one, str))

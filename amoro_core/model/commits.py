@@ -5,7 +5,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.task_payload import RewriteInput, RewriteOutput
 from amoro_core.records import record
 
 #: The key of a snapshot's summary that names the process which committed it.
@@ -192,3 +192,68 @@ class FileFacts:
     value_counts: Mapping[int, int]
     null_value_counts: Mapping[int, int]
     vectors: Mapping[int, VectorFacts] = field(default_factory=dict)
+
+
+@record
+class ManifestCluster:
+    """Manifests of one content and spec to be merged into fewer, sorted by partition."""
+
+    content: str  # "data" or "delete"
+    spec_id: int
+    paths: tuple[str, ...]
+    size_bytes: int  # of all of them
+    entries: int  # live files in them
+    reason: str
+
+
+@record
+class ManifestsStaged:
+    """A staged snapshot with the same files in other manifests."""
+
+    commit: StagedCommit
+    created: int
+    replaced: int
+    kept: int  # manifests that stay as they are
+    entries: int  # entries that were rewritten
+    dropped: tuple[str, ...] = ()  # why clusters were left out
+
+
+@record
+class ColumnSketch:
+    """The serialized sketch of a column's number of distinct values."""
+
+    field_id: int
+    ndv: int  # the sketch's estimate
+    payload: bytes = field(repr=False)
+
+
+@record
+class StatisticsEntry:
+    """An entry of the metadata that names a file with statistics of a snapshot."""
+
+    snapshot_id: int
+    path: str
+    size_bytes: int
+    ndv_fields: frozenset[int] = frozenset()  # ids of the columns whose distinct values it counts; empty for partitions
+
+
+@record
+class KnownStatistics:
+    """All entries of a table's metadata."""
+
+    columns: tuple[StatisticsEntry, ...] = ()
+    partitions: tuple[StatisticsEntry, ...] = ()
+
+    @property
+    def every(self) -> tuple[StatisticsEntry, ...]:
+        """All entries: of columns, then of partitions."""
+        return (*self.columns, *self.partitions)
+
+
+@record
+class StagedStatistics:
+    """Statistics whose files are written, but not referenced by the metadata yet."""
+
+    payload: bytes = field(repr=False)  # can be sent repeatedly, byte for byte
+    written: tuple[StatisticsEntry, ...]  # referenced once it is sent
+    partitions: int = 0  # rows of the file of partitions

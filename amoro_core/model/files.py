@@ -193,3 +193,14 @@ class TableScan:
     def has_vectors(self) -> bool:
         """Whether deletes by position are vectors: what remains of position delete files is folded into them."""
         return self.format_version >= FORMAT_WITH_VECTORS
+
+
+#: Field id of `_row_id`: the row's own number, which it keeps whatever file holds it.
+ROW_ID_FIELD_ID = 2147483540
+#: Field id of `_last_updated_sequence_number`: the sequence number of the commit that wrote the row's values.
+LAST_UPDATED_FIELD_ID = 2147483539
+#: Both, in the order in which files have them, behind the table's columns.
+LINEAGE_IDS = (ROW_ID_FIELD_ID, LAST_UPDATED_FIELD_ID)
+LINEAGE_NAMES = ("_row_id", "_last_updated_sequence_number")
+#: The format version from which on rows have lineage.
+FORMAT_WITH_LINEAGE = 3

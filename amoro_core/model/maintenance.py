@@ -1,4 +1,4 @@
-"""Maintenance: condemned files, options of a command, and the surroundings of a table."""
+"""A column that tells the age of rows, and its values in data files and partitions."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -7,8 +7,103 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.stored import StoredFile
 from amoro_core.records import record
+
+
+class TimeKind(StrEnum):
+    """The type of a column by which rows expire."""
+
+    TIMESTAMP = "timestamp"  # microseconds, with a zone or without
+    TIMESTAMP_NS = "timestamp_ns"  # nanoseconds, with a zone or without
+    DATE = "date"
+    LONG = "long"  # seconds or milliseconds, as configured
+    STRING = "string"
+
+
+@record
+class TimePart:
+    """A partition field derived from the column."""
+
+    at: int  # among the fields of its spec
+    transform: str  # "identity", "year", "month", "day", "hour", "truncate"; "" for one that does not keep the order
+    width: int = 0  # of a truncation
+
+
+@record
+class TimeColumn:
+    """A top-level column with the partition fields derived from it, by spec."""
+
+    name: str
+    field_id: int
+    kind: TimeKind
+    parts: Mapping[int, tuple[TimePart, ...]] = field(default_factory=dict)
+
+
+@record
+class DataCommit:
+    """A commit that added data."""
+
+    snapshot_id: int
+    committed_at_ms: int  # since 1970
+
+
+@record
+class StoredFile:
+    """A file in its storage."""
+
+    path: str
+    size_bytes: int
+    modified_at: datetime | None  # by the storage's clock; None: it does not say
+
+
+@record
+class KeyRange:
+    """A range of paths without scheme and authority, as they sort: after the first, and not after the last."""
+
+    after: str = ""
+    until: str = ""  # "": to the end
+
+    def holds(self, key: str) -> bool:
+        """Whether a path lies in the range."""
+        return self.after < key and (not self.until or key <= self.until)
+
+    def meets(self, directory: str) -> bool:
+        """Whether paths below a directory may lie in the range."""
+        first, end = f"{directory.rstrip('/')}/", f"{directory.rstrip('/')}0"  # "0" is what follows "/"
+        return self.after < end and (not self.until or first <= self.until)
+
+
+EVERYWHERE = KeyRange()
+
+
+@record
+class Reach:
+    """Where a table lies, and what may be touched of its files."""
+
+    location: str
+    readable: tuple[str, ...]  # prefixes
+    writable: tuple[str, ...]
+
+
+class Ended(StrEnum):
+    """The outcome of deleting or moving a file."""
+
+    DELETED = "deleted"  # for bulk requests also when it was gone already: stores don't distinguish the two
+    ABSENT = "absent"  # it was gone already
+    FAILED = "failed"  # it may still be there
+    CHANGED = "changed"  # another file lies there now: it was left alone
+    MOVED = "moved"
+
+
+@record
+class Removal:
+    """The outcome of deleting a file, with the reason of a failure."""
+
+    ended: Ended
+    why: str = ""
+
+
+DELETED, ABSENT, MOVED = Removal(Ended.DELETED), Removal(Ended.ABSENT), Removal(Ended.MOVED)
 
 
 class FileKind(StrEnum):
@@ -163,3 +258,33 @@ class Surroundings:
     due: Waiting = NOTHING_WAITS
     active: frozenset[str] = frozenset()  # ids of processes that have not ended
     ended: Mapping[str, datetime] = field(default_factory=dict)  # when the table's other known processes ended
+
+
+#: Entries of a snapshot's summary that tell which application wrote it, in the order of preference.
+_NAMES = ("engine-name", "app-name", "spark.app.name")
+_IDS = ("app-id", "spark.app.id", "flink.job-id", "trino_query_id")
+
+
+@record
+class LateDelete:
+    """A snapshot that deletes rows of files which a commit of ours had replaced before: these rows are back."""
+
+    snapshot_id: int
+    sequence_number: int
+    committed_at: datetime
+    application: str  # as `application_of`
+    deletes: tuple[str, ...]  # paths of its delete files that name replaced files, in order
+    files: tuple[str, ...]  # paths of the replaced files, in order
+    process_id: str  # of the last of our commits that replaced one of them
+    replaced_by: int  # the snapshot of that commit
+
+
+def application_of(summary: Mapping[str, str]) -> str:
+    """Who wrote a snapshot, as far as its summary tells: "spark 4.1 (app-id local-17)"; "an unknown application"."""
+    name = next((summary[key] for key in _NAMES if summary.get(key)), "")
+    if name and summary.get("engine-version"):
+        name = f"{name} {summary['engine-version']}"
+    ids = [f"{key} {summary[key]}" for key in _IDS if summary.get(key)]
+    if not ids:
+        return name or "an unknown application"
+    return f"{name} ({ids[0]})" if name else ids[0]

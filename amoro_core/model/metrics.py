@@ -1,6 +1,7 @@
 """The coordinator's Prometheus metrics: names, labels and meanings. Base units; labels with few values only."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.records import record
@@ -181,3 +182,33 @@ METRICS = (
     TABLE_DELETES,
     TABLE_BYTES,
 )
+
+
+@record
+class AppliedMigration:
+    """A step of the schema that the file has."""
+
+    number: int
+    name: str
+    applied_at: datetime | None  # None: by a version that did not note it
+
+
+@record
+class StateFacts:
+    """The file, its room, and its schema; sizes in bytes, 0 where there is no file yet."""
+
+    path: str
+    size_bytes: int
+    log_bytes: int  # of the write-ahead log beside it
+    free_bytes: int  # on its disk
+    epoch: int  # how often a coordinator has opened it
+    migrations: tuple[AppliedMigration, ...]
+    engine: str  # the version of SQLite
+
+
+@record
+class KnownBackup:
+    """A backup that was made; whether the copy is still there is not known."""
+
+    at: datetime
+    path: str

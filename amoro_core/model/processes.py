@@ -1,11 +1,13 @@
-"""Optimizing processes, their tasks, and commit attempts."""
+"""Lanes: the part of a table that a process changes, and thus which processes may run concurrently."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.commits import (
     Evidence,
     RefAt,
@@ -15,10 +17,27 @@ from amoro_core.model.commits import (
     StatisticsGone,
     StatisticsNamed,
 )
-from amoro_core.model.encoded_files import EncodedFiles
-from amoro_core.model.lanes import FILES
-from amoro_core.model.work import REWRITE
+from amoro_core.model.file_markers import EncodedFiles
+from amoro_core.model.tables import OptimizingType, TableRuntime
+from amoro_core.model.task_payload import REWRITE, Work
 from amoro_core.records import record
+
+FILES = "files"
+METADATA = "metadata"
+STORAGE = "storage"
+STATISTICS = "statistics"
+LAYOUT = "layout"
+
+#: Each lane with the part that its processes change; the store has a row for each.
+LANES = MappingProxyType(
+    {
+        FILES: "data and delete files, by commits that replace some",
+        METADATA: "snapshots and references, by commits that add no file",
+        STORAGE: "files that no snapshot names",
+        STATISTICS: "statistics of snapshots; reading for them takes hours",
+        LAYOUT: "data files, by commits that order their rows anew; beside `files`, on other files",
+    }
+)
 
 
 class TaskStatus(StrEnum):
@@ -403,3 +422,61 @@ class ResourceGroup:
     scheduling_policy: str = "quota"
     properties: tuple[tuple[str, str], ...] = ()
     container: str = "external"  # what starts its optimizers
+
+
+@record
+class TaskResult:
+    """A task that has succeeded: its number, the kind of its work, and the kind's own messages."""
+
+    number: int
+    kind: str
+    input: bytes = field(repr=False)
+    output: bytes = field(repr=False)
+
+
+@record
+class Case:
+    """A process with everything stored about it."""
+
+    process: OptimizingProcess
+    runtime: TableRuntime
+    results: tuple[TaskResult, ...]  # of the tasks that have succeeded, by number
+    attempts: tuple[CommitAttempt, ...]  # in the order in which they were sent
+    tasks: int  # all that were planned
+    open_work: tuple[Work, ...] = ()  # of the tasks that have not succeeded (yet)
+    undone_by: str = ""  # the process that took it back
+
+
+@record
+class Dropped:
+    """Groups that can't be committed any more, with the reasons; nothing else of the process is ready."""
+
+    groups: Mapping[int, str]
+
+
+@record
+class Change:
+    """A staged change for one head: its files are written, but it is not visible to readers yet."""
+
+    payload: bytes = field(repr=False)  # requirements and updates, to be sent any number of times byte for byte
+    evidence: Evidence  # what the table shows once it landed
+    receipt: Receipt  # valid if it lands
+    groups: tuple[int, ...] = ()  # the tasks whose results it holds, by number
+    files: tuple[str, ...] = ()  # data and delete files that it adds
+    metadata_files: tuple[str, ...] = ()  # every file that was written for it
+    dropped: Mapping[int, str] = field(default_factory=dict)  # tasks whose results it lacks, with the reason
+
+
+#: For each undo action, the types of the processes that it undoes.
+UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "undo-optimizing": (*(kind.value for kind in OptimizingType), CLUSTER),
+        "undo-expire-data": ("expire-data",),
+        "undo-expire-snapshots": ("expire-snapshots",),
+        "undo-clean-orphan-files": ("clean-orphan-files",),
+        "undo-auto-create-tags": ("auto-create-tags",),
+        "undo-compute-statistics": ("compute-statistics",),
+    }
+)
+#: All types of processes that can be undone; any other changes no row, or is an undo itself.
+UNDOABLE = frozenset(name for names in UNDOES.values() for name in names)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -303,3 +303,153 @@ class TableRuntime:
     format: str = ""  # fixed at the first refresh; "": never refreshed
     summary: FileSummary = FileSummary()
     health: HealthParts | None = None  # None: not evaluated yet
+
+
+DATABASE_FILTER = "database-filter"
+TABLE_FILTER = "table-filter"
+
+
+@record
+class DiscoveryFilter:
+    """Patterns that the whole name must match; None: any name matches."""
+
+    database: re.Pattern[str] | None = None
+    table: re.Pattern[str] | None = None
+
+    def admits_namespace(self, namespace: tuple[str, ...]) -> bool:
+        """Whether tables of the namespace are discovered; nested namespaces are joined by dots."""
+        return self.database is None or self.database.fullmatch(".".join(namespace)) is not None
+
+    def admits(self, identifier: TableIdentifier) -> bool:
+        """Whether the table is discovered."""
+        named = self.table is None or self.table.fullmatch(identifier.name) is not None
+        return named and self.admits_namespace(identifier.namespace)
+
+
+def discovery_filter(properties: Mapping[str, str]) -> DiscoveryFilter:
+    """The filter in a catalog's properties. Raises InvalidArgument for an invalid regular expression."""
+    return DiscoveryFilter(*(_pattern(key, properties.get(key, "")) for key in (DATABASE_FILTER, TABLE_FILTER)))
+
+
+def _pattern(key: str, text: str) -> re.Pattern[str] | None:
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidArgument(f"{key} is not a regular expression: {text!r}: {error}") from error
+
+
+class TableKey(StrEnum):
+    """What a list of tables is ordered by; ties by the tables' numbers."""
+
+    NAME = "name"
+    STATUS = "status"
+    HEALTH = "health"  # tables that were not evaluated follow the healthy ones
+    FILES = "files"
+    SMALL_FILES = "small-files"  # fragments and undersized ones
+    DELETES = "deletes"  # delete files
+    SIZE = "size"  # of data files
+    LAST_OPTIMIZED = "last-optimized"  # never is before every time
+    NEXT_DUE = "next-due"  # tables that nothing is due for follow the others
+    GROUP = "group"
+
+
+class Order(StrEnum):
+    """The direction of a list."""
+
+    ASC = "asc"
+    DESC = "desc"
+
+
+@record
+class WantedTables:
+    """Which tables are listed; "" and None: any."""
+
+    catalog: str = ""
+    status: OptimizingStatus | None = None
+    group: str = ""
+    text: str = ""  # in the name, in any case
+    namespace: tuple[str, ...] = ()  # exactly this one
+    enabled: bool | None = None
+    refusal: str = ""  # the word in REFUSED(word)
+    health_below: int | None = None  # evaluated tables with a lower score
+
+    @property
+    def scope(self) -> tuple[object, ...]:
+        """The filters as plain values, for a cursor."""
+        return astuple(self)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every table is listed."""
+        return self == WantedTables()
+
+    @property
+    def is_all_of_catalog(self) -> bool:
+        """Whether every table of one catalog is listed."""
+        return bool(self.catalog) and self == WantedTables(self.catalog)
+
+
+@record
+class TableOrder:
+    """The order of a list of tables."""
+
+    key: TableKey = TableKey.NAME
+    order: Order = Order.ASC
+
+
+@record
+class Turn:
+    """What the place of a table that waits for a plan goes by."""
+
+    table_id: int
+    group: str
+    quota: float
+    last_optimized_at: datetime | None
+
+
+@record
+class Pending:
+    """A table that waits for a plan."""
+
+    table_id: int
+    identifier: TableIdentifier
+    group: str
+    quota: float
+    enabled: bool
+    since: datetime
+    reason: str
+    type: OptimizingType | None
+    last_optimized_at: datetime | None
+
+
+LONGEST_HOLD = timedelta(days=1)  # from each renewal
+
+
+class BlockedOperation(StrEnum):
+    """A kind of work that can be kept off a table."""
+
+    OPTIMIZE = "optimize"  # new processes of ours
+    MAINTAIN = "maintain"  # new processes of maintenance
+    BATCH_WRITE = "batch-write"  # writers that ask before they write
+
+
+@record
+class Blocker:
+    """Keeps its operations off a table until it is released or expires; at `expires_at` it no longer holds."""
+
+    blocker_id: str  # UUIDv7
+    table_id: int
+    operations: frozenset[BlockedOperation]
+    created_at: datetime
+    expires_at: datetime
+    held_for: timedelta  # from each renewal
+    reason: str = ""  # who holds it and what for
+
+    @property
+    def words(self) -> str:
+        """What is blocked, until when and by which blocker; to follow the name of the table in a message."""
+        why = f" ({self.reason})" if self.reason else ""
+        until = f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"blocked for {', '.join(sorted(self.operations))} until {until} by {self.blocker_id}{why}"

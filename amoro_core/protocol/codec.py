@@ -1,10 +1,16 @@
-"""Conversion of values to messages and back: the only module that knows both sides of a rewrite."""
+"""Moments in messages: microseconds since 1970, UTC."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
+from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, LayoutKey, StageFacts, Strategy
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import (
+from amoro_core.model.task_payload import (
+    DELETE,
+    LIST,
+    REWRITE,
+    SKETCH,
     CopyRule,
     InputFile,
     LeftOutRows,
@@ -12,10 +18,31 @@ from amoro_core.model.rewrite import (
     RewriteInput,
     RewriteOutput,
     TableContext,
+    Work,
+    WorkResult,
 )
-from amoro_core.model.work import DELETE, LIST, REWRITE, SKETCH, Work, WorkResult
+from amoro_core.protocol import cluster_pb2 as cluster_pb
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def to_us(moment: datetime) -> int:
+    """The moment in microseconds, whole."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_us(microseconds: int) -> datetime:
+    """The moment of so many microseconds."""
+    return _EPOCH + microseconds * _MICROSECOND
+
+
+def milliseconds(time: timedelta) -> int:
+    """How many whole milliseconds it is."""
+    return time // timedelta(milliseconds=1)
+
 
 _KINDS = {
     DeleteKind.POSITION: pb.DELETE_KIND_POSITION,
@@ -331,4 +358,67 @@ def _decode_metrics(message: pb.ColumnMetrics) -> ColumnMetrics:
         nan_value_counts=dict(message.nan_value_counts),
         lower_bounds=dict(message.lower_bounds),
         upper_bounds=dict(message.upper_bounds),
+    )
+
+
+def encode_layout(layout: Layout) -> cluster_pb.Layout:
+    """The layout as a message."""
+    keys = [
+        cluster_pb.LayoutKey(
+            field_id=key.field_id, transform=key.transform, descending=key.descending, nulls_last=key.nulls_last
+        )
+        for key in layout.keys
+    ]
+    return cluster_pb.Layout(strategy=layout.strategy.value, keys=keys, curve_version=layout.curve_version)
+
+
+def decode_layout(message: cluster_pb.Layout) -> Layout:
+    """The layout in the message. Raises ValueError for an unknown strategy."""
+    keys = tuple(LayoutKey(key.field_id, key.transform, key.descending, key.nulls_last) for key in message.keys)
+    return Layout(Strategy(message.strategy), keys, message.curve_version)
+
+
+def encode_cluster_input(work: ClusterInput) -> bytes:
+    """The input as the payload of its work, the same bytes each time."""
+    return cluster_pb.ClusterInput(
+        rewrite=encode_input(work.rewrite),
+        layout=encode_layout(work.layout),
+        sort_order_id=work.sort_order_id,
+        group_id=work.group_id,
+        seed=work.seed,
+    ).SerializeToString(deterministic=True)
+
+
+def decode_cluster_input(payload: bytes) -> ClusterInput:
+    """The input in the payload. Raises ValueError for an unknown strategy."""
+    message = cluster_pb.ClusterInput.FromString(payload)
+    return ClusterInput(
+        rewrite=decode_input(message.rewrite),
+        layout=decode_layout(message.layout),
+        group_id=message.group_id,
+        seed=message.seed,
+        sort_order_id=message.sort_order_id,
+    )
+
+
+def encode_cluster_output(output: ClusterOutput) -> bytes:
+    """The output as the payload of a result, the same bytes each time."""
+    return cluster_pb.ClusterOutput(
+        rewrite=encode_output(output.rewrite),
+        cuts=output.cuts,
+        stages=[cluster_pb.StageFacts(name=one.name, core_ms=one.core_ms, rows=one.rows) for one in output.stages],
+        shuffle_bytes=output.shuffle_bytes,
+        spill_bytes=output.spill_bytes,
+    ).SerializeToString(deterministic=True)
+
+
+def decode_cluster_output(payload: bytes) -> ClusterOutput:
+    """The output in the payload."""
+    message = cluster_pb.ClusterOutput.FromString(payload)
+    return ClusterOutput(
+        rewrite=decode_output(message.rewrite),
+        cuts=message.cuts,
+        stages=tuple(StageFacts(one.name, one.core_ms, one.rows) for one in message.stages),
+        shuffle_bytes=message.shuffle_bytes,
+        spill_bytes=message.spill_bytes,
     )

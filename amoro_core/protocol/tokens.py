@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from amoro_core.model.secrets import Secret
+from amoro_core.model.text_sanitizing import Secret
 
 _LONGEST = 1024
 _AT_MOST = 64 * 1024  # bytes read of a file, which may be an endless device

@@ -6,13 +6,12 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from amoro_core.admin.calling import Operations
+from amoro_core.admin.dispatcher import Operations
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.errors import UnknownToken
 from amoro_core.model.principals import stranger
 from amoro_core.protocol import admin_pb2
-from amoro_core.rpc.calls import address_of, bearer, user_of, way_of
-from amoro_core.rpc.errors import abort
+from amoro_core.rpc.calls import abort, address_of, bearer, user_of, way_of
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 

@@ -1,16 +1,20 @@
 """Metadata of calls, and running their work in threads."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import unquote
 
 import grpc
 
-from amoro_core.errors import UnknownToken
+from amoro_core import errors
+from amoro_core.errors import AmoroError, UnknownToken
+from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
 from amoro_core.model.principals import Way
-from amoro_core.model.texts import printable
+from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, printable, without_secrets
 from amoro_core.protocol.channels import MCP_WAY, USER_KEY, WAY_KEY
 
 T = TypeVar("T")
@@ -51,3 +55,96 @@ def address_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     """The address of the client without its port, as 10.1.2.3 or ::1; "" when it is not known."""
     family, _, rest = context.peer().partition(":")
     return unquote(rest.rpartition(":")[0]).strip("[]") if family in ("ipv4", "ipv6") else ""
+
+
+log = get_logger("amoro.rpc")
+
+#: Bytes on the wire. Clients accept 8 kB of trailing metadata in all; with more, they report nothing but that.
+_LONGEST_HINT = 1024
+
+#: The status of an error is that of its closest class in this table.
+STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
+    errors.AmoroError: grpc.StatusCode.INTERNAL,
+    errors.WorkFailed: grpc.StatusCode.ABORTED,
+    errors.CatalogUnavailable: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CoordinatorUnavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.StoreFailed: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidSettings: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.NotAllowed: grpc.StatusCode.PERMISSION_DENIED,
+    errors.UnknownToken: grpc.StatusCode.UNAUTHENTICATED,
+    errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.TooManyEvents: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.TableRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Held: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.GuardSpoke: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CannotUndo: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CommitUnknown: grpc.StatusCode.UNKNOWN,
+    errors.WaitTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+def status_of(error: AmoroError) -> grpc.StatusCode:
+    """The gRPC status for the error."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
+    """End the call with the error: its message as details, code, exit status and hint as trailing metadata.
+
+    Longer texts are cut, and their length is stated.
+    """
+    if not isinstance(error, AmoroError):
+        log.exception("call.failed", exc_info=error)
+        error = AmoroError(
+            without_secrets(f"internal error: {type(error).__name__}: {error}"), hint="The coordinator's log has more."
+        )
+    await context.abort(
+        status_of(error),
+        cut(error.message, LONGEST_MESSAGE),
+        (
+            ("amoro-code", error.code),
+            ("amoro-exit", str(error.exit_status)),
+            ("amoro-hint-bin", cut(error.hint, _LONGEST_HINT).encode()),
+        ),
+    )
+
+
+if TYPE_CHECKING:
+    _Interceptor = grpc.aio.ServerInterceptor[Any, Any]
+else:
+    _Interceptor = grpc.aio.ServerInterceptor  # generic in its stubs alone
+
+
+class Timing(_Interceptor):
+    """Measures every call of a known method that has one request and one answer."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._timed: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}  # by method: handlers are the same for every call
+
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
+        """The handler of the call, timed."""
+        if (known := self._timed.get(handler_call_details.method)) is not None:
+            return known
+        handler = await continuation(handler_call_details)
+        inner = handler.unary_unary if handler else None  # no handler: the method is not known
+        if inner is None:
+            return handler
+        name = handler_call_details.method.rpartition("/")[2]
+
+        async def answer(request: Any, context: Any) -> Any:
+            with self._meters.timed(metrics.RPC_TIME, name):
+                return await inner(request, context)
+
+        timed = self._timed[handler_call_details.method] = grpc.unary_unary_rpc_method_handler(
+            answer, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+        )
+        return timed

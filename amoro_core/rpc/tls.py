@@ -9,8 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from amoro_core.errors import InvalidSettings
-from amoro_core.events import get_logger
-from amoro_core.model.trust import Certificates
+from amoro_core.logger import get_logger
+from amoro_core.model.tls_files import Certificates
 
 log = get_logger("amoro.tls")
 

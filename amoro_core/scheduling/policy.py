@@ -1,16 +1,99 @@
-"""Which table is planned next, and whose task is scheduled next."""
+"""A table's quota of its group's threads, and its recent use."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
+from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.records import record
-from amoro_core.scheduling.quota import TaskRun, occupation
-from amoro_core.scheduling.shares import LEAST_SHARE
+
+#: Only run time within this period before now counts (Amoro's constant).
+LOOK_BACK = timedelta(hours=1)
+
+
+@record
+class TaskRun:
+    """The time for which a task held a thread; `ended_at` None: it still does."""
+
+    started_at: datetime
+    ended_at: datetime | None = None
+    cores: float = 1.0  # that it kept busy, on average
+
+
+def quota_limit(quota: float, threads: int) -> int:
+    """The threads that a quota allows: above 1 it is a number of threads, else a share of `threads`, rounded up."""
+    if quota > 1:
+        return int(quota)
+    # 0.07 × 100 is 7.000000000000001, which must not round up to 8.
+    return ceil(round(quota * threads, 9))
+
+
+def occupation(runs: Iterable[TaskRun], limit: int, now: datetime) -> float:
+    """The part of its limit that a table used in the last hour; infinite for one with limit 0 that ran at all."""
+    since = now - LOOK_BACK
+    used = sum((_within(run, since, now) for run in runs), timedelta())
+    if not used:
+        return 0.0
+    return used / LOOK_BACK / limit if limit > 0 else float("inf")
+
+
+def _within(run: TaskRun, since: datetime, now: datetime) -> timedelta:
+    ended_at = min(run.ended_at or now, now)
+    return max(ended_at - max(run.started_at, since), timedelta())
+
+
+#: The minimum share of a table: one with a lower quota borrows what is left over, and never starves.
+LEAST_SHARE = 0.01
+#: The assumed run time of a task, in seconds, until one of the group has ended.
+FIRST_GUESS_S = 60.0
+_SMOOTHING = 8  # exponential smoothing: the latest task's time counts one eighth
+
+
+@record
+class Accounts:
+    """The accounts of the tables of one group at one moment."""
+
+    at: datetime
+    #: Thread seconds per share, relative to the table that is furthest behind; a table not listed is level with it.
+    ahead_s: Mapping[int, float] = field(default_factory=dict)
+    typical_s: float = FIRST_GUESS_S  # how long a task holds a thread
+
+
+def share_of(quota: float, threads: int) -> float:
+    """The share of its group's threads that a quota means: above 1 it is a number of threads, else the share itself."""
+    share = int(quota) / max(1, threads) if quota > 1 else quota
+    return max(share, LEAST_SHARE)
+
+
+def settled(
+    accounts: Accounts,
+    runs: Iterable[tuple[int, TaskRun]],
+    shares: Mapping[int, float],
+    waiting: Iterable[int],
+    now: datetime,
+) -> Accounts:
+    """The accounts after the time since they were last settled; `runs` held a thread within it, by table.
+
+    The table furthest behind among those that wait for threads sets the level; none is below it.
+    """
+    since = min(accounts.at, now)
+    had, typical = dict(accounts.ahead_s), accounts.typical_s
+    for table_id, run in runs:
+        ended_at = min(run.ended_at or now, now)
+        held = max(ended_at - max(run.started_at, since), timedelta()).total_seconds()
+        had[table_id] = had.get(table_id, 0.0) + held * run.cores / shares.get(table_id, LEAST_SHARE)
+        if run.ended_at is not None:
+            took = max((run.ended_at - run.started_at).total_seconds(), 0.0)
+            typical += (took - typical) / _SMOOTHING
+    level = min((had.get(table_id, 0.0) for table_id in waiting), default=0.0)
+    ahead = {table_id: seconds - level for table_id, seconds in sorted(had.items()) if seconds > level}
+    return Accounts(now, ahead, typical)
+
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
-from amoro_core.events import get_logger
-from amoro_core.model.blockers import LONGEST_HOLD, BlockedOperation, Blocker
-from amoro_core.model.ids import uuid7
+from amoro_core.logger import get_logger
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.processes import IN_NO_LANE
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.model.tables import LONGEST_HOLD, BlockedOperation, Blocker, OptimizingStatus, TableIdentifier
+from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
 from amoro_core.store import blockers, processes, tables
 from amoro_core.store.database import Connection, Store

@@ -13,17 +13,16 @@ from amoro_core.errors import (
     InvalidArgument,
     TableNotFound,
 )
-from amoro_core.events import get_logger
 from amoro_core.formats.tables import Formats
-from amoro_core.model.config import check_defaults
-from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.grants import is_strict
+from amoro_core.logger import get_logger
+from amoro_core.model.location_policy import is_strict
+from amoro_core.model.optimizing_config import check_defaults
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.paths import flaw_of_prefix
-from amoro_core.model.patterns import is_pattern, parse_pattern
+from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
-from amoro_core.model.tables import TableIdentifier, parse_table
-from amoro_core.model.texts import NAMES, is_name
+from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
+from amoro_core.model.text_sanitizing import NAMES, is_name
 from amoro_core.records import record
 from amoro_core.store import catalogs, tables
 from amoro_core.store.database import Connection, Store
@@ -164,7 +163,7 @@ class CatalogService:
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files sorted by name; added ones replace known ones of the same name. Raises InvalidArgument."""
-        from amoro_core.iceberg.sites import read_site  # it loads parsers of XML
+        from amoro_core.iceberg.catalog.configuration import read_site  # it loads parsers of XML
 
         files = {file.name: file for file in known}
         files |= {name: read_site(name, content) for name, content in added.items()}

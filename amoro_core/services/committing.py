@@ -1,21 +1,25 @@
-"""Committing the results of processes: at most once, and only what is proved correct on the present head."""
+"""Gathering: the results of a process's tasks decide what it does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from amoro_core.actions.around_commits import Clearing, Gatherer, remove_fallen
-from amoro_core.actions.contract import (
+from amoro_core.actions.action_api import (
     Action,
+    Clearing,
     Clustering,
     Condemning,
+    Gatherer,
     Gathering,
     Interruptible,
+    Plan,
     Prepare,
     Restoring,
+    Situation,
     Sweeping,
+    remove_fallen,
 )
 from amoro_core.errors import (
     AccessDenied,
@@ -33,28 +37,134 @@ from amoro_core.errors import (
     TableRefused,
     WorkFailed,
 )
-from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import AnyTable, Committable, Role, with_roles
+from amoro_core.formats.ports import AnyTable, Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.meters import Meters
+from amoro_core.logger import get_logger
+from amoro_core.maintenance.schedule import MaintenanceConfig
+from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.actions import Case, Dropped
 from amoro_core.model.commits import SnapshotAdded, Trace
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import LONGEST_REASON, briefly, cut
+from amoro_core.model.optimizing_config import effective_properties, parse_config
+from amoro_core.model.processes import (
+    Case,
+    CommitAttempt,
+    CommitOutcome,
+    Dropped,
+    OptimizingProcess,
+    ProcessStatus,
+    Receipt,
+)
+from amoro_core.model.properties import parse_into
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, cut, without_secrets
 from amoro_core.state import processes as process_machine
-from amoro_core.state.pausing import Outcome
-from amoro_core.store import commits, condemned, partitions, processes
+from amoro_core.state.backoff import Outcome
+from amoro_core.store import commits, groups, pending_deletions, plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.by_groups import LandedGroups, keep_dropped, keep_landed
-from amoro_core.transactions.cases import attempt_of, open_planned, read_case, refuse_second
-from amoro_core.transactions.parts import failure_of
-from amoro_core.transactions.pins import bases
-from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release, release_condemned
-from amoro_core.transactions.settling import Effects, cancel_open_tasks, has_ended_work
-from amoro_core.transactions.trying import config_of, try_until
+from amoro_core.store.plans import KeptPlan
+from amoro_core.transactions.advance_process import (
+    Effects,
+    cancel_open_tasks,
+    done,
+    done_words,
+    end,
+    failure_of,
+    has_ended_work,
+    is_partial,
+    move,
+    release,
+    release_condemned,
+)
+from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
+from amoro_core.transactions.partial_commits import LandedGroups, keep_dropped, keep_landed
+from amoro_core.transactions.process_context import (
+    attempt_of,
+    bases,
+    config_of,
+    open_planned,
+    read_case,
+    refuse_second,
+    try_until,
+)
+from amoro_core.transactions.store_plan import beyond, keep_plan
+
+collection_log = get_logger("amoro.gathering")
+
+
+class GatheringService:
+    """Ends the work of processes whose tasks determine what to do."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: Tables,
+        find_action: Callable[[str], Action],
+        clock: Callable[[], datetime],
+        task_limit: timedelta,
+    ) -> None:
+        """`task_limit`: how long tasks of an ended process may still write."""
+        self._store = store
+        self._tables = tables_of
+        self._find_action = find_action
+        self._clock = clock
+        self._task_limit = task_limit
+
+    def gather(self, case: Case, action: Gathering) -> None:
+        """Act on the results of all tasks: condemn the files and end the process, or hold it.
+
+        Raises what the action raises; nothing is changed then.
+        """
+        process_id = case.process.process_id
+        table = with_roles(open_planned(self._tables, case), action.roles, case.process.type)
+        kept = self._store.read(lambda db: plans.get_plan(db, process_id))
+        made = action.gathered(table, self._situation(case, table), case, kept.options)
+        held = _held(made, kept)
+        receipt = action.receipt(replace(case, process=replace(case.process, detail=made.detail)))
+
+        def store(db: Connection) -> None:
+            now, process = self._clock(), processes.get(db, process_id)
+            if process.status is not ProcessStatus.RUNNING:
+                return  # closed meanwhile
+            processes.save(db, replace(process, detail=made.detail, reason=made.reason))
+            keep_plan(db, process, made, replace(kept.options, confirmed=False), now)
+            if held:
+                move(db, process_id, process_machine.Hold(held), now)
+                return
+            ended = move(db, process_id, process_machine.Cleared(receipt), now)
+            done(db, ended, done_words(ended, None), now)
+            release_condemned(db, ended, now)
+
+        failpoint("gather.before_store")
+        self._store.write(store)
+        failpoint("gather.after_store")
+        collection_log.info("work.gathered", process=process_id, reason=made.reason, held=held)
+
+    def _situation(self, case: Case, table: AnyTable) -> Situation:
+        catalog = self._tables.catalog(case.runtime.identifier.catalog)
+        properties = effective_properties(dict(catalog.properties), table.facts.properties)
+        config, now = parse_config(properties), self._clock()
+        keep = parse_into(MaintenanceConfig, properties).undo_keep
+        process = case.process
+        return Situation(
+            config,
+            properties,
+            {},
+            self._store.read(lambda db: groups.capacity(db, config.group)),
+            now,
+            task_limit=self._task_limit,
+            around=lambda: self._store.read(
+                lambda db: surroundings(db, process.table_id, self._find_action, now, process.process_id, keep)
+            ),
+            neighbours=lambda: self._store.read(lambda db: neighbours(db, process.table_id)),
+        )
+
+
+def _held(made: Plan, kept: KeptPlan) -> str:
+    """Why a person must confirm what was found; "" when it is ordinary, or confirmed already."""
+    if not kept.options.confirmed:
+        return made.held
+    return beyond(made, kept.measures) if kept.measures else ""
+
 
 log = get_logger("amoro.committing")
 
@@ -293,8 +403,8 @@ class CommittingService:
         """Release condemned files that an undo brings back, once it has landed."""
         action = self._action(case)
         if isinstance(action, Restoring):
-            condemned.restore(db, action.restores(case))
-            condemned.spare(db, case.process.table_id, action.spares(case))
+            pending_deletions.restore(db, action.restores(case))
+            pending_deletions.spare(db, case.process.table_id, action.spares(case))
 
     def _succeed(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED) -> None:
         if case.process.max_commits:
@@ -311,7 +421,7 @@ class CommittingService:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             self._restore(db, case)
             process = processes.get(db, attempt.process_id)
-            partitions.record(db, process.table_id, keys, process.type, process.created_at)
+            tables.record_partitions(db, process.table_id, keys, process.type, process.created_at)
             if paths or isinstance(action, Condemning):
                 processes.add_clearing(db, process.process_id, paths)
                 self._moved(db, process.process_id, process_machine.BeginClearing(receipt))

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from amoro_core.containers import spark
-from amoro_core.containers.contract import Container
+from amoro_core.containers.base import Container
 from amoro_core.errors import AmoroError, InvalidArgument, OptimizerNotFound
-from amoro_core.events import get_logger
-from amoro_core.model import containers as instance_config
-from amoro_core.model import groups as group_config
-from amoro_core.model.containers import (
+from amoro_core.logger import get_logger
+from amoro_core.model import group_config
+from amoro_core.model import group_config as instance_config
+from amoro_core.model.group_config import (
     ADDRESS,
     EXTERNAL,
     MAX_INSTANCES,
@@ -26,13 +26,14 @@ from amoro_core.model.containers import (
     Resource,
     ResourceState,
     Scaling,
+    parse_group,
     parse_scaling,
+    refuse_misspelt,
 )
-from amoro_core.model.groups import parse_group, refuse_misspelt
-from amoro_core.model.ids import uuid7
-from amoro_core.model.journal import About, EventKind
+from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.model.secrets import without_secrets
+from amoro_core.model.text_sanitizing import without_secrets
+from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
 from amoro_core.scheduling.scaling import (
     Action,
@@ -49,15 +50,15 @@ from amoro_core.scheduling.scaling import (
     is_resource_id,
     orphans,
 )
-from amoro_core.store import groups, resources
+from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.processes import PREFIX_LENGTH
-from amoro_core.transactions.telling import tell
+from amoro_core.transactions.journal import tell
 
 log = get_logger("amoro.containers")
 
 #: Properties of a group that have a meaning here.
-_KEYS = (*group_config.KEYS, *instance_config.KEYS, *spark.KEYS)
+_KEYS = (*group_config.KEYS, *instance_config.CONTAINER_KEYS, *spark.KEYS)
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_LOG_LINES = 10_000
@@ -132,8 +133,8 @@ class ContainerService:
                     f"optimizers of group {name!r} are started by hand (its container is {group.container})",
                     hint=f"Give the group another one: amoro group update {name} --container local.",
                 )
-            before = resources.get_scaling(db, name).instances
-            resources.save_scaling(db, name, Scaling(instances))
+            before = groups.get_scaling(db, name).instances
+            groups.save_scaling(db, name, Scaling(instances))
             words = f"group {name} is to have {instances} instances, before {before}"
             tell(db, EventKind.SCALED, words, About(group=name), self._clock(), {"instances": instances})
 
@@ -146,10 +147,10 @@ class ContainerService:
         live = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._registrations.live()}
 
         def look(db: Connection) -> InstancesView:
-            target = _target(groups.get(db, name), resources.get_scaling(db, name))
+            target = _target(groups.get(db, name), groups.get_scaling(db, name))
             return InstancesView(
                 target.instances,
-                tuple(Instance(item, live.get(item.resource_id, "")) for item in resources.list_resources(db, name)),
+                tuple(Instance(item, live.get(item.resource_id, "")) for item in groups.list_resources(db, name)),
                 target.scaling.failed_starts,
                 target.scaling.retry_at,
                 target.scaling.failure,
@@ -200,9 +201,9 @@ class ContainerService:
             wanting = {
                 group.name
                 for group in groups.list_groups(db)
-                if group.container != EXTERNAL and _target(group, resources.get_scaling(db, group.name)).instances
+                if group.container != EXTERNAL and _target(group, groups.get_scaling(db, group.name)).instances
             }
-            return wanting | {item.group for item in resources.list_resources(db)}
+            return wanting | {item.group for item in groups.list_resources(db)}
 
         return sorted(self._store.read(look))
 
@@ -211,16 +212,16 @@ class ContainerService:
         live = list(self._registrations.live())  # before reading the resources, which are stored before they start
         if not live:
             return
-        known = {item.resource_id for item in self._store.read(resources.list_resources)}
+        known = {item.resource_id for item in self._store.read(groups.list_resources)}
         for orphan in orphans(known, live):
             log.warning("optimizer.orphaned", optimizer=orphan.optimizer_id, resource=orphan.resource_id)
             self._registrations.drain(orphan.optimizer_id)
 
     def keep(self, name: str) -> None:
         """Check the group's instances, and carry out the actions; a failing action does not stop the others."""
-        owned = self._store.read(lambda db: resources.list_resources(db, name))
+        owned = self._store.read(lambda db: groups.list_resources(db, name))
         observed = {item.resource_id: self._observe(item) for item in owned}
-        target, owned = self._store.read(lambda db: (_find_target(db, name), resources.list_resources(db, name)))
+        target, owned = self._store.read(lambda db: (_find_target(db, name), groups.list_resources(db, name)))
         for action in decide(target, owned, self._registrations.live(), observed, self._clock()):
             try:
                 self._carry_out(name, action)
@@ -254,7 +255,7 @@ class ContainerService:
         optimizers = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._registrations.live()}
         found = [
             Instance(item, optimizers.get(item.resource_id, ""))
-            for item in self._store.read(resources.list_resources)
+            for item in self._store.read(groups.list_resources)
             if item.resource_id.startswith(wanted) or optimizers.get(item.resource_id, "").startswith(wanted)
         ]
         if not found:
@@ -291,7 +292,7 @@ class ContainerService:
             group = groups.get(db, name)
             begun = Resource(uuid7(now), name, group.container, ResourceState.STARTING, now, now)
             # Stored before it is started: an optimizer that registers as an unknown resource is drained.
-            return group, resources.add(db, begun)
+            return group, groups.add_resource(db, begun)
 
         group, resource = self._store.write(enter)
         try:
@@ -305,8 +306,8 @@ class ContainerService:
 
         def note(db: Connection) -> None:
             # It may have been stopped meanwhile.
-            known = resources.find(db, resource.resource_id) or resource
-            resources.save(db, replace(known, handle=handle))
+            known = groups.find_resource(db, resource.resource_id) or resource
+            groups.save_resource(db, replace(known, handle=handle))
 
         self._store.write(note)
         log.info("resource.started", group=name, resource=resource.resource_id, container=resource.container)
@@ -338,16 +339,16 @@ class ContainerService:
         """Store the resource's state, since now if it changed or it is stopped again."""
 
         def enter(db: Connection) -> Resource | None:
-            resource = resources.find(db, resource_id)
+            resource = groups.find_resource(db, resource_id)
             if resource is None or (resource.state is state and state is not ResourceState.STOPPING):
                 return resource
-            return resources.save(db, replace(resource, state=state, since=self._clock()))
+            return groups.save_resource(db, replace(resource, state=state, since=self._clock()))
 
         return self._store.write(enter)
 
     def _forget(self, group: str, resource_id: str, failure: str) -> None:
         def enter(db: Connection) -> None:
-            resources.remove(db, resource_id)
+            groups.remove_resource(db, resource_id)
             if failure:
                 self._count_failure(db, group, failure)
 
@@ -357,7 +358,7 @@ class ContainerService:
     def _count_failure(self, db: Connection, group: str, failure: str) -> None:
         if groups.find(db, group) is None:
             return
-        count, retry_at = failed(resources.get_scaling(db, group), self._clock())
+        count, retry_at = failed(groups.get_scaling(db, group), self._clock())
         _scaled(db, group, failed_starts=count, retry_at=retry_at, failure=failure)
         tell(db, EventKind.FAILED, f"an instance of group {group} failed: {failure}", About(group=group), self._clock())
 
@@ -390,7 +391,7 @@ def _with_log(failure: str, resource_id: str) -> str:
 
 def _find_target(db: Connection, name: str) -> Target | None:
     group = groups.find(db, name)
-    return None if group is None else _target(group, resources.get_scaling(db, name))
+    return None if group is None else _target(group, groups.get_scaling(db, name))
 
 
 def _target(group: ResourceGroup, scaling: Scaling) -> Target:
@@ -398,6 +399,6 @@ def _target(group: ResourceGroup, scaling: Scaling) -> Target:
 
 
 def _scaled(db: Connection, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:
-    scaling = resources.get_scaling(db, group)
+    scaling = groups.get_scaling(db, group)
     changed = replace(scaling, failed_starts=failed_starts, retry_at=retry_at, failure=failure)
-    resources.save_scaling(db, group, changed)
+    groups.save_scaling(db, group, changed)

@@ -8,18 +8,27 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from amoro_core.errors import AlreadyExists, InvalidArgument
-from amoro_core.events import get_logger
-from amoro_core.model.groups import parse_group
+from amoro_core.logger import get_logger
+from amoro_core.model.group_config import parse_group
 from amoro_core.model.paging import Page, cut
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.texts import NAMES, is_name
+from amoro_core.model.text_sanitizing import NAMES, is_name
 from amoro_core.records import record
-from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
-from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
+from amoro_core.scheduling.policy import (
+    DEFAULT_POLICY,
+    POLICIES,
+    PendingTable,
+    Policy,
+    TaskRun,
+    find_policy,
+    occupation,
+    order_pending,
+    quota_limit,
+)
 from amoro_core.store import groups, optimizers, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.pending import Waits, count_threads, pending_of, recent_holds, runs_of
+from amoro_core.transactions.task_queue import Waits, count_threads, pending_of, recent_holds, runs_of
 
 log = get_logger("amoro.groups")
 

@@ -1,16 +1,192 @@
-"""Retention of ended processes, of events, of values over time and of scans."""
+"""What is kept of the past: attempts of tasks, events, and what tables' files were like."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from amoro_core.events import get_logger
-from amoro_core.model.journal import KEEP_EVENTS
-from amoro_core.model.scans import KEEP_SCANS
-from amoro_core.store import events, processes, series, table_scans
+from amoro_core.errors import AmoroError, InvalidArgument, TableNotFound
+from amoro_core.formats.ports import Readable
+from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
+from amoro_core.model.files import TableScan
+from amoro_core.model.history_events import KEEP_EVENTS, About, Event, EventFilter, EventKind, TaskAttempt
+from amoro_core.model.maintenance import LateDelete
+from amoro_core.model.paging import Page, Window, cut
+from amoro_core.model.plans import KeptDigest
+from amoro_core.model.scan_stats import KEEP_SCANS
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.records import record
+from amoro_core.store import attempts, events, processes, table_stats, tables, time_series
+from amoro_core.store.column_codecs import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.journal import tell
 
-log = get_logger("amoro.history")
+#: How far events are counted.
+COUNTED = 10_000
+
+
+@record
+class EventPage:
+    """Some events; the total is counted up to 10,000."""
+
+    page: Page[Event]
+    total_is_exact: bool
+    last_id: int  # of all events, whatever was asked for
+
+
+class JournalService:
+    """Reads what was written down as it happened."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def attempts(self, process_id: str, window: Window, task: int = 0) -> tuple[str, Page[TaskAttempt]]:
+        """The id of the process, and attempts of its tasks by task and number, of one task where it is given.
+
+        The id may be a unique prefix; the window has a limit, and its `after` is TASK-ATTEMPT. Raises
+        ProcessNotFound, InvalidArgument.
+        """
+        most, after = window.limit, _pair(window.after)
+
+        def read(db: Connection) -> tuple[str, Page[TaskAttempt]]:
+            process = processes.find_by_prefix(db, process_id).process_id
+            found = attempts.list_page(db, process, task or None, after, most + 1)
+            return process, cut(found, most, attempts.count(db, process, task or None), _name)
+
+        return self._store.read(read)
+
+    def digest(self, table: TableIdentifier) -> KeptDigest | None:
+        """The table's files in figures; None before they were read. No catalog is asked. Raises TableNotFound."""
+
+        def read(db: Connection) -> KeptDigest | None:
+            known = tables.find(db, table)
+            if known is None:
+                raise TableNotFound(f"table {table} is not known", table=table)
+            return table_stats.find_digest(db, known.table_id)
+
+        return self._store.read(read)
+
+    def events(self, wanted: EventFilter, table: TableIdentifier | None, window: Window) -> EventPage:
+        """Events, the newest first; of a table, also of one that is gone.
+
+        The window has a limit; the filter's process may be a unique prefix. Raises TableNotFound, ProcessNotFound,
+        InvalidArgument.
+        """
+        most, before = window.limit, _cursor(window.after)
+
+        def read(db: Connection) -> EventPage:
+            known = _resolved(db, wanted, table)
+            found = events.list_newest(db, known, before and (from_ms(before[0]), before[1]), most + 1)
+            total = events.count(db, known, COUNTED + 1)
+            page = cut(found, most, min(total, COUNTED), lambda event: f"{to_ms(event.at)}-{event.event_id}")
+            return EventPage(page, total <= COUNTED, events.last_id(db))
+
+        return self._store.read(read)
+
+    def events_after(self, event_id: int, wanted: EventFilter, table: TableIdentifier | None, limit: int) -> EventPage:
+        """Events that were stored after that one, in the order of storing. Raises as `events`."""
+
+        def read(db: Connection) -> EventPage:
+            found = events.list_stored_after(db, _resolved(db, wanted, table), event_id, limit)
+            return EventPage(Page(tuple(found), len(found)), len(found) < limit, events.last_id(db))
+
+        return self._store.read(read)
+
+
+def _resolved(db: Connection, wanted: EventFilter, table: TableIdentifier | None) -> EventFilter:
+    if wanted.process_id:
+        wanted = replace(wanted, process_id=processes.find_by_prefix(db, wanted.process_id).process_id)
+    if table is None:
+        return wanted
+    known = tables.find(db, table)
+    table_id = known.table_id if known is not None else events.table_of(db, str(table))
+    if not table_id:
+        raise TableNotFound(f"table {table} is not known, and no event tells of it", table=table)
+    return replace(wanted, table_id=table_id)
+
+
+def _name(item: TaskAttempt) -> str:
+    return f"{item.attempt.task_id.number}-{item.attempt.number}"
+
+
+def _pair(text: str) -> tuple[int, int]:
+    """The task and the attempt in a text such as 3-2; (0, 0) for "". Raises InvalidArgument."""
+    return _numbers(text, "an attempt", "Write TASK-ATTEMPT, such as 3-2.") or (0, 0)
+
+
+def _cursor(text: str) -> tuple[int, int] | None:
+    return _numbers(text, "a place in the list of events", "Give what `next` of the page before says.")
+
+
+def _numbers(text: str, what: str, hint: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    first, _, second = text.partition("-")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 14 for part in (first, second)):
+        raise InvalidArgument(f"{text!r} is not {what}", hint=hint)
+    return int(first), int(second)
+
+
+log = get_logger("amoro.late_deletes")
+
+#: Events of a table that are looked through for what was told before.
+_LATEST = 1000
+
+
+class LateDeleteService:
+    """Tells once of each snapshot of others that deletes rows of files which a commit of ours had replaced."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime], meters: Meters) -> None:
+        self._store = store
+        self._clock = clock
+        self._meters = meters
+        self._looked: dict[int, tuple[str, int]] = {}  # by table id: UUID and sequence number up to which it was looked
+
+    def look(self, runtime: TableRuntime, table: Readable, scan: TableScan | None) -> None:
+        """Look at what came to a table, of which `scan` was just read. What can't be read is looked at another time."""
+        if scan is None or not runtime.table_id:
+            return
+        uuid, known = self._looked.get(runtime.table_id, ("", 0))
+        since = known if uuid == table.facts.uuid else 0
+        try:
+            found = table.late_deletes(scan, since)
+        except AmoroError as error:
+            log.warning("late_deletes.not_looked", table=str(runtime.identifier), why=error.message)
+            return
+        if found:
+            for late in self._store.write(lambda db: self._new(db, runtime, found)):
+                self._meters.count(metrics.LATE_DELETES)
+                log.error("rows.came_back", table=str(runtime.identifier), process=late.process_id, what=_words(late))
+        self._looked[runtime.table_id] = table.facts.uuid, scan.sequence_number
+
+    def _new(self, db: Connection, runtime: TableRuntime, found: tuple[LateDelete, ...]) -> list[LateDelete]:
+        """Keep an event of each that was not told before, as before a restart."""
+        wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
+        told = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
+        new = [late for late in found if str(late.snapshot_id) not in told]
+        for late in new:
+            about = About(runtime.table_id, str(runtime.identifier), late.process_id)
+            data: dict[str, str | int] = {
+                "snapshot": str(late.snapshot_id),
+                "application": late.application,
+                "files": len(late.files),
+                "replaced_by": str(late.replaced_by),
+            }
+            tell(db, EventKind.LATE_DELETES, _words(late), about, self._clock(), data)
+        return new
+
+
+def _words(late: LateDelete) -> str:
+    more = f" and {len(late.files) - 1} more" if len(late.files) > 1 else ""
+    return (
+        f"snapshot {late.snapshot_id} of {late.application} deletes rows of {late.files[0]}{more}, which snapshot"
+        f" {late.replaced_by} had replaced before: unless deleted otherwise, these rows are still there"
+    )
+
+
+history_log = get_logger("amoro.history")
 
 #: Processes deleted in one write: other writes wait for it, and each may have thousands of tasks with payloads.
 CHUNK = 20
@@ -36,14 +212,14 @@ class HistoryService:
         old = self._clock() - KEEP_EVENTS
         while self._store.write(lambda db: events.trim(db, old, ROWS)):
             pass
-        for series_id in self._store.read(series.list_ids):
+        for series_id in self._store.read(time_series.list_ids):
             while self._store.write(partial(self._trim_series, series_id=series_id)):
                 pass
         oldest = (self._clock() - KEEP_SCANS).date()
-        self._store.write(lambda db: table_scans.forget_before(db, oldest))
+        self._store.write(lambda db: table_stats.forget_scans_before(db, oldest))
         if forgotten:
-            log.info("history.trimmed", processes=forgotten, ended_before=before.isoformat())
+            history_log.info("history.trimmed", processes=forgotten, ended_before=before.isoformat())
         return forgotten
 
     def _trim_series(self, db: Connection, series_id: int) -> int:
-        return series.trim(db, series_id, self._clock(), ROWS)
+        return time_series.trim(db, series_id, self._clock(), ROWS)

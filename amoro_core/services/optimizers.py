@@ -10,18 +10,18 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
-from amoro_core.events import get_logger
-from amoro_core.model.groups import parse_group
-from amoro_core.model.ids import uuid7
-from amoro_core.model.journal import About, EventKind
+from amoro_core.logger import get_logger
+from amoro_core.model.group_config import parse_group
+from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.paging import Page, Window, cut, page_limit
+from amoro_core.model.principals import hash_token
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
-from amoro_core.model.tokens import hash_token
-from amoro_core.model.work import REWRITE
+from amoro_core.model.task_payload import REWRITE
+from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.telling import tell
+from amoro_core.transactions.journal import tell
 
 PREFIX_LENGTH = 6
 

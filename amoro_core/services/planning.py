@@ -1,31 +1,30 @@
 """Planning: from a table to the tasks of a process."""
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Action, Optimizing, Request, Situation
-from amoro_core.errors import IllegalState, InvalidArgument, TableBusy, TableRefused
-from amoro_core.events import get_logger
+from amoro_core.actions.action_api import Action, Optimizing, Request, Situation
+from amoro_core.errors import IllegalState, InvalidArgument, NotFound, TableBusy, TableRefused
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import with_roles
-from amoro_core.formats.tables import Tables
-from amoro_core.formats.vending import Vending
-from amoro_core.model.config import effective_properties, parse_config
+from amoro_core.formats.ports import with_roles
+from amoro_core.formats.tables import Tables, Vending
+from amoro_core.logger import get_logger
 from amoro_core.model.maintenance import Taken
-from amoro_core.model.plans import Evaluation
+from amoro_core.model.optimizing_config import effective_properties, parse_config
+from amoro_core.model.plans import Evaluation, SavedPlan
 from amoro_core.model.processes import OptimizingProcess
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.records import record
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import groups, partitions, tables
+from amoro_core.store import groups, plans, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.pins import require_untaken, taken
-from amoro_core.transactions.planned import EVALUATION, Asked, Works, planned, require_free, store_planned
-from amoro_core.transactions.telling import keep_table
+from amoro_core.transactions.journal import keep_table
+from amoro_core.transactions.process_context import require_untaken, taken
+from amoro_core.transactions.store_plan import EVALUATION, Asked, Works, planned, require_free, store_planned
 
 log = get_logger("amoro.planning")
 
@@ -114,7 +113,7 @@ class PlanningService:
         properties = effective_properties(dict(catalog.properties), table.facts.properties)
         config = parse_config(properties)
         now, request = self._clock(), asked.request
-        last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
+        last = self._store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
         others = self._store.read(lambda db: taken(db, runtime.table_id, table.facts.uuid, self._find_action))
         situation = Situation(config, properties, last, capacity, now, taken=others)
@@ -178,3 +177,36 @@ class PlanningService:
         begun = table_machine.planned(OptimizingType(process.type), process.reason)
         store_planned(db, runtime, process, works, now)
         tables.save(db, table_machine.advance(runtime, begun, now))
+
+
+KEPT_FOR = timedelta(minutes=10)
+MOST = 100
+
+
+class SavedPlanService:
+    """The newest hundred plans that were kept."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+
+    def keep(self, table: TableIdentifier, content: bytes) -> SavedPlan:
+        """Keep the plan under an id that can't be guessed; what is old or too much goes."""
+        made = SavedPlan(secrets.token_urlsafe(9), str(table), self._clock(), content)
+
+        def enter(db: Connection) -> None:
+            plans.add_saved_plan(db, made)
+            plans.trim_saved_plans(db, made.saved_at - KEPT_FOR, MOST)
+
+        self._store.write(enter)
+        return made
+
+    def get(self, table: TableIdentifier, plan_id: str) -> SavedPlan:
+        """The table's plan. Raises NotFound for one that is not kept (any more), or is another table's."""
+        found = self._store.read(lambda db: plans.find_saved_plan(db, plan_id))
+        if found is None or found.table != str(table) or self._clock() - found.saved_at >= KEPT_FOR:
+            raise NotFound(
+                f"no plan {plan_id!r} of {table} is kept",
+                hint="Plans are kept for ten minutes, and the newest hundred of them: plan the table again.",
+            )
+        return found

@@ -1,24 +1,43 @@
 """Snapshots of a table: two compared, and what the next expiry takes and what keeps the rest."""
 
-from collections.abc import Callable
-from datetime import datetime
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Action
-from amoro_core.errors import InvalidArgument
-from amoro_core.formats.port import Role, with_roles
+from amoro_core.actions.action_api import Action
+from amoro_core.actions.expiring import NAME as EXPIRY
+from amoro_core.errors import (
+    AmoroError,
+    CommitConflict,
+    CommitUnknown,
+    Fenced,
+    InvalidArgument,
+    LeaseNotFound,
+    StoreFailed,
+    TableBusy,
+    TableNotFound,
+    TableRefused,
+)
+from amoro_core.formats.ports import AnyTable, Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.maintaining.comparing import Comparison, compare
-from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import Selection, Target, select
-from amoro_core.maintaining.timing import MaintenanceConfig
-from amoro_core.model.config import effective_properties
+from amoro_core.logger import get_logger
+from amoro_core.maintenance.schedule import MaintenanceConfig
+from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, Selection, Target, compare, select
+from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Surroundings
+from amoro_core.model.optimizing_config import effective_properties
+from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.properties import parse_into
-from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier
+from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier, TableRuntime
+from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
-from amoro_core.store import tables
+from amoro_core.store import commits, processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.surroundings import surroundings
+from amoro_core.store.snapshot_leases import SnapshotLease
+from amoro_core.transactions.maintenance_schedule import surroundings
 
 
 @record
@@ -76,3 +95,317 @@ def _one(snapshots: tuple[SnapshotFacts, ...], snapshot_id: int) -> SnapshotFact
         if one.snapshot_id == snapshot_id:
             return one
     raise InvalidArgument(f"the table has no snapshot {snapshot_id}", hint="See: amoro table snapshots TABLE")
+
+
+log = get_logger("amoro.leasing")
+
+LONGEST = timedelta(days=7)  # from each renewal
+USUAL = timedelta(days=1)
+#: Duration of a lease that our own reading takes and renews: the most by which it outlives a crash.
+READING = timedelta(hours=1)
+#: How long such a reading waits for an expiry in progress, and how often it checks, in seconds.
+_WAIT_S, _PAUSE_S = 60.0, 0.5
+#: Attempts to commit a tag while others commit.
+_TRIES = 20
+_TAGGING = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN, Role.EXPIRE})
+_LONGEST_HOLDER = 255  # characters
+
+
+@record
+class HeldLease:
+    """A lease, with the table that it is about."""
+
+    lease: SnapshotLease
+    table: TableIdentifier
+
+
+class LeaseService:
+    """Leases of the snapshots of all tables."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: Tables,
+        clock: Callable[[], datetime],
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._wait = wait
+        self._store = store
+        self._tables = tables_of
+        self._clock = clock
+
+    def take(
+        self,
+        runtime: TableRuntime,
+        snapshot_id: int,
+        holder: str,
+        *,
+        since: bool = False,
+        held_for: timedelta = USUAL,
+        as_tag: bool = False,
+    ) -> HeldLease:
+        """Keep a snapshot and its chain to the branch's head; with `since`, also all newer ones.
+
+        `as_tag`: also tag the snapshot in the table until the lease ends, which expiry by other tools respects. Raises
+        InvalidArgument for an unknown snapshot, an empty holder, or a time beyond a week; TableBusy while snapshots are
+        being removed, or may be; errors of loading the table, and of committing the tag: CommitUnknown if it may exist.
+        """
+        _checked(held_for)
+        if since and as_tag:
+            raise InvalidArgument(
+                "a tag keeps one snapshot, and a lease since a snapshot all newer ones",
+                hint="Take --as-tag with --snapshot.",
+            )
+        if not holder.strip() or len(holder) > _LONGEST_HOLDER:
+            raise InvalidArgument(
+                f"{holder!r} is no holder", hint=f"Say who needs it, in at most {_LONGEST_HOLDER} characters."
+            )
+        table = self._having(runtime.identifier, snapshot_id)
+
+        def keep(db: Connection) -> HeldLease:
+            now = self._clock()
+            _refuse_expiring(db, runtime, snapshot_id)
+            snapshot_leases.remove_expired(db, now)
+            uuid = table.facts.uuid
+            lease_id, ends = uuid7(now), now + held_for
+            tag = f"lease-{lease_id}" if as_tag else ""
+            made = SnapshotLease(lease_id, runtime.table_id, uuid, snapshot_id, since, holder.strip(), now, ends, tag)
+            snapshot_leases.add(db, made)
+            return HeldLease(made, runtime.identifier)
+
+        taken = self._store.write(keep)
+        try:
+            self._having(runtime.identifier, snapshot_id)  # it may have been removed before the lease was visible
+            if as_tag:
+                self._set_tag(taken)
+        except AmoroError:
+            self._store.write(lambda db: snapshot_leases.remove(db, taken.lease.lease_id))
+            raise
+        log.info("lease.taken", lease=taken.lease.lease_id, table=str(taken.table), snapshot=snapshot_id)
+        return taken
+
+    @contextmanager
+    def reading(
+        self, identifier: TableIdentifier, snapshot_ids: Collection[int], holder: str, is_cancelled: Callable[[], bool]
+    ) -> Iterator[Callable[[], None]]:
+        """Keep the snapshots while the block reads them, by one lease on the oldest, which also keeps newer ones.
+
+        Yields a function that renews the lease, to be called regularly. No lease is taken on a table that is unknown
+        here, since its snapshots are not expired here, nor if the state is read-only. Raises like `take`, but waits a
+        moment for an expiry to end; renewing raises LeaseNotFound if the lease was released.
+        """
+        runtime = None if self._store.only_reads else self._store.read(lambda db: tables.find(db, identifier))
+        if runtime is None:
+            yield _nothing
+            return
+        lease = self._take_in_turn(runtime, snapshot_ids, holder, is_cancelled)
+        renewed_at = lease.created_at
+
+        def keep() -> None:
+            nonlocal renewed_at
+            if self._clock() - renewed_at >= READING / 2:
+                renewed_at = self._clock()
+                self.renew(lease.lease_id, READING)
+
+        try:
+            yield keep
+        finally:
+            with suppress(LeaseNotFound, StoreFailed, Fenced):
+                self.release(lease.lease_id)
+
+    def _take_in_turn(
+        self, runtime: TableRuntime, snapshot_ids: Collection[int], holder: str, is_cancelled: Callable[[], bool]
+    ) -> SnapshotLease:
+        table = with_roles(self._tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
+        numbers = {one.snapshot_id: one.sequence_number for one in table.snapshots()}
+        oldest = min(snapshot_ids, key=lambda one: numbers.get(one, 0))
+        waits = [_PAUSE_S] * round(_WAIT_S / _PAUSE_S)
+        while True:
+            try:
+                return self.take(runtime, oldest, holder, since=len(snapshot_ids) > 1, held_for=READING).lease
+            except TableBusy:
+                if not waits or is_cancelled():
+                    raise
+                self._wait(waits.pop())
+
+    def _having(self, identifier: TableIdentifier, snapshot_id: int) -> Readable:
+        """The present table, which has the snapshot. Raises InvalidArgument."""
+        table = with_roles(self._tables.open(identifier), (Role.READ,), "leasing a snapshot")
+        if all(one.snapshot_id != snapshot_id for one in table.snapshots()):
+            raise InvalidArgument(
+                f"{identifier} has no snapshot {snapshot_id}", hint=f"See: amoro table snapshots {identifier}"
+            )
+        return table
+
+    def renew(self, prefix: str, held_for: timedelta = USUAL) -> HeldLease:
+        """Extend the lease and its tag, counted from now.
+
+        Raises LeaseNotFound for one that has ended: its snapshot may be gone; for a tag, like `take`.
+        """
+        _checked(held_for)
+        known = self._store.read(lambda db: self._find(db, prefix))
+        if known.lease.tag:
+            self._set_tag(HeldLease(replace(known.lease, expires_at=self._clock() + held_for), known.table))
+
+        def lengthen(db: Connection) -> HeldLease:
+            found = self._find(db, known.lease.lease_id)
+            renewed = replace(found.lease, expires_at=self._clock() + held_for)
+            snapshot_leases.renew(db, renewed.lease_id, renewed.expires_at)
+            return HeldLease(renewed, found.table)
+
+        return self._store.write(lengthen)
+
+    def release(self, prefix: str) -> HeldLease:
+        """End a lease, after removing its tag, and return it. Raises LeaseNotFound; for a tag, like `take`."""
+        known = self._store.read(lambda db: self._find(db, prefix))
+        if known.lease.tag:
+            with suppress(TableNotFound):  # its tags are gone with it
+                self._remove_tag(known)
+
+        def drop(db: Connection) -> HeldLease:
+            found = self._find(db, known.lease.lease_id)
+            snapshot_leases.remove(db, found.lease.lease_id)
+            return found
+
+        return self._store.write(drop)
+
+    def find(self, prefix: str) -> HeldLease:
+        """The lease that holds with that id, which may be a prefix. Raises LeaseNotFound, InvalidArgument."""
+        return self._store.read(lambda db: self._find(db, prefix))
+
+    def page(self, table_id: int | None = None, window: Window = ALL) -> Page[HeldLease]:
+        """Active leases, the next to expire first; of one table or all.
+
+        `after` is the `next` of the page before. Raises InvalidArgument for another one.
+        """
+        most, scope = page_limit(window.limit), ("leases", table_id)
+        after = opened_pair(window.after, scope)
+
+        def read(db: Connection) -> Page[HeldLease]:
+            now = self._clock()
+            found = snapshot_leases.list_page(db, now, table_id, after, most + 1)
+            total = snapshot_leases.count(db, now, table_id)
+            page = cut(found, most, total, lambda lease: sealed(scope, snapshot_leases.place_of(lease)))
+            names = tables.names(db, {lease.table_id for lease in page.items})
+            return page.mapped(lambda lease: HeldLease(lease, names[lease.table_id]))
+
+        return self._store.read(read)
+
+    # Tags
+
+    def _set_tag(self, held: HeldLease) -> None:
+        """Create the lease's tag, or extend it to the end of the lease."""
+        lease = held.lease
+
+        def stage(table: AnyTable) -> bytes:
+            return table.stage_tag(lease.tag, lease.snapshot_id, _age_ms(table, lease), again=True)
+
+        def is_set(table: AnyTable) -> bool:
+            ages = {one.name: one.max_ref_age for one in table.history(anew=True).refs}
+            return ages.get(lease.tag) == timedelta(milliseconds=_age_ms(table, lease))
+
+        self._commit(held, stage, is_set)
+
+    def _remove_tag(self, held: HeldLease) -> None:
+        tag = held.lease.tag
+
+        def is_gone(table: AnyTable) -> bool:
+            return all(one.name != tag for one in table.history(anew=True).refs)
+
+        def stage(table: AnyTable) -> bytes | None:
+            return None if is_gone(table) else table.stage_expiry(frozenset(), [tag], clean=False)[0]
+
+        self._commit(held, stage, is_gone)
+
+    def _commit(
+        self, held: HeldLease, stage: Callable[[AnyTable], bytes | None], landed: Callable[[AnyTable], bool]
+    ) -> None:
+        """Commit what `stage` makes for the present table, until it has `landed`; None: there is nothing to do.
+
+        Sending it twice is harmless. Raises TableNotFound, also for another table of the name, CommitConflict,
+        CommitUnknown, and errors of staging and sending.
+        """
+        self._refuse_unknown(held)
+        refusal = self._tables.formats.commits_refused(self._tables.catalog(held.table.catalog))
+        if refusal is not None:
+            raise TableRefused(refusal, reason="catalog")
+        for _ in range(_TRIES):
+            table = with_roles(self._tables.open(held.table), _TAGGING, "a lease as a tag")
+            table.refuse_unsupported()
+            if table.facts.uuid != held.lease.table_uuid:
+                raise TableNotFound(f"{held.table} is another table by now: UUID {table.facts.uuid}", table=held.table)
+            payload = stage(table)
+            if payload is None:
+                return
+            self._store.require_own()
+            try:
+                table.send(payload)
+            except CommitConflict:
+                continue
+            except CommitUnknown as error:
+                if landed(table):
+                    return
+                ends = f"{held.lease.expires_at:%Y-%m-%d %H:%M} UTC"
+                raise CommitUnknown(f"{error.message}; tag {held.lease.tag} may be there, until {ends}") from error
+            if landed(table):  # the answer to a change of the age alone does not tell
+                return
+        raise CommitConflict(f"other writers were faster {_TRIES} times in a row", hint="Try again.")
+
+    def _refuse_unknown(self, held: HeldLease) -> None:
+        """Raise TableBusy while it is unknown whether a commit of ours landed: its evidence must stay."""
+        lease = held.lease
+        active = self._store.read(lambda db: processes.list_active_of(db, lease.table_id, lease.table_uuid))
+        for process in active:
+            if process.status == ProcessStatus.COMMIT_UNKNOWN:
+                raise TableBusy(
+                    f"it is not known whether the commit of process {process.process_id} was applied",
+                    hint=f"Wait for its end: amoro process show {process.process_id}",
+                )
+
+    def _find(self, db: Connection, prefix: str) -> HeldLease:
+        found = [one for one in snapshot_leases.find(db, prefix) if one.expires_at > self._clock()]
+        if not prefix or not found:
+            raise LeaseNotFound(f"no lease {prefix!r} holds: it was released or has expired")
+        if len(found) > 1:
+            raise InvalidArgument(f"more than one lease begins with {prefix!r}", hint="Give more characters.")
+        return HeldLease(found[0], tables.get(db, found[0].table_id).identifier)
+
+
+def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:
+    """The age of the lease's snapshot when the lease ends, which is the maximum age of the tag."""
+    facts = next((one for one in table.snapshots() if one.snapshot_id == lease.snapshot_id), None)
+    if facts is None:
+        raise CommitConflict(f"snapshot {lease.snapshot_id} is not in the table any more")
+    return max(1, round((lease.expires_at - facts.committed_at) / timedelta(milliseconds=1)))
+
+
+def _nothing() -> None:
+    """Does nothing: there is no lease to renew."""
+
+
+def _checked(held_for: timedelta) -> None:
+    if not timedelta() < held_for <= LONGEST:
+        raise InvalidArgument(
+            f"a lease of {held_for.total_seconds():g} s is not possible",
+            hint=f"It lasts at most {LONGEST.days} days; renew it in time.",
+        )
+
+
+def _refuse_expiring(db: Connection, runtime: TableRuntime, snapshot_id: int) -> None:
+    """Raise TableBusy while snapshots are being removed: a plan made before the lease ignores it.
+
+    Also for a snapshot that a commit attempt with an unknown outcome may have removed.
+    """
+    for process in processes.list_active_of(db, runtime.table_id, runtime.uuid):
+        if process.type == EXPIRY and process.status in (ProcessStatus.RUNNING, ProcessStatus.COMMITTING):
+            raise TableBusy(
+                f"process {process.process_id} is removing snapshots of {runtime.identifier}",
+                hint="Try again in a moment.",
+            )
+        for attempt in commits.list_for_process(db, process.process_id):
+            gone = attempt.evidence
+            if attempt.is_open and isinstance(gone, SnapshotsGone) and snapshot_id in gone.snapshot_ids:
+                raise TableBusy(
+                    f"process {process.process_id} may be removing snapshot {snapshot_id}: its commit was sent",
+                    hint=f"Wait for its end: amoro process show {process.process_id}",
+                )

@@ -7,52 +7,41 @@ from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
-from amoro_core.actions.contract import Action
-from amoro_core.actions.copying import told_copying
+from amoro_core.actions.action_api import Action
+from amoro_core.actions.rewriting import told_copying
 from amoro_core.errors import AmoroError, TableNotFound, TableRefused
-from amoro_core.events import get_logger
-from amoro_core.formats.port import Readable
+from amoro_core.formats.ports import Readable
 from amoro_core.formats.tables import Tables
-from amoro_core.model.config import (
-    decide_enabled,
-    effective_properties,
-    is_switched_off,
-    parse_config,
-)
+from amoro_core.logger import get_logger
 from amoro_core.model.files import TableScan
+from amoro_core.model.optimizing_config import decide_enabled, effective_properties, is_switched_off, parse_config
 from amoro_core.model.plans import Evaluation, OptimizingPlan
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.table_lists import Pending
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.model.texts import LONGEST_REASON, briefly
-from amoro_core.planning.around import beside, kept_in, told
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
-from amoro_core.planning.prechecks import evaluate_totals, totals_of
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, Pending, TableIdentifier, TableRuntime
+from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.messages import beside, evaluate_totals, kept_in, told, totals_of
+from amoro_core.planning.optimizing.planner import plan
 from amoro_core.records import record
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
-from amoro_core.state.telling import figures_of
-from amoro_core.store import actions, data_commits, digests, groups, partitions, series, table_listing, tables
+from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
+from amoro_core.state.transition_events import figures_of
+from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.clockwork import Clockwork, Looks, note
-from amoro_core.transactions.listing import (
+from amoro_core.transactions.journal import keep_table
+from amoro_core.transactions.maintenance_schedule import Clockwork, Looks, note
+from amoro_core.transactions.process_context import config_of, taken
+from amoro_core.transactions.table_registry import (
+    BUSY,
+    Evaluated,
+    LoadedTable,
     add_table,
+    after_refresh,
+    after_refusal,
     begin_anew,
     dispose,
     follow_properties,
     new_table,
     postpone_refresh,
 )
-from amoro_core.transactions.pins import taken
-from amoro_core.transactions.runtimes import (
-    BUSY,
-    Evaluated,
-    LoadedTable,
-    after_refresh,
-    after_refusal,
-)
-from amoro_core.transactions.telling import keep_table
-from amoro_core.transactions.trying import config_of
 
 log = get_logger("amoro.tables")
 
@@ -199,7 +188,7 @@ class TableService:
         runtime = after_refresh(known, loaded, None, now)
         # A new table of the same name has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
-        last = {} if anew else self._store.read(lambda db: partitions.last_optimized(db, known.table_id))
+        last = {} if anew else self._store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
@@ -276,14 +265,14 @@ class TableService:
                 return Evaluated(spared, runtime.scanned_at)
         scan = table.scan()
         last, others = self._store.read(
-            lambda db: (partitions.last_optimized(db, runtime.table_id), self._taken(db, runtime, facts.uuid))
+            lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._taken(db, runtime, facts.uuid))
         )
         self._look(runtime, table, scan)
         selects = beside(others, loaded.selects)
         found = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)
         )
-        document = None if found.digest is None else digests.packed(found.digest)
+        document = None if found.digest is None else table_stats.packed(found.digest)
         return Evaluated(told(found, scan, others), now, document)
 
     def _taken(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:
@@ -303,12 +292,12 @@ class TableService:
         follow_properties(db, table_id, loaded.config)
         note(db, table_id, looks, self._clock())
         if before.snapshot_id != runtime.snapshot_id:
-            kept = data_commits.find(db, table_id, runtime.uuid)
-            data_commits.save(db, table_id, runtime.uuid, loaded.data_commit(kept))
+            kept = tables.find_data_commit(db, table_id, runtime.uuid)
+            tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(kept))
         if found is not None:
             found.keep_digest(db, table_id)
             if self._keeps_series and (figures := figures_of(before, runtime)) is not None:
-                series.add_figures(db, table_id, figures, self._clock())
+                time_series.add_figures(db, table_id, figures, self._clock())
         _tell_refused(before, runtime)
         return keep_table(db, before, runtime, self._clock())
 

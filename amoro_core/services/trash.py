@@ -6,21 +6,19 @@ from datetime import datetime
 from functools import partial
 
 from amoro_core.errors import IllegalState, InvalidArgument, ProcessNotFound
-from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import Role, with_roles
+from amoro_core.formats.ports import Role, Sweepable, with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.formats.upkeep import Sweepable
-from amoro_core.model.cursors import opened_pair, sealed
+from amoro_core.logger import get_logger
 from amoro_core.model.maintenance import Condemned
-from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
+from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.records import record
-from amoro_core.store import condemned, processes, tables
-from amoro_core.store.condemned import BatchFacts, BatchStatus
+from amoro_core.store import pending_deletions, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.trashing import place_of, returned
+from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
+from amoro_core.transactions.file_holds import place_of, returned
 
 log = get_logger("amoro.trash")
 
@@ -66,9 +64,9 @@ class TrashService:
         after = opened_pair(window.after, scope)
 
         def read(db: Connection) -> Page[Trash]:
-            found = condemned.list_processes(db, table_id, after, most + 1)
-            page = cut(found, most, condemned.count_processes(db, table_id), lambda place: sealed(scope, place))
-            return page.mapped(lambda place: _trash(db, place[1], condemned.list_facts(db, table_id, place[1])))
+            found = pending_deletions.list_processes(db, table_id, after, most + 1)
+            page = cut(found, most, pending_deletions.count_processes(db, table_id), lambda place: sealed(scope, place))
+            return page.mapped(lambda place: _trash(db, place[1], pending_deletions.list_facts(db, table_id, place[1])))
 
         return self._store.read(read)
 
@@ -88,7 +86,7 @@ class TrashService:
             for one in sorted(batches, key=lambda facts: facts.batch_id):
                 if one.batch_id < first or len(found) > most:
                     continue
-                batch = condemned.get(db, one.batch_id)
+                batch = pending_deletions.get(db, one.batch_id)
                 if batch is None:
                     continue
                 for file in sorted(batch.files, key=lambda file: file.path):
@@ -116,10 +114,10 @@ class TrashService:
                 raise IllegalState(
                     f"the files of process {process.process_id} are being deleted or moved: they can't be restored now"
                 )
-            condemned.restore(db, process.process_id)
+            pending_deletions.restore(db, process.process_id)
             for one in taken:
-                if one.status is BatchStatus.MOVED and (batch := condemned.get(db, one.batch_id)) is not None:
-                    condemned.save(db, replace(batch, status=BatchStatus.RETURNING))
+                if one.status is BatchStatus.MOVED and (batch := pending_deletions.get(db, one.batch_id)) is not None:
+                    pending_deletions.save(db, replace(batch, status=BatchStatus.RETURNING))
             return _trash(db, process.process_id, taken)
 
         restored = self._store.write(take_back)
@@ -145,13 +143,15 @@ class TrashService:
         """Move the files that are on their way back, batch after batch; after a kill it is done by the next restore."""
         process_id, failed = restored.process.process_id, dict[str, str]()
         returning = (BatchStatus.RETURNING,)
-        for one in self._store.read(lambda db: condemned.list_facts(db, process_id=process_id, statuses=returning)):
-            batch = self._store.read(partial(condemned.get, batch_id=one.batch_id))
+        for one in self._store.read(
+            lambda db: pending_deletions.list_facts(db, process_id=process_id, statuses=returning)
+        ):
+            batch = self._store.read(partial(pending_deletions.get, batch_id=one.batch_id))
             if batch is not None:
                 failpoint("trash.before_return")
                 back, why = returned(table, batch)
                 failpoint("trash.after_return")
-                self._store.write(partial(condemned.settle_returned, batch=batch, back=back))
+                self._store.write(partial(pending_deletions.settle_returned, batch=batch, back=back))
                 failed |= why
         if failed:
             path, why_not = next(iter(failed.items()))
@@ -164,8 +164,8 @@ class TrashService:
         """Make all condemned files of a table due now; returns the numbers of files and bytes."""
 
         def make_due(db: Connection) -> tuple[int, int]:
-            condemned.make_due(db, table_id, self._clock())
-            due = condemned.due(db, table_id, self._clock())
+            pending_deletions.make_due(db, table_id, self._clock())
+            due = pending_deletions.due(db, table_id, self._clock())
             return due.files, due.bytes
 
         return self._store.write(make_due)
@@ -177,7 +177,7 @@ _MOVED = (BatchStatus.MOVED, BatchStatus.RETURNING)
 
 def _waiting(db: Connection, prefix: str) -> tuple[OptimizingProcess, list[BatchFacts]]:
     process = processes.find_by_prefix(db, prefix)
-    batches = condemned.list_facts(db, process_id=process.process_id)
+    batches = pending_deletions.list_facts(db, process_id=process.process_id)
     if not batches:
         raise ProcessNotFound(
             f"process {process.process_id} ({process.type}) has no condemned files that wait",

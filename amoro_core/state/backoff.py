@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import TypeVar
 
 from amoro_core.model.tables import ActionRecord, TableRuntime
@@ -26,3 +27,65 @@ def backed_off(known: Failing, now: datetime) -> Failing:
 def pause(tries: int) -> timedelta:
     """How long a commit waits after that many tries in a row: 5 s, doubling to 1 min, since it occupies its table."""
     return min(COMMIT_FIRST * (1 << min(tries - 1, 20)), COMMIT_LAST)
+
+
+#: Of failures in a row, and of runs in a row that changed nothing: the clock leaves the action alone from then on.
+MOST = 3
+
+
+class Outcome(Enum):
+    """How a process of an action ended."""
+
+    DONE = "done"
+    FRUITLESS = "fruitless"  # nothing was changed though it was planned
+    FAILED = "failed"
+    ENDED = "ended"  # it was cancelled
+
+
+def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime) -> ActionRecord:
+    """What is known of the action after a process of it."""
+    match outcome:
+        case Outcome.DONE:
+            return succeeded(known)
+        case Outcome.FRUITLESS:
+            return fruitless(known, why, now)
+        case Outcome.FAILED:
+            return failed(known, why, now)
+        case Outcome.ENDED:
+            return known
+
+
+def succeeded(known: ActionRecord) -> ActionRecord:
+    """What is known after a run that did what it was to do, or found nothing to do: a pause is over."""
+    return replace(known, failures=0, retry_at=None, fruitless=0, paused_at=None, paused_for="")
+
+
+def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
+    """What is known after one more failure in a row; the third pauses the action.
+
+    `is_outage`: the failure says nothing of this table, as when its catalog does not answer. It backs off alone.
+    """
+    found = backed_off(known, now)
+    if is_outage or found.failures < MOST:
+        return found
+    return _paused(found, f"{found.failures} failures in a row, the last: {why}", now)
+
+
+def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:
+    """What is known after one more run in a row that changed nothing though it was planned; the third pauses it."""
+    found = replace(known, fruitless=known.fruitless + 1)
+    if found.fruitless < MOST:
+        return found
+    words = f"{found.fruitless} runs in a row changed nothing though there was something to do, the last: {why}"
+    return _paused(found, words, now)
+
+
+def seen_with(known: ActionRecord, properties: str) -> ActionRecord:
+    """What is known once the action was seen with these properties (a digest): others than before end a pause."""
+    if known.paused_at is not None and known.properties not in ("", properties):
+        known = succeeded(known)
+    return replace(known, properties=properties)
+
+
+def _paused(known: ActionRecord, words: str, now: datetime) -> ActionRecord:
+    return replace(known, next_at=None, paused_at=known.paused_at or now, paused_for=words)

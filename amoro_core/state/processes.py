@@ -6,12 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.errors import Held, IllegalState
-from amoro_core.model.processes import (
-    Delay,
-    OptimizingProcess,
-    ProcessStatus,
-    Receipt,
-)
+from amoro_core.model.processes import Delay, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.records import record
 from amoro_core.state.backoff import pause
 

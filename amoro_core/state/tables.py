@@ -6,6 +6,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.errors import IllegalState
+from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.records import record
 
@@ -175,3 +176,36 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
         evaluated_snapshot_id=None if isinstance(event, PlanFailed | ProcessEnded) else runtime.evaluated_snapshot_id,
         refresh_at=None if isinstance(event, ProcessEnded) else runtime.refresh_at,
     )
+
+
+def with_evaluation(
+    runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime
+) -> TableRuntime:
+    """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
+    runtime = replace(
+        runtime,
+        evaluated_snapshot_id=evaluation.snapshot_id,
+        evaluated_at=now,
+        next_due_at=evaluation.due_at,
+        pending_type=evaluation.type,
+        summary=evaluation.summary,
+        health=evaluation.health or runtime.health,
+    )
+    if runtime.status is OptimizingStatus.REFUSED:
+        runtime = advance(runtime, Mended(), now)
+    held = _held_back(runtime, left_alone, now)
+    if evaluation.type is None:
+        return advance(runtime, Unnecessary(evaluation.reason), now)
+    if held is not None:
+        return advance(runtime, Unnecessary(f"{evaluation.reason}; {held}"), now)
+    return advance(runtime, Necessary(evaluation.type, evaluation.reason), now)
+
+
+def _held_back(runtime: TableRuntime, left_alone: str | None, now: datetime) -> str | None:
+    if not runtime.enabled:
+        return runtime.enabled_origin
+    if left_alone is not None:
+        return left_alone
+    if runtime.retry_at is not None and runtime.retry_at > now:
+        return f"after {runtime.failures} failures in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+    return None

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import ActionRecord
+from amoro_core.store.column_codecs import from_ms_or_none, insert_into, to_ms, to_ms_or_none
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import from_ms_or_none, insert_into, to_ms, to_ms_or_none
 
 _COLUMNS = (
     "table_id", "action_name", "reason", "last_at_ms", "next_at_ms", "failures", "retry_at_ms",

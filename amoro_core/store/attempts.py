@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from amoro_core.model.journal import MOST_ATTEMPTS, AttemptOutcome, TaskAttempt
+from amoro_core.model.history_events import MOST_ATTEMPTS, AttemptOutcome, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, TaskId
+from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 
 _COLUMNS = (
     "process_id",

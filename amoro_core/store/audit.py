@@ -4,10 +4,10 @@ import json
 from datetime import datetime
 
 from amoro_core.model.audit import Audited, AuditEvent, AuditFilter, AuditOutcome
-from amoro_core.model.principals import Principal, Way
-from amoro_core.model.tokens import Role
+from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.requests import KeptAnswer, KeyedRequest
+from amoro_core.store.column_codecs import from_ms, insert_into, to_json, to_ms
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import from_ms, insert_into, to_json, to_ms
 
 _INSERT = insert_into(
     "audit_event",
@@ -115,3 +115,48 @@ def _from_row(row: Row) -> AuditEvent:
         principal, row["operation"], row["object"], json.loads(row["parameters_json"]), bool(row["is_dry_run"])
     )
     return AuditEvent(row["event_id"], from_ms(row["at_ms"]), call, AuditOutcome(row["outcome"]), row["code"])
+
+
+_KEYED_REQUESTS_INSERT = insert_into("keyed_request", ("key_hash", "request_hash", "begun_at_ms"))
+
+
+def find_answer(db: Connection, key_hash: str) -> KeyedRequest | None:
+    """The request with that key; None when there is none."""
+    row = db.select_one("SELECT * FROM keyed_request WHERE key_hash = :key_hash", {"key_hash": key_hash})
+    if row is None:
+        return None
+    kept = KeptAnswer(row["status"] or 0, row["media_type"], row["location"], row["content"])
+    begun_at = from_ms(row["begun_at_ms"])
+    return KeyedRequest(row["key_hash"], row["request_hash"], begun_at, kept if row["status"] else None)
+
+
+def add_request(db: Connection, key_hash: str, request_hash: str, begun_at: datetime) -> None:
+    """Raises Duplicate for a key that is there."""
+    db.execute(
+        _KEYED_REQUESTS_INSERT, {"key_hash": key_hash, "request_hash": request_hash, "begun_at_ms": to_ms(begun_at)}
+    )
+
+
+def save_answer(db: Connection, key_hash: str, answer: KeptAnswer) -> None:
+    """Keep the answer of the request."""
+    sql = (
+        "UPDATE keyed_request SET status = :status, media_type = :media_type, location = :location, content = :content "
+        "WHERE key_hash = :key_hash"
+    )
+    row = {
+        "status": answer.status,
+        "media_type": answer.media_type,
+        "location": answer.location,
+        "content": answer.content,
+    }
+    db.execute(sql, {"key_hash": key_hash, **row})
+
+
+def remove_request(db: Connection, key_hash: str) -> None:
+    """Forget the request."""
+    db.execute("DELETE FROM keyed_request WHERE key_hash = :key_hash", {"key_hash": key_hash})
+
+
+def remove_older_requests(db: Connection, than: datetime) -> None:
+    """Forget requests that began before."""
+    db.execute("DELETE FROM keyed_request WHERE begun_at_ms < :than", {"than": to_ms(than)})

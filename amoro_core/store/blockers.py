@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from amoro_core.errors import BlockerNotFound
-from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.model.tables import BlockedOperation, Blocker
+from amoro_core.store.column_codecs import from_ms, insert_into, to_json, to_ms, update_of
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import from_ms, insert_into, to_json, to_ms, update_of
 
 _COLUMNS = ("blocker_id", "table_id", "operations_json", "reason", "created_at_ms", "expires_at_ms", "held_for_ms")
 _INSERT = insert_into("table_blocker", _COLUMNS)

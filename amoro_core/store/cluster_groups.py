@@ -1,13 +1,13 @@
 """Groups of clustered files, in `cluster_group`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 
 from amoro_core.model.clustering import KnownGroup, Layout, LayoutKey, Strategy
+from amoro_core.store.column_codecs import to_json, to_ms
 from amoro_core.store.connection import Connection
-from amoro_core.store.rows import to_json, to_ms
 
 
 def add_many(db: Connection, table_id: int, table_uuid: str, made: Iterable[KnownGroup], now: datetime) -> None:
@@ -55,3 +55,21 @@ def layout_from_json(text: str) -> Layout:
     """The layout that the text says."""
     said = json.loads(text)
     return Layout(Strategy(said["strategy"]), tuple(LayoutKey(**key) for key in said["keys"]), said["curve_version"])
+
+
+def add_dropped(db: Connection, process_id: str, reasons: Mapping[int, str]) -> None:
+    """Store dropped groups by task number with their reasons; the first reason is kept."""
+    db.execute_many(
+        "INSERT INTO process_dropped_group (process_id, task_number, reason) VALUES (:process_id, :number, :reason) "
+        "ON CONFLICT DO NOTHING",
+        ({"process_id": process_id, "number": number, "reason": reason} for number, reason in reasons.items()),
+    )
+
+
+def dropped_of(db: Connection, process_id: str) -> dict[int, str]:
+    """The dropped groups of the process with their reasons, by number."""
+    rows = db.select(
+        "SELECT task_number, reason FROM process_dropped_group WHERE process_id = :process_id ORDER BY task_number",
+        {"process_id": process_id},
+    )
+    return {row["task_number"]: row["reason"] for row in rows}

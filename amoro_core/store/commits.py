@@ -16,15 +16,9 @@ from amoro_core.model.commits import (
     StatisticsNamed,
 )
 from amoro_core.model.processes import CommitAttempt, CommitOutcome
+from amoro_core.store.column_codecs import from_ms, insert_into, to_json, to_ms, tuple_from_json
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.receipts import receipt_from_json, receipt_to_json
-from amoro_core.store.rows import (
-    from_ms,
-    insert_into,
-    to_json,
-    to_ms,
-    tuple_from_json,
-)
+from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
 _INSERT = insert_into(
     "commit_attempt",

@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
-from amoro_core.model.state_facts import StateFacts
+from amoro_core.model.metrics import StateFacts
+from amoro_core.notifier import Subject
 from amoro_core.records import record
-from amoro_core.revisions import Subject
-from amoro_core.store import watching
+from amoro_core.store import change_capture
+from amoro_core.store.change_capture import Follower
+from amoro_core.store.connect import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
-from amoro_core.store.facts import facts_of
-from amoro_core.store.following import Follower
-from amoro_core.store.opening import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
+from amoro_core.store.database_info import facts_of
 
 __all__ = ["Connection", "Store"]
 
@@ -130,7 +130,7 @@ class Store:
         """From now on, tell what was changed by each transaction that is committed; on the writer's thread, quickly."""
 
         def begin(db: Connection) -> None:
-            watching.watch(db, self._noted)
+            change_capture.watch(db, self._noted)
             self._heard = heard
 
         self.write(begin)

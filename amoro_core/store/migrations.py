@@ -10,7 +10,6 @@ from amoro_core.errors import StoreFailed
 from amoro_core.store.access_schema import admit_people, keep_accounts, keep_audit, limit_tokens
 from amoro_core.store.clustering_schema import keep_what_clustering_needs
 from amoro_core.store.connection import Connection
-from amoro_core.store.digests import keep_digests
 from amoro_core.store.early_migrations import (
     create_access_tokens,
     create_blockers,
@@ -33,12 +32,12 @@ from amoro_core.store.journal_schema import JOURNAL
 from amoro_core.store.listing_schema import keep_listings
 from amoro_core.store.maintenance_schema import MAINTENANCE
 from amoro_core.store.newest_schema import is_empty, make_newest
+from amoro_core.store.plans import keep_saved_plans
+from amoro_core.store.queue_stats import keep_task_sums
 from amoro_core.store.repeat_schema import REPEATS
-from amoro_core.store.saved_plans import keep_saved_plans
-from amoro_core.store.series import keep_series
-from amoro_core.store.table_scans import keep_scans, keep_sources_of_scans
-from amoro_core.store.task_rules import rule_tasks_by_status
-from amoro_core.store.task_sums import keep_task_sums
+from amoro_core.store.table_stats import keep_digests, keep_scans, keep_sources_of_scans
+from amoro_core.store.tasks import rule_tasks_by_status
+from amoro_core.store.time_series import keep_series
 from amoro_core.store.trash_schema import keep_folders_of_trash
 
 Migration = Callable[[Connection], None]

@@ -3,8 +3,7 @@
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, UnknownToken
 from amoro_core.model.processes import Optimizer
 from amoro_core.store import groups
-from amoro_core.store.connection import Connection, Duplicate, Referenced, Row
-from amoro_core.store.rows import (
+from amoro_core.store.column_codecs import (
     from_ms,
     insert_into,
     pairs_from_json,
@@ -14,6 +13,7 @@ from amoro_core.store.rows import (
     tuple_from_json,
     update_of,
 )
+from amoro_core.store.connection import Connection, Duplicate, Referenced, Row
 
 _COLUMNS = (
     "optimizer_id",

@@ -6,12 +6,16 @@ from dataclasses import asdict
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
-from amoro_core.model.ids import made_ms
-from amoro_core.model.lanes import FILES
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, IN_NO_LANE, Delay, OptimizingProcess, ProcessStatus
-from amoro_core.store.connection import Connection, Duplicate, Row
-from amoro_core.store.receipts import receipt_from_json, receipt_to_json
-from amoro_core.store.rows import (
+from amoro_core.model.processes import (
+    ACTIVE_PROCESS_STATUSES,
+    FILES,
+    IN_NO_LANE,
+    Delay,
+    OptimizingProcess,
+    ProcessStatus,
+)
+from amoro_core.model.uuid7 import made_ms
+from amoro_core.store.column_codecs import (
     from_ms,
     from_ms_or_none,
     insert_into,
@@ -20,6 +24,8 @@ from amoro_core.store.rows import (
     to_ms_or_none,
     update_of,
 )
+from amoro_core.store.connection import Connection, Duplicate, Row
+from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
 PREFIX_LENGTH = 6
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from amoro_core.model.cursors import Key
-from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
-from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.model.paging import Key
+from amoro_core.model.tables import Order, TableIdentifier, TableKey, TableOrder, TableRuntime, WantedTables
 from amoro_core.records import record
+from amoro_core.store.column_codecs import insert_into, to_json, to_ms, tuple_from_json, update_of
 from amoro_core.store.connection import Connection, Row
-from amoro_core.store.rows import insert_into, to_json, to_ms, tuple_from_json, update_of
 
 #: A score of a table that was not evaluated: behind the healthy ones.
 UNEVALUATED = 101

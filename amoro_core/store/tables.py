@@ -5,26 +5,31 @@ runtime is written at each refresh.
 """
 
 import json
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
+from amoro_core.model.files import Partition
+from amoro_core.model.maintenance import DataCommit
+from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import OPTIMIZING_ACTION
-from amoro_core.model.table_lists import Pending, Turn
 from amoro_core.model.tables import (
     ActionRecord,
     FileSummary,
     HealthParts,
+    LastOptimized,
     OptimizingStatus,
     OptimizingType,
+    Pending,
     TableIdentifier,
     TableRuntime,
+    Turn,
 )
 from amoro_core.records import record
 from amoro_core.store import actions, table_listing
-from amoro_core.store.connection import Connection, Duplicate, Row
-from amoro_core.store.rows import (
+from amoro_core.store.column_codecs import (
     from_ms,
     from_ms_or_none,
     insert_into,
@@ -34,6 +39,7 @@ from amoro_core.store.rows import (
     tuple_from_json,
     update_of,
 )
+from amoro_core.store.connection import Connection, Duplicate, Row
 
 _COLUMNS = (
     "table_id",
@@ -389,3 +395,211 @@ def _from_row(row: Row) -> TableRuntime:
         refresh_at=from_ms_or_none(row["refresh_at_ms"]),
         health=None if row["health_json"] is None else HealthParts(**json.loads(row["health_json"])),
     )
+
+
+def save_data_commit(db: Connection, table_id: int, uuid: str, commit: DataCommit | None) -> None:
+    """Store the commit, replacing the previous one; None deletes it."""
+    if commit is None:
+        forget_data_commit(db, table_id)
+        return
+    db.execute(
+        "INSERT INTO table_data_commit (table_id, table_uuid, snapshot_id, committed_at_ms) "
+        "VALUES (:table_id, :uuid, :snapshot_id, :committed_at_ms) ON CONFLICT (table_id) DO UPDATE SET "
+        "table_uuid = excluded.table_uuid, snapshot_id = excluded.snapshot_id, "
+        "committed_at_ms = excluded.committed_at_ms",
+        {
+            "table_id": table_id,
+            "uuid": uuid,
+            "snapshot_id": commit.snapshot_id,
+            "committed_at_ms": commit.committed_at_ms,
+        },
+    )
+
+
+def find_data_commit(db: Connection, table_id: int, uuid: str) -> DataCommit | None:
+    """The stored commit of the table; None if there is none, or only one of another table (UUID) with its name."""
+    row = db.select_one(
+        "SELECT snapshot_id, committed_at_ms FROM table_data_commit WHERE table_id = :table_id AND table_uuid = :uuid",
+        {"table_id": table_id, "uuid": uuid},
+    )
+    return None if row is None else DataCommit(row["snapshot_id"], row["committed_at_ms"])
+
+
+def forget_data_commit(db: Connection, table_id: int) -> None:
+    """Delete the table's record, if there is one."""
+    db.execute("DELETE FROM table_data_commit WHERE table_id = :table_id", {"table_id": table_id})
+
+
+_LENGTH = struct.Struct(">i")
+_NULL = -1
+
+_RECORD = {
+    OptimizingType.MINOR: (
+        "INSERT INTO table_partition (table_id, spec_id, partition, minor_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
+        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET minor_at_ms = excluded.minor_at_ms"
+    ),
+    OptimizingType.MAJOR: (
+        "INSERT INTO table_partition (table_id, spec_id, partition, major_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
+        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET major_at_ms = excluded.major_at_ms"
+    ),
+    OptimizingType.FULL: (
+        "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
+        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET full_at_ms = excluded.full_at_ms"
+    ),
+}
+
+
+def partitions_last_optimized(db: Connection, table_id: int) -> dict[PartitionKey, LastOptimized]:
+    """The last times of each partition that was ever optimized."""
+    rows = db.select(
+        "SELECT * FROM table_partition WHERE table_id = :table_id ORDER BY spec_id, partition", {"table_id": table_id}
+    )
+    return {
+        PartitionKey(row["spec_id"], _decode(row["partition"])): LastOptimized(
+            minor=from_ms_or_none(row["minor_at_ms"]),
+            major=from_ms_or_none(row["major_at_ms"]),
+            full=from_ms_or_none(row["full_at_ms"]),
+        )
+        for row in rows
+    }
+
+
+def record_partitions(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: str, at: datetime) -> None:
+    """Note that these partitions were optimized with this type; the times of other types stay."""
+    for key in keys:
+        db.execute(
+            _RECORD[OptimizingType(type_)],
+            {"table_id": table_id, "spec_id": key.spec_id, "partition": _encode(key.partition), "at_ms": to_ms(at)},
+        )
+
+
+def forget_partitions(db: Connection, table_id: int) -> None:
+    """Delete the times of the table's partitions."""
+    db.execute("DELETE FROM table_partition WHERE table_id = :table_id", {"table_id": table_id})
+
+
+def _encode(partition: Partition) -> bytes:
+    """Each value after its length in four bytes; a null has the length −1."""
+    return b"".join(_LENGTH.pack(_NULL) if value is None else _LENGTH.pack(len(value)) + value for value in partition)
+
+
+def _decode(blob: bytes) -> Partition:
+    values: list[bytes | None] = []
+    position = 0
+    while position < len(blob):
+        (length,) = _LENGTH.unpack_from(blob, position)
+        position += _LENGTH.size
+        values.append(None if length == _NULL else blob[position : position + length])
+        position += max(length, 0)
+    return tuple(values)
+
+
+#: Narrow: this is read of every table of a catalog each time that it is looked over.
+_KNOWN = (
+    "SELECT table_id, namespace_json, table_name, metadata_location, format "
+    "FROM table_identifier JOIN table_runtime USING (table_id) WHERE catalog_name = :catalog"
+)
+_DUE_LOCATIONS = (
+    "SELECT table_id, metadata_location, refresh_at_ms, refreshed_at_ms, enabled, next_at_ms, retry_at_ms "
+    "FROM table_runtime JOIN table_identifier USING (table_id) JOIN table_action USING (table_id) "
+    # An expression, so that the few which are due are found by their time, not among all tables of the catalog.
+    f"WHERE action_name = '{OPTIMIZING_ACTION}' AND catalog_name || '' = :catalog AND status IN ('idle', 'pending') "
+    "AND refresh_at_ms <= :until_ms AND refreshed_at_ms >= :since_ms AND evaluated_at_ms IS NOT NULL"
+)
+_HURRY = (
+    "UPDATE table_runtime SET refresh_at_ms = :now_ms "
+    "WHERE table_id IN (SELECT value FROM json_each(:ids)) AND refresh_at_ms > :now_ms"
+)
+#: Nothing that was decided meanwhile is overwritten.
+_REST = (
+    "UPDATE table_runtime SET refresh_at_ms = :at_ms "
+    "WHERE table_id = :table_id AND refresh_at_ms = :before_ms AND metadata_location = :metadata_location"
+)
+_SPREAD = (
+    "UPDATE table_runtime SET refresh_at_ms = :now_ms + table_id * 1000 % :within_ms "
+    "WHERE refresh_at_ms > :now_ms + :within_ms "
+    "AND table_id IN (SELECT table_id FROM table_identifier WHERE catalog_name = :catalog)"
+)
+
+
+@record
+class KnownLocation:
+    """Where a table's metadata was at its last refresh."""
+
+    table_id: int
+    name: tuple[str, ...]  # in its catalog
+    metadata_location: str  # "": never refreshed
+    format: str
+
+
+@record
+class DueTable:
+    """A table that rests or waits for its plan, and what it is refreshed for."""
+
+    table_id: int
+    metadata_location: str
+    refresh_at: datetime
+    refreshed_at: datetime
+    next_due_at: datetime | None  # None, too, for a table that is only observed
+    retry_at: datetime | None
+
+
+def list_known(db: Connection, catalog: str) -> list[KnownLocation]:
+    """All tables of the catalog, in no order."""
+    spaces: dict[str, tuple[str, ...]] = {}
+    found = []
+    for row in db.select(_KNOWN, {"catalog": catalog}):
+        space = row["namespace_json"]
+        if space not in spaces:
+            spaces[space] = tuple_from_json(space)
+        name = (*spaces[space], row["table_name"])
+        found.append(KnownLocation(row["table_id"], name, row["metadata_location"], row["format"]))
+    return found
+
+
+def list_due_locations(db: Connection, catalog: str, until: datetime, since: datetime) -> list[DueTable]:
+    """The catalog's evaluated tables that are refreshed by `until`, and were refreshed since; in no order.
+
+    Not those that are refused or have a process, nor those that are refreshed at once.
+    """
+    wanted = {"catalog": catalog, "until_ms": to_ms(until), "since_ms": to_ms(since)}
+    return [
+        DueTable(
+            row["table_id"],
+            row["metadata_location"],
+            from_ms(row["refresh_at_ms"]),
+            from_ms(row["refreshed_at_ms"]),
+            from_ms_or_none(row["next_at_ms"]) if row["enabled"] else None,
+            from_ms_or_none(row["retry_at_ms"]),
+        )
+        for row in db.select(_DUE_LOCATIONS, wanted)
+    ]
+
+
+def refresh_by(db: Connection, table_ids: Iterable[int], now: datetime) -> int:
+    """Let those of the tables that would be refreshed later be due now; how many there were."""
+    return db.execute(_HURRY, {"ids": to_json(sorted(table_ids)), "now_ms": to_ms(now)})
+
+
+def postpone(db: Connection, moments: Sequence[tuple[DueTable, datetime]]) -> None:
+    """Let each table be refreshed at its moment, unless it has changed, or its moment, since it was listed."""
+    db.execute_many(
+        _REST,
+        [
+            {
+                "table_id": table.table_id,
+                "before_ms": to_ms(table.refresh_at),
+                "metadata_location": table.metadata_location,
+                "at_ms": to_ms(moment),
+            }
+            for table, moment in moments
+        ],
+    )
+
+
+def spread(db: Connection, catalog: str, now: datetime, within_ms: int) -> int:
+    """Let the catalog's tables that would be refreshed later than that be refreshed within it; how many there were."""
+    return db.execute(_SPREAD, {"catalog": catalog, "now_ms": to_ms(now), "within_ms": within_ms})

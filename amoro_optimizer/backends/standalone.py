@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from amoro_core.model.work import Work, WorkResult
-from amoro_optimizer.cluster.ranges import free_disk
-from amoro_optimizer.kinds import Kinds, Run, installed_kinds
+from amoro_core.model.task_payload import Work, WorkResult
+from amoro_optimizer.cluster.spill_ranges import free_disk
 from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
+from amoro_optimizer.work_kinds import Kinds, Run, installed_kinds
 
 #: How many times the size of a group's files its rows may take while they are sorted.
 _SPILL_FACTOR = 3

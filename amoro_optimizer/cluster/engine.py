@@ -1,33 +1,163 @@
-"""Clustering a group in one thread: its live rows in, files in the order of its layout out."""
+"""What the stages of the work take, and how far they are."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
+from pyiceberg.schema import Schema
 
-from amoro_core.errors import CheckFailed
-from amoro_core.files.io import FileAccess
-from amoro_core.files.options import WriterOptions, with_bounds, writer_options
-from amoro_core.files.schema import arrow_schema, parse_rows_schema
-from amoro_core.model.clustered_files import METADATA_KEY, group_suffix, layout_text
-from amoro_core.model.clustering import ClusterInput, ClusterOutput, Strategy
+from amoro_core.errors import CheckFailed, UnreadableFile
+from amoro_core.failpoints import failpoint
+from amoro_core.files.parquet.reading import ParquetInput
+from amoro_core.files.schema.schemas import arrow_schema, parse_rows_schema
+from amoro_core.files.schema.write_options import WriterOptions, with_bounds, writer_options
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.model.clustering import ClusterInput, ClusterOutput, StageFacts, Strategy
+from amoro_core.model.file_markers import METADATA_KEY, group_suffix, layout_text
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteOutput
-from amoro_optimizer.cluster.cuts import TAG_BYTES, Cuts, make_cuts, split_points
-from amoro_optimizer.cluster.order import Order
-from amoro_optimizer.cluster.ranges import free_disk, require_free, spilled_size
-from amoro_optimizer.cluster.reading import placed_batches, sample_rows_of
-from amoro_optimizer.cluster.sample import Sample, places_of, sample_rows
-from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE, Stages
-from amoro_optimizer.cluster.values import Positions
+from amoro_core.model.task_payload import RewriteOutput
+from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
+from amoro_core.records import record
+from amoro_optimizer.cluster.range_partitioner import (
+    TAG_BYTES,
+    Cuts,
+    Sample,
+    make_cuts,
+    places_of,
+    row_hashes,
+    sample_rows,
+    split_points,
+)
+from amoro_optimizer.cluster.sort_keys import Order, Positions, flat
+from amoro_optimizer.cluster.spill_ranges import free_disk, require_free, spilled_size
 from amoro_optimizer.cluster.writing import RangeWriter, held_bytes
-from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, live_count, masks_ahead, refuse_unfit
-from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, choose_pool, give_back, resident_bytes
-from amoro_optimizer.rewrite.outputs import Labels, Outputs
-from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
+from amoro_optimizer.execution import Run as KindRun
+from amoro_optimizer.execution import access_for
+from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.engine import (
+    Packed,
+    RewriteRun,
+    cancelled_first,
+    live_count,
+    live_rows_of,
+    masks_ahead,
+    refuse_unfit,
+)
+from amoro_optimizer.rewrite.output_files import Labels, Outputs
+from amoro_optimizer.rewrite.spilling import (
+    budget,
+    choose_pool,
+    default_spill_root,
+    give_back,
+    resident_bytes,
+    spill_directory,
+)
+
+#: The stages, in their order.
+SAMPLE, SPLIT, WRITE = "sample", "split", "write"
+
+_MS = 1_000_000
+
+
+class Stages:
+    """The stages of one thread's work; one begins where the other ends."""
+
+    def __init__(
+        self, rows: int, on_progress: Callable[[int, int], None], on_stage: Callable[[str, int], None]
+    ) -> None:
+        """Each stage is about so many rows. `on_stage` is told the stage and all core time so far, in ms."""
+        self._rows = rows
+        self._on_progress = on_progress
+        self._on_stage = on_stage
+        self._taken: dict[str, list[int]] = {}  # ns and rows of each
+        self._began = self._now = time.thread_time_ns()
+        self._name = ""
+
+    def begin(self, name: str) -> None:
+        """From here on it is this stage, which may have been before."""
+        self._settle()
+        self._name = name
+        self._taken.setdefault(name, [0, 0])
+
+    def advance(self, rows: int) -> None:
+        """So many more rows of the stage are done."""
+        self._settle()
+        done = self._taken[self._name]
+        done[1] += rows
+        self._on_progress(min(done[1], self._rows), self._rows)
+        self._on_stage(self._name, (self._now - self._began) // _MS)
+
+    def facts(self) -> tuple[StageFacts, ...]:
+        """What each stage has taken."""
+        self._settle()
+        return tuple(StageFacts(name, taken // _MS, rows) for name, (taken, rows) in self._taken.items())
+
+    def _settle(self) -> None:
+        now = time.thread_time_ns()
+        if self._name:
+            self._taken[self._name][0] += now - self._now
+        self._now = now
+
+
+def placed_batches(
+    run: RewriteRun,
+    masks: Mapping[int, Packed],
+    *,
+    schema: Schema | None = None,
+    piece: "Piece | None" = None,
+) -> Iterator[tuple[int, Positions, pa.RecordBatch]]:
+    """The live rows of the work's rewritten files, batch by batch: the file's number, their positions in it, they.
+
+    In the table's schema or in another; of a piece of the only file where that is given. `masks` has the deleted rows
+    of each file by its number. Raises AttemptAbandoned, DataFileMissing, UnreadableFile.
+    """
+    for number, file in enumerate(run.work.rewritten):
+        deleted = np.unpackbits(masks[number], count=file.data.record_count).astype(np.bool_)
+        with run.open(file) as source:
+            projection = run.bound(source, schema)
+            groups = None if piece is None else piece.row_groups
+            expected = file.data.record_count if piece is None else piece.rows
+            rows = 0
+            for first, batch in source.batches(projection.columns, groups):
+                rows += batch.num_rows
+                gone = deleted[first : first + batch.num_rows]
+                yield number, np.flatnonzero(~gone) + first, live_rows_of(batch, first, gone, projection, file.data)
+                run.checkpoint()
+            if rows != expected:
+                raise UnreadableFile(f"{source.path} ends after {rows} of {expected} rows")
+
+
+@record
+class Piece:
+    """Row groups of a Parquet file."""
+
+    row_groups: tuple[int, ...]
+    rows: int
+
+
+def piece_of(run: RewriteRun, number: int, pieces: int) -> Piece:
+    """One of so many pieces of the work's only file, counted from 0. Raises DataFileMissing, UnreadableFile."""
+    (file,) = run.work.rewritten
+    with run.open(file) as source:
+        if not isinstance(source, ParquetInput):
+            raise CheckFailed(f"{source.path} is no Parquet file: it is read as a whole")
+        groups, rows = source.piece(number, pieces)
+    return Piece(tuple(groups), rows)
+
+
+def sample_rows_of(
+    sample: Sample, run: RewriteRun, order: Order, seed: int, number: int, positions: Positions, batch: pa.RecordBatch
+) -> None:
+    """Add live rows of a file, in the columns of the order, to the sample."""
+    hashes = row_hashes(run.work.rewritten[number].data.path, positions, seed)
+    rows = sample.wanted(hashes)
+    if len(rows):  # what orders the others is not asked for
+        chosen = batch.take(pa.array(rows))
+        sample.add(hashes[rows], places_of(number, positions[rows]), flat(order.parts(chosen)))
+
 
 #: Memory beside the rows that a rewrite has not: keys, places and what the allocator keeps between steps (measured).
 _UNCOUNTED_BYTES = 24 << 20
@@ -67,7 +197,7 @@ def cluster(
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
     memory_bytes = planning_bytes(memory_limit_bytes)
     choose_pool()  # only that: numpy's arrays, kept by the heap as a rewrite keeps files, would exceed a small limit
-    run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
+    run = RewriteRun(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
@@ -139,7 +269,7 @@ class _Group:
     def __init__(
         self,
         work: ClusterInput,
-        run: Run,
+        run: RewriteRun,
         order: Order,
         stages: Stages,
         outputs: Outputs,
@@ -244,3 +374,26 @@ def _drained(held: list[_Placed]) -> Iterator[_Placed]:
     held.reverse()
     while held:
         yield held.pop()
+
+
+class ClusterKind:
+    """Work of the kind `cluster`: a group of files written anew, in the order of a layout."""
+
+    def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
+        return access_for(decode_cluster_input(payload).rewrite, io_properties)
+
+    def execute(self, payload: bytes, access: FileAccess, run: KindRun) -> bytes:
+        failpoint("task.before_write")
+        output = cluster(
+            decode_cluster_input(payload),
+            access,
+            run.attempt,
+            on_progress=run.on_progress,
+            on_stage=run.on_stage,
+            is_cancelled=run.is_cancelled,
+            memory_limit_bytes=run.memory_bytes,
+        )
+        return encode_cluster_output(output)
+
+    def files(self, result: bytes) -> frozenset[str]:
+        return frozenset(file.path for file in decode_cluster_output(result).rewrite.data_files)

@@ -1,6 +1,7 @@
-"""Rewriting: the data and delete files of one task in, new files out."""
+"""What of a task's files is copied instead of decoded, and why the rest is not."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,27 +15,123 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, UnreadableFile
-from amoro_core.files.bound_merging import CopiedFile
-from amoro_core.files.copy_source import CopySource, NotCopied
-from amoro_core.files.io import FileAccess, reading_file
-from amoro_core.files.lineage import has_lineage, lineage_of, with_lineage, written_schema
-from amoro_core.files.lineage_chunks import GroupLineage
-from amoro_core.files.opening import RowSource, open_rows
-from amoro_core.files.options import WriterOptions, require_parquet, writer_options
-from amoro_core.files.partitions import Constants, identity_constants
-from amoro_core.files.projection import Projection, bind
-from amoro_core.files.schema import parse_name_mapping, parse_rows_schema, parse_spec
-from amoro_core.model.files import DataFile, DeleteKind
+from amoro_core.files.file_readers import RowSource, open_rows
+from amoro_core.files.parquet.metrics import CopiedFile
+from amoro_core.files.row_groups.checks import (
+    ComparedColumn,
+    CopySource,
+    FooterSchema,
+    NotCopied,
+    Read,
+    compared_columns,
+    open_source,
+    require_told,
+)
+from amoro_core.files.row_groups.lineage_chunks import GroupLineage
+from amoro_core.files.schema.projection import Projection, bind
+from amoro_core.files.schema.schemas import (
+    Constants,
+    has_lineage,
+    identity_constants,
+    lineage_of,
+    parse_name_mapping,
+    parse_rows_schema,
+    parse_spec,
+    with_lineage,
+    written_schema,
+)
+from amoro_core.files.schema.write_options import WriterOptions, require_parquet, writer_options
+from amoro_core.files.storage.io import FileAccess, reading_file
+from amoro_core.model.file_markers import is_copied
+from amoro_core.model.files import DataFile, DeleteKind, FileFormat
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
-from amoro_core.positions import PositionSet
-from amoro_optimizer.rewrite.copying import Account, Sources
-from amoro_optimizer.rewrite.key_index import Mask
-from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes, reuse_freed
-from amoro_optimizer.rewrite.outputs import Labels, Outputs
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput
+from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.delete_keys import Mask
+from amoro_optimizer.rewrite.output_files import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
-from amoro_optimizer.rewrite.spilling import default_spill_root
+from amoro_optimizer.rewrite.spilling import budget, default_spill_root, give_back, resident_bytes, reuse_freed
+
+_MIB = 1 << 20
+_MOST_REASONS = 20  # that a result tells: of broken files each may have its own
+
+
+class Sources:
+    """Opens files of a task as sources of copies, as the rule allows."""
+
+    def __init__(self, access: WatchedAccess, rule: CopyRule, options: WriterOptions, schema: Schema) -> None:
+        self._access = access
+        self._rule = rule
+        self._options = options
+        self._table = schema
+        self._schema: FooterSchema | None = None  # of the file that was opened last
+        self._compared: tuple[ComparedColumn, ...] = ()  # its columns
+
+    def open(self, data: DataFile, content: bytes | None, closing: ExitStack) -> CopySource:
+        """The file as a source, from its content if that was fetched; a stream is left to `closing`.
+
+        Raises NotCopied with the reason, UnreadableFile for another number of rows than the manifest's,
+        DataFileMissing.
+        """
+        if data.file_format is not FileFormat.PARQUET:
+            raise NotCopied(f"its format is {data.file_format}")
+        rule, limit = self._rule, self._options.row_group_rows
+        # Without the file's own size: files are counted by their reasons.
+        small = f"its row groups are smaller than {rule.min_row_group_bytes / _MIB:.3g} MiB on average"
+        if data.record_count and rule.is_coarse(data.size_bytes, data.record_count, 1, limit):
+            raise NotCopied(small)
+        source = open_source(*self._reader(data, content, closing), content, self._schema)
+        if source.schema is not self._schema:
+            self._schema, self._compared = source.schema, compared_columns(source.schema, self._table)
+        rows = source.rows
+        if sum(rows) != data.record_count:
+            raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
+        groups = sum(count > 0 for count in rows)
+        if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
+            raise NotCopied(small)
+        # Of a file into which not all row groups of another were copied, the bounds are those of the other.
+        require_told(source, self._compared, self._table, data.metrics, are_reached=not is_copied(data.path))
+        return source
+
+    def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
+        if content is not None:
+            return (lambda at, length: content[at : at + length]), len(content)
+        stream = self._access.open_stream(data.path)
+        closing.callback(stream.close)
+
+        def read(at: int, length: int) -> bytes:
+            with reading_file(data.path):
+                stream.seek(at)
+                return stream.read(length)
+
+        return read, data.size_bytes
+
+
+class Account:
+    """How many files of a task were copied, and why the others were not."""
+
+    def __init__(self) -> None:
+        self.files_copied = 0
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, reasons: list[str]) -> None:
+        """Count a file: copied if there is no reason against it."""
+        if reasons:
+            self._reasons[reasons[0]] += 1
+        else:
+            self.files_copied += 1
+
+    @property
+    def encoded_because(self) -> str:
+        """The commonest reason; empty when every file was copied."""
+        return next(iter(self.encoded_files), "")
+
+    @property
+    def encoded_files(self) -> dict[str, int]:
+        """How many files were not copied for each of the commonest reasons, most files first."""
+        return dict(self._reasons.most_common(_MOST_REASONS))
+
 
 #: The share of the memory limit for rows collected into a row group: a whole command of two threads that rewrite texts
 #: stays below 400 MB. Larger ones take more CPU.
@@ -74,7 +171,7 @@ def rewrite(
     options = options or writer_options(work.table.properties)
     memory_bytes = budget(memory_limit_bytes)
     reuse_freed()
-    run = Run(work, access, attempt, on_progress, is_cancelled, memory_bytes)
+    run = RewriteRun(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
             work,
@@ -156,7 +253,7 @@ class LeftOut:
 
 
 @dataclass
-class Run:
+class RewriteRun:
     """One running attempt."""
 
     work: RewriteInput
@@ -251,7 +348,7 @@ class Run:
 
 
 @contextmanager
-def cancelled_first(run: Run) -> Iterator[None]:
+def cancelled_first(run: RewriteRun) -> Iterator[None]:
     """Raise AttemptAbandoned for any failure in the block once the attempt was cancelled.
 
     Arrow's ORC reader hides the reason: it reports a read that was abandoned as an unreadable file.
@@ -271,7 +368,7 @@ def refuse_unfit(work: RewriteInput) -> None:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
 
 
-def masks_ahead(run: Run, marks: Marks) -> dict[int, Packed]:
+def masks_ahead(run: RewriteRun, marks: Marks) -> dict[int, Packed]:
     """The deleted rows of each rewritten file by its number, packed: even outputs need the live rows beforehand."""
     masks = {}
     for number, file in enumerate(run.work.rewritten):
@@ -291,7 +388,7 @@ def live_count(file: InputFile, packed: Packed | None) -> int:
 
 
 def _rewrite_file(
-    run: Run,
+    run: RewriteRun,
     marks: Marks,
     outputs: Outputs,
     file: InputFile,
@@ -322,7 +419,7 @@ def _rewrite_file(
 
 
 def _write_groups(
-    run: Run,
+    run: RewriteRun,
     outputs: Outputs,
     copies: CopySource,
     decoder: "_Decoder",
@@ -347,7 +444,7 @@ def _write_groups(
             decoder.write(outputs, mask, number)
 
 
-def _mask(run: Run, marks: Marks, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
+def _mask(run: RewriteRun, marks: Marks, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
     """For each row of the file, whether it is deleted; the file is opened only if its keys must be read."""
     if packed is not None:
         return np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
@@ -359,7 +456,7 @@ def _mask(run: Run, marks: Marks, file: InputFile, decoder: "_Decoder", packed: 
 class _Decoder:
     """Decodes a file, opened when it is needed first."""
 
-    def __init__(self, run: Run, file: InputFile, content: bytes | None, closing: ExitStack) -> None:
+    def __init__(self, run: RewriteRun, file: InputFile, content: bytes | None, closing: ExitStack) -> None:
         self._run, self._file, self._content, self._closing = run, file, content, closing
 
     @cached_property
@@ -406,7 +503,7 @@ def live_rows_of(
     return with_lineage(rows, np.flatnonzero(~deleted) + first, file) if has_lineage(projection.schema) else rows
 
 
-def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
+def _convert_file(run: RewriteRun, marks: Marks, outputs: Outputs, file: InputFile) -> int:
     """Write one position delete file or vector for all deletes of a file that stays; returns the number of positions.
 
     Without positions it is written only if the task requires a mark.

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.main import run
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
 from tests.cli.contract import check_document
 from tests.engine import writer
 

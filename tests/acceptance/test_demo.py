@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from amoro_core.demo.flights import SCHEMA, generated_flights, months_of
-from amoro_core.demo.ledger import Ledger
-from amoro_core.files.schema import arrow_schema
+from amoro_core.demo.table import SCHEMA, Ledger, generated_flights, months_of
+from amoro_core.files.schema.schemas import arrow_schema
 from tests.acceptance.processes import PATIENCE_S, amoro
 from tests.tiers import sample
 

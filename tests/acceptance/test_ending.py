@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.launcher import ENDING
-from amoro_core.model.quantities import parse_duration
+from amoro_core.bootstrap.launcher import ENDING
+from amoro_core.model.properties import parse_duration
 from tests.acceptance.processes import ROOT, STEADY, Installation, address_of, free_port, wait_until
 from tests.acceptance.tables import (
     assert_nothing_is_left,

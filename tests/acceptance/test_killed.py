@@ -11,7 +11,7 @@ import psutil
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.model.task_payload import MAP_ENDING
 from tests.acceptance.conftest import installed
 from tests.acceptance.processes import STEADY, Installation, Process, address_of, free_port, wait_until
 from tests.acceptance.tables import (
@@ -164,7 +164,7 @@ def test_a_second_optimizer_finishes_what_a_killed_one_began(
 def workers_of(coordinator: Process) -> list[psutil.Process]:
     """The processes that decode for it; both once a large table was read."""
     children = psutil.Process(coordinator.popen.pid).children(recursive=True)
-    return [one for one in children if "amoro_core.iceberg.decoding_worker" in one.cmdline()]
+    return [one for one in children if "amoro_core.iceberg.manifest.decoding_worker" in one.cmdline()]
 
 
 def lives(process: psutil.Process) -> bool:

@@ -101,7 +101,7 @@ def test_what_a_command_in_this_process_does_not_need_is_not_loaded_for_it(tmp_p
 import sys
 from datetime import timedelta
 from pathlib import Path
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
 
 with LazyLauncher().embedded(Path(sys.argv[1]), None, timedelta(seconds=5)):
     print(sorted({"pandas", "pyspark", "pytest", "amoro_core.demo"} & sys.modules.keys()), "pyarrow" in sys.modules)
@@ -126,9 +126,15 @@ from amoro_core.__main__ import main
 sys.exit(main())
 """
 #: What takes a second or a hundred megabytes: of others, which come with what we need of them, and of ours.
-PAGES = {"amoro_core.dashboard", "amoro_core.web", "jinja2", "starlette", "uvicorn"}
+PAGES = {"amoro_core.dashboard", "amoro_core.bootstrap.http", "jinja2", "starlette", "uvicorn"}
 NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pandas", "pyspark", "rich", "requests", "sqlalchemy"}
-COORDINATOR = {"amoro_core.app", "amoro_core.planning", "amoro_core.rpc", "amoro_core.services", "sqlite_utils"}
+COORDINATOR = {
+    "amoro_core.bootstrap.coordinator_app",
+    "amoro_core.planning",
+    "amoro_core.rpc",
+    "amoro_core.services",
+    "sqlite_utils",
+}
 ENGINE = {"amoro_core.iceberg", "amoro_optimizer", "numpy", "pyarrow", "pyiceberg", "strictyaml", "structlog"}
 BESIDE = PAGES | NEVER | COORDINATOR | ENGINE
 
@@ -191,7 +197,7 @@ def test_numpy_starts_no_threads_and_no_plugin_of_pydantic_is_loaded(tmp_path: P
     (tmp_path / "some_plugin.py").write_text("plugin = None\nprint('a plugin of pydantic was loaded')\n")
     program = """
 import os
-from amoro_core.command import amoro
+from amoro_core.bootstrap.command import amoro
 amoro()
 import numpy
 print(len(os.listdir("/proc/self/task")))
@@ -218,7 +224,7 @@ class Model(pydantic.BaseModel):
 def test_all_of_arrow_takes_its_memory_from_the_pool_that_a_rewrite_has(named: dict[str, str], expected: str) -> None:
     """Its readers and writers of Parquet go by the environment alone, as it is when Arrow is loaded."""
     program = """
-from amoro_core.command import amoro
+from amoro_core.bootstrap.command import amoro
 amoro()
 import pyarrow
 pyarrow.jemalloc_memory_pool().print_stats()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.wiring import utc_now
+from amoro_core.bootstrap.composition import utc_now
 from tests.admin.rig import Rig, rig_over
 from tests.store.ready import open_store
 

@@ -10,14 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from amoro_core.model.principals import Principal, Way
-from amoro_core.model.secrets import Secret
-from amoro_core.model.tokens import Role
+from amoro_core.bootstrap.composition import Around, Services, installed, utc_now
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
-from amoro_core.settings import Settings
 from amoro_core.store.database import Store
-from amoro_core.wiring import Around, Services, installed, utc_now
 
 ADMIN_TOKEN = "amo_admin"
 ADMIN = Principal("admin", Role.ADMIN, way=Way.REST, address="10.0.0.7", said="ann")

@@ -12,8 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import AlreadyExists, AmoroError, NotAllowed, StoreFailed, UnknownToken
 from amoro_core.model.audit import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, Strangers
-from amoro_core.model.principals import Principal, Way, stranger
-from amoro_core.model.tokens import Role
+from amoro_core.model.principals import Principal, Role, Way, stranger
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
 from tests.admin.conftest import Clock

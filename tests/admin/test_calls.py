@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from amoro_core.bootstrap.composition import Services
 from amoro_core.errors import (
     CatalogNotFound,
     Conflict,
@@ -19,13 +20,11 @@ from amoro_core.errors import (
     NotAllowed,
     WaitTimeout,
 )
-from amoro_core.model.principals import Principal, checked_pattern
+from amoro_core.model.principals import Principal, Role, checked_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
-from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import catalogs
-from amoro_core.wiring import Services
 from tests.admin.conftest import Clock
 from tests.admin.operations import OPERATIONS, Row
 from tests.admin.rig import ADMIN, Rig

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.admin import saved_plans
+from amoro_core.admin import optimizing
 from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.series import SYSTEM_SERIES
+from amoro_core.model.time_series import SYSTEM_SERIES
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import catalogs
@@ -108,7 +108,7 @@ def planned(rig: Rig) -> Rig:
 def kept(rig: Rig, plan: pb.Plan, request: pb.PlanTableRequest | None = None) -> pb.SavedPlan:
     made = pb.Plan()
     made.CopyFrom(plan)
-    saved_plans.keep(rig.services, request or pb.PlanTableRequest(table="c.n.t"), made, ("it was else",))
+    optimizing.keep(rig.services, request or pb.PlanTableRequest(table="c.n.t"), made, ("it was else",))
     found: pb.SavedPlan = rig.call("GetSavedPlan", pb.GetSavedPlanRequest(table="c.n.t", plan_id=made.plan_id))
     return found
 
@@ -130,16 +130,16 @@ def test_a_plan_is_kept_with_its_request_and_what_is_rewritten_comes_first(plann
         table="c.n.t", type="cluster", where="day > 1", cluster=pb.ClusterOptions(columns=["a"], full=True)
     )
     found = kept(planned, PLAN, request)
-    assert saved_plans.request_of(found) == request
+    assert optimizing.request_of(found) == request
     assert [one.partition for one in found.plan.partitions] == ["day=1", "day=2"]
     assert (found.plan_id, found.more_partitions, list(found.changes)) == (found.plan.plan_id, 0, ["it was else"])
-    assert not saved_plans.request_of(kept(planned, PLAN)).HasField("cluster")
+    assert not optimizing.request_of(kept(planned, PLAN)).HasField("cluster")
     with pytest.raises(InvalidArgument, match="says type, condition and clustering itself"):
         planned.call("OptimizeTable", pb.OptimizeTableRequest(table="c.n.t", plan_id=found.plan_id, type="full"))
 
 
 def test_each_change_of_a_plan_is_told_and_none_of_what_is_skipped(planned: Rig) -> None:
-    changes, found = saved_plans.changes, kept(planned, PLAN)
+    changes, found = optimizing.changes, kept(planned, PLAN)
     assert changes(found, PLAN) == changes(found, changed(pb.PlannedPartition(partition="day=3"), reason="other")) == ()
     more = pb.PlannedPartition(partition="day=9", type="full", data_files=1)
     assert changes(found, changed(more, snapshot_id=2, type="major", tasks=3, layout="zorder(a)")) == (
@@ -160,11 +160,11 @@ def test_each_change_of_a_plan_is_told_and_none_of_what_is_skipped(planned: Rig)
 def test_of_a_large_plan_the_first_partitions_are_kept_and_a_change_beyond_them_is_told(planned: Rig) -> None:
     found = kept(planned, days(range(700)))
     assert (len(found.plan.partitions), found.more_partitions) == (500, 200)
-    assert saved_plans.changes(found, days(range(700))) == ()
+    assert optimizing.changes(found, days(range(700))) == ()
     beyond = days(range(699))
     beyond.partitions.add(partition="day=699", type="full", input_bytes=2)
-    assert saved_plans.changes(found, beyond) == ("Partitions beyond the first 500 differ.",)
-    assert saved_plans.changes(found, days(range(1, 701))) == ("Partition day=0 is not rewritten any more.",)
+    assert optimizing.changes(found, beyond) == ("Partitions beyond the first 500 differ.",)
+    assert optimizing.changes(found, days(range(1, 701))) == ("Partition day=0 is not rewritten any more.",)
 
 
 def test_a_plan_of_long_reasons_fits_and_a_condition_that_is_too_long_is_refused(planned: Rig) -> None:

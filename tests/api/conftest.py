@@ -5,9 +5,9 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.app import Coordinator
+from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.settings import Settings
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 

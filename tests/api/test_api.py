@@ -16,8 +16,8 @@ from pyiceberg.types import LongType
 
 from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
-from amoro_core.app import Coordinator, optimizer_beside
-from amoro_core.documents.quantities import format_bytes
+from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
+from amoro_core.documents.formatting import format_bytes
 from amoro_core.errors import (
     CannotUndo,
     CatalogNotFound,
@@ -31,7 +31,7 @@ from amoro_core.errors import (
     WaitTimeout,
     WorkFailed,
 )
-from amoro_core.store.lock import StateLock
+from amoro_core.store.connect import StateLock
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit

@@ -18,8 +18,8 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_cli.main import run
 from amoro_core import connect, optimize, plan
-from amoro_core.app import Coordinator, optimizer_beside
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row

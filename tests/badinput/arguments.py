@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from amoro_cli.main import build
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
 from tests.badinput import values
 from tests.badinput.values import Chance, Values
 

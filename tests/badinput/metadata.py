@@ -10,7 +10,7 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from amoro_core.model.config import ENABLED_KEY, OptimizingConfig
+from amoro_core.model.optimizing_config import ENABLED_KEY, OptimizingConfig
 from tests.badinput import values
 from tests.badinput.values import Chance
 from tests.engine.parquet_rows import local_path

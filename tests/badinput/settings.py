@@ -7,8 +7,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from amoro_core.settings import KEYS, Settings
-from amoro_core.settings_sources import variable_of
+from amoro_core.bootstrap.settings import KEYS, Settings, variable_of
 from tests.badinput import values
 from tests.badinput.values import Chance
 

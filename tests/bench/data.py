@@ -28,10 +28,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
-from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
 
 MIXED = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -32,17 +32,16 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.list_writing import Listing, write_list
-from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
-from amoro_core.iceberg.manifests import read_list
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.iceberg.manifest.columns import ColumnCache
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.reading import read_list
+from amoro_core.iceberg.manifest.writing import Listing, added_entry, new_header, write_list, write_manifest
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.planner import plan
 from tests.bench.machine import answer, child, memory_mb, say, tell
 from tests.engine.commits import MAIN, _send
 

@@ -25,10 +25,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from amoro_core.files.io import open_access
+from amoro_core.files.storage.io import open_access
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import CopyRule, RewriteInput
+from amoro_core.model.task_payload import CopyRule, RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.bench.data import TABLES, task, write_files, write_keys
 from tests.bench.machine import ROOT, Figures, in_rounds, medians, memory_mb, ratio, say

@@ -28,17 +28,17 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from amoro_core.app import Coordinator
-from amoro_core.launcher import SWITCH_INTERVAL_S
+from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.launcher import SWITCH_INTERVAL_S
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.secrets import Secret
-from amoro_core.model.work import Work, WorkResult
-from amoro_core.settings import Settings
+from amoro_core.model.task_payload import Work, WorkResult
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.store import catalogs, processes, tables, tasks
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
+from amoro_optimizer.execution import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from amoro_optimizer.running import Run
 from tests.bench.machine import Child, Figures, answer, child, in_rounds, medians, say
 from tests.store import builders
 

@@ -33,14 +33,13 @@ from pyiceberg.typedef import Record
 from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import RewriteInput
-from amoro_core.model.work import Work
-from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
-from amoro_optimizer.backends.spark.application import open_context
+from amoro_core.model.task_payload import RewriteInput, Work
+from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends.spark.driver import SparkBackend
+from amoro_optimizer.backends.spark.shuffle import open_context
 from amoro_optimizer.backends.standalone import InProcess
-from amoro_optimizer.kinds import Run
-from amoro_optimizer.running import Backend
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import Run
 from tests.bench.data import MIXED, task, write_files
 from tests.engine.commits import Change, commit
 from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri

@@ -23,11 +23,10 @@ from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_core.app import Coordinator
-from amoro_core.model.secrets import Secret
-from amoro_core.settings import Settings
+from amoro_cli.client import AdminClient, Endpoint
+from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.model.text_sanitizing import Secret
 from tests.bench.machine import Child, answer, child, memory_mb, say, tell
 from tests.engine.lakes import make_lake, name_of
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from amoro_core.settings import Settings
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.store.database import Store
 from tests.browser.chromium import expect
 from tests.dashboard import strangers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from amoro_cli import reports
+from amoro_cli import query_logs
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.contract import check_document
@@ -136,7 +136,7 @@ def test_a_file_that_would_fill_the_memory_is_not_read(
     cli: Cli, learning: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, option: str,
     content: bytes, problem: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(reports, limit, 100)
+    monkeypatch.setattr(query_logs, limit, 100)
     file = tmp_path / "told"
     file.write_bytes(content)
     result = cli("cluster", "learn", "db.orders", option, str(file))

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
-from amoro_cli.launcher import Endpoint
+from amoro_cli.client import Endpoint
 from amoro_core.errors import StateDirectoryLocked
-from amoro_core.model.secrets import Secret
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli, record
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher

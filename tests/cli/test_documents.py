@@ -6,15 +6,9 @@ from datetime import timedelta
 import jsonschema
 import pytest
 
-from amoro_core.documents.contract import schemas, stored
-from amoro_core.documents.quantities import (
-    format_bytes,
-    format_duration,
-    format_time,
-    iso_time,
-    many,
-)
-from amoro_core.model.quantities import parse_duration, parse_memory
+from amoro_core.documents.formatting import format_bytes, format_duration, format_time, iso_time, many
+from amoro_core.documents.json_schemas import schemas, stored
+from amoro_core.model.properties import parse_duration, parse_memory
 from tests.cli.conftest import Cli
 from tests.cli.contract import check_document
 from tests.cli.fakes import FakeAdmin

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from amoro_cli.launcher import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
+from amoro_cli.client import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
-from amoro_core.documents.monitoring import BOARD, RULES, SCRAPE
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, record

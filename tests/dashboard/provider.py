@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import requests
 
-from amoro_core.settings import Settings
+from amoro_core.bootstrap.settings import Settings
 from tests.dashboard.served import Answer, Served
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from amoro_core import web
-from amoro_core.app import Coordinator, running
+from amoro_core.bootstrap import http
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.dashboard.server import Listener
-from amoro_core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,6 @@ def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
     with (
         closing(Listener("127.0.0.1", 0, wanted.certificates())) as listener,
         running(home, wanted, watch=False) as coordinator,
-        web.serving(coordinator, listener),
+        http.serving(coordinator, listener),
     ):
         yield Served(coordinator, listener.port)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from amoro_core.model.accounts import UserAccount
-from amoro_core.model.journal import AttemptOutcome, TaskAttempt
+from amoro_core.model.history_events import AttemptOutcome, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import (
     Attempt,
     CommitOutcome,
@@ -26,18 +27,17 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.model.tokens import Role
 from amoro_core.store import (
+    accounts,
     attempts,
     catalogs,
     commits,
-    condemned,
     groups,
     optimizers,
+    pending_deletions,
     processes,
     tables,
     tasks,
-    user_accounts,
 )
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
@@ -130,9 +130,9 @@ def condemn(db: Connection, on: TableRuntime, process_id: str) -> None:
     """Two files that a process has condemned, which is added."""
     ended(db, on, process_id, type="expire-snapshots", action="expire-snapshots", lane="metadata")
     files = [Condemned(f"s3://lake/old-{number}.parquet", FileKind.DATA, 5, None, "expired") for number in (1, 2)]
-    batches = condemned.batches_of(files, process_id, on.table_id, on.uuid, now() + timedelta(days=3))
-    condemned.add_many(db, batches)
-    condemned.release(db, process_id)
+    batches = pending_deletions.batches_of(files, process_id, on.table_id, on.uuid, now() + timedelta(days=3))
+    pending_deletions.add_many(db, batches)
+    pending_deletions.release(db, process_id)
 
 
 def _large(db: Connection) -> None:
@@ -261,6 +261,6 @@ def seed(store: Store, state: str) -> None:
 
 
 def _add_user_and_trash(db: Connection) -> None:
-    user_accounts.add(db, UserAccount("ann", Role.OPERATOR, "lake.sales.*", "no hash", now()))
+    accounts.add_user(db, UserAccount("ann", Role.OPERATOR, "lake.sales.*", "no hash", now()))
     (on,) = tables.list_by_id(db, [20])
     condemn(db, on, CONDEMNED)

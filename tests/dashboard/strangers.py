@@ -6,12 +6,11 @@ from datetime import timedelta
 
 from amoro_core.model.accounts import UserAccount
 from amoro_core.model.audit import Audited
-from amoro_core.model.blockers import BlockedOperation, Blocker
-from amoro_core.model.containers import Resource, ResourceState
-from amoro_core.model.digests import FileDigest, KeptDigest, PartitionDigest
-from amoro_core.model.journal import About, AttemptOutcome, Event, EventKind, TaskAttempt
+from amoro_core.model.group_config import Resource, ResourceState
+from amoro_core.model.history_events import About, AttemptOutcome, Event, EventKind, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.principals import Principal
+from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest
+from amoro_core.model.principals import AccessToken, Principal, Role
 from amoro_core.model.processes import (
     Attempt,
     CatalogConfig,
@@ -21,26 +20,23 @@ from amoro_core.model.processes import (
     ResourceGroup,
     TaskStatus,
 )
-from amoro_core.model.series import Sample
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.model.tokens import AccessToken, Role
+from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.time_series import Sample
 from amoro_core.store import (
-    access_tokens,
+    accounts,
     attempts,
     audit,
     blockers,
     catalogs,
-    condemned,
-    digests,
     events,
     groups,
     optimizers,
+    pending_deletions,
     processes,
-    resources,
-    series,
+    table_stats,
     tables,
     tasks,
-    user_accounts,
+    time_series,
 )
 from amoro_core.store.connection import Connection
 from tests.dashboard import states
@@ -63,7 +59,7 @@ def fill(db: Connection, payloads: Sequence[str]) -> None:
         about = About(table_id=table.table_id, process_id=payload, optimizer_id=payload, group=payload)
         events.add(db, Event(EventKind.FAILED, at, payload, about, {payload: payload}))
         audit.add(db, Audited(who, "OptimizeTable", payload, {payload: payload, "where": payload}), at, code=payload)
-        series.add(
+        time_series.add(
             db, [Sample(name, 1, payload) for name in ("threads", "threads-busy", "queue-tasks", "queue-age")], at
         )
 
@@ -126,8 +122,8 @@ def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -
         attempts.add(db, [TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload)])
         files.append(Condemned(f"{number}/{payload}", FileKind.DATA, 5, now, payload))
     owner = process.process_id, process.table_id, process.table_uuid
-    batches = condemned.batches_of(files, *owner, now + timedelta(days=1))
-    condemned.add_many(db, [replace(batch, status=condemned.BatchStatus.WAITING) for batch in batches])
+    batches = pending_deletions.batches_of(files, *owner, now + timedelta(days=1))
+    pending_deletions.add_many(db, [replace(batch, status=pending_deletions.BatchStatus.WAITING) for batch in batches])
 
 
 def _properties(db: Connection, table: TableRuntime, payloads: Sequence[str]) -> None:
@@ -136,15 +132,15 @@ def _properties(db: Connection, table: TableRuntime, payloads: Sequence[str]) ->
     tables.save(db, replace(tables.get(db, table.table_id), properties=given))
     partitions = [PartitionDigest(payload, 1, payload, payload, 1, 1, 1, 1, 1, 1) for payload in payloads]
     digest = FileDigest(1, 1, partitions=tuple(partitions), partitions_total=len(partitions))
-    digests.save(db, table.table_id, digests.packed(digest), KeptDigest(digest, states.now()))
+    table_stats.save_digest(db, table.table_id, table_stats.packed(digest), KeptDigest(digest, states.now()))
 
 
 def _accounts(db: Connection, payload: str) -> None:
-    user_accounts.add(db, UserAccount(payload, Role.OPERATOR, payload, "no hash", states.now()))
-    access_tokens.add(db, AccessToken(payload, Role.OPERATOR, f"hash of {payload}", states.now(), payload))
+    accounts.add_user(db, UserAccount(payload, Role.OPERATOR, payload, "no hash", states.now()))
+    accounts.add_token(db, AccessToken(payload, Role.OPERATOR, f"hash of {payload}", states.now(), payload))
 
 
 def _optimizers(db: Connection, payload: str) -> None:
     labels, now = (("host", payload), (payload, payload)), states.now()
     optimizers.add(db, builders.optimizer(payload, group=payload, labels=labels, registered_at=now))
-    resources.add(db, Resource(payload, payload, payload, ResourceState.RUNNING, now, now, payload))
+    groups.add_resource(db, Resource(payload, payload, payload, ResourceState.RUNNING, now, now, payload))

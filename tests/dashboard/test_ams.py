@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from amoro_core.app import optimizer_beside
+from amoro_core.bootstrap.coordinator_app import optimizer_beside
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus
-from amoro_core.model.tokens import Role
 from amoro_core.store import catalogs, tables
 from tests.acceptance.tables import messy_table, partitioned_table
 from tests.dashboard.served import Answer, Served, serving

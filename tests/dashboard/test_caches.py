@@ -6,12 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from amoro_core.dashboard.charts.gantt import Bar
-from amoro_core.dashboard.charts.histogram import histogram
-from amoro_core.dashboard.pages.attempts import Attempts, Tried, settled
-from amoro_core.dashboard.pages.kept import Kept
-from amoro_core.dashboard.pages.looking import Looks
-from amoro_core.dashboard.pages.visits import Visit
+from amoro_core.dashboard.charts.charts import Bar, histogram
+from amoro_core.dashboard.pages.framework import Kept
+from amoro_core.dashboard.pages.page_request import Visit
+from amoro_core.dashboard.pages.processes import Attempts, Tried, settled
+from amoro_core.dashboard.pages.table_files import Looks
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 

@@ -13,12 +13,12 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from amoro_core.dashboard.doors import Doors, TooManyTries
-from amoro_core.model.throttle import Throttle
+from amoro_core.dashboard.login import Doors, TooManyTries
+from amoro_core.model.requests import Throttle
 from tests.dashboard.conftest import Site
 
 if TYPE_CHECKING:
-    from amoro_core.services.users import UserService
+    from amoro_core.services.accounts import UserService
 
 PASSWORD = "correct horse battery"
 

@@ -20,15 +20,13 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 from starlette.requests import Request
 
-from amoro_core import web
-from amoro_core.dashboard.people import Attempt, OwnAddress, PeopleDoor
+from amoro_core.bootstrap import http
+from amoro_core.bootstrap.settings import Settings, load_settings
+from amoro_core.dashboard.oidc import Attempt, OwnAddress, PeopleDoor
 from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
-from amoro_core.model.principals import Principal
-from amoro_core.model.tokens import Role
-from amoro_core.settings import Settings
-from amoro_core.settings_sources import load_settings
+from amoro_core.model.principals import Principal, Role
 from tests.dashboard.conftest import Loop
 from tests.dashboard.provider import (
     CANARY,
@@ -340,7 +338,7 @@ def test_no_user_of_ours_has_a_name_of_the_providers(served: Served) -> None:
 
 def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(Settings(), oidc_issuer="https://there.example", oidc_client_id="amoro", oidc_roles=RULES)
-    monkeypatch.delitem(sys.modules, "amoro_core.dashboard.provider", raising=False)
+    monkeypatch.delitem(sys.modules, "amoro_core.dashboard.oidc", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "authlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "authlib", None)
@@ -348,7 +346,7 @@ def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPa
         pytest.raises(
             InvalidSettings, match=r"oidc-issuer https://there\.example needs the package authlib"
         ) as refusal,
-        web.listening(replace(settings, http_port=1630)),
+        http.listening(replace(settings, http_port=1630)),
     ):
         pass
     assert "pip install 'amoro[oidc]'" in str(refusal.value.hint)
@@ -548,4 +546,4 @@ def test_a_secret_that_is_not_there_is_named(reference: str, says: str, monkeypa
     )
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(InvalidSettings, match=says):
-        web.provider_of(settings)
+        http.provider_of(settings)

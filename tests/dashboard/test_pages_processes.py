@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.encoded_files import EncodedFiles
-from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.file_markers import EncodedFiles
+from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import Figure, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal

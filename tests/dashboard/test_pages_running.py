@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.accounts import UserAccount
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.series import Sample
-from amoro_core.model.tokens import Role
-from amoro_core.settings import Settings
-from amoro_core.store import processes, series, user_accounts
+from amoro_core.model.time_series import Sample
+from amoro_core.store import accounts, processes, time_series
 from amoro_core.store.database import Connection
 from amoro_core.store.migrations import MIGRATIONS
 from tests.dashboard import states
@@ -193,7 +193,7 @@ def sampled(db: Connection) -> None:
     states.fill(db, 1)
     for minute in (*range(60), *range(120, 180)):
         at = states.now() - timedelta(minutes=190 - minute)
-        series.add(db, [Sample("threads", 8, "default"), Sample("threads-busy", minute % 5, "default")], at)
+        time_series.add(db, [Sample("threads", 8, "default"), Sample("threads-busy", minute % 5, "default")], at)
 
 
 def test_a_group_shows_its_load_with_gaps(site: Site) -> None:
@@ -265,7 +265,7 @@ def test_a_user_that_is_not_there_is_not_changed(site: Site) -> None:
 def test_users_beyond_a_page_are_found(site: Site) -> None:
     def many(db: Connection) -> None:
         for number in range(1001):
-            user_accounts.add(db, UserAccount(f"user-{number:04}", Role.VIEWER, "", "no hash", states.now()))
+            accounts.add_user(db, UserAccount(f"user-{number:04}", Role.VIEWER, "", "no hash", states.now()))
 
     assert site(many).get("/users/user-1000/update").status_code == 200
 

@@ -11,12 +11,12 @@ import pytest
 
 from amoro_core.dashboard.static import DIRECTORY
 from amoro_core.errors import CommitUnknown, InvalidArgument
-from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store import catalogs, condemned, events, optimizers
+from amoro_core.store import catalogs, events, optimizers, pending_deletions
 from amoro_core.store.connection import Connection
 from tests.browser.pages import paths_in
 from tests.dashboard import states, strangers
@@ -210,8 +210,8 @@ def test_every_link_to_a_table_with_a_slash_in_its_name_leads_to_its_number(site
         about = About(one.table_id, str(one.identifier), ENDED)
         events.add(db, Event(EventKind.PLANNED, states.now(), "it was planned", about))
         files, due = [Condemned("s3://lake/1", FileKind.DATA, 9, None, "old")], states.now() + timedelta(days=9)
-        condemned.add_many(db, condemned.batches_of(files, ENDED, one.table_id, one.uuid, due))
-        condemned.release(db, ENDED)
+        pending_deletions.add_many(db, pending_deletions.batches_of(files, ENDED, one.table_id, one.uuid, due))
+        pending_deletions.release(db, ENDED)
 
     client = site(fill)
     of_processes = ("/processes", f"/processes/{ENDED}", "/trash", f"/trash/{ENDED}")

@@ -13,15 +13,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from starlette.testclient import TestClient
 
-from amoro_core.documents.quantities import format_bytes
-from amoro_core.model.blockers import BlockedOperation, Blocker
-from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.documents.formatting import format_bytes
+from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, parse_table
+from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import blockers, catalogs, events, tables
 from amoro_core.store.connection import Connection
-from amoro_core.transactions.listing import new_table
+from amoro_core.transactions.table_registry import new_table
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.engine import oracle, writer, writer3

@@ -15,16 +15,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from amoro_cli.main import run
-from amoro_core.app import optimizer_beside
+from amoro_core.bootstrap.coordinator_app import optimizer_beside
 from amoro_core.dashboard.rest.openapi import description
-from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route
+from amoro_core.dashboard.rest.requests import PREFIX, ROUTES, Route
 from amoro_core.errors import CatalogUnavailable, OptimizerNotFound, TableNotFound
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
-from amoro_core.model.tokens import Role
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
-from amoro_core.store import catalogs, table_scans
+from amoro_core.store import catalogs, table_stats
 from tests.acceptance.tables import messy_table
 from tests.cli.fakes import FakeLauncher
 from tests.dashboard.conftest import client_over
@@ -367,7 +367,7 @@ def test_what_every_row_has_to_fulfil_is_learned_from_a_report(lake: Served) -> 
     assert lake.ask(PATH, "POST", body={"report-type": "commit-report"}).status == 204
     store = lake.coordinator._store
     (table,) = lake.coordinator.tables.list_tables()
-    kept = store.read(lambda db: table_scans.list_of(db, table.table_id))
+    kept = store.read(lambda db: table_stats.list_scans(db, table.table_id))
     assert sorted(([(one.column, one.operator.value) for one in scan.filters], scan.scans) for scan in kept) == [
         ([], 4),
         ([("id", "eq")], 1),

@@ -17,16 +17,16 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from amoro_core import web
-from amoro_core.app import PEOPLE_THREADS, optimizer_beside
-from amoro_core.changes import Changes, wait_for
+from amoro_core.bootstrap import http
+from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, optimizer_beside
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.dashboard import static
 from amoro_core.dashboard.server import Listener, WebServer
 from amoro_core.errors import AddressInUse, InvalidSettings
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.model.tokens import Role
-from amoro_core.model.trust import Certificates
-from amoro_core.settings import Settings
+from amoro_core.model.tls_files import Certificates
+from amoro_core.notifier import Changes, wait_for
 from tests.dashboard.served import Served, serving
 from tests.rpc.certificates import Authority
 
@@ -138,7 +138,7 @@ def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> N
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port} can't be listened on: process \d+ \(.+\) listens"):
-            web.listening(replace(Settings(), http_port=port)).__enter__()
+            http.listening(replace(Settings(), http_port=port)).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> N
 def test_where_it_may_not_listen_is_refused_by_name(settings: dict[str, object], said: str) -> None:
     wanted = Settings().with_values("test", http_port=1630, **settings)
     with pytest.raises(InvalidSettings, match=said):
-        web.listening(wanted).__enter__()
+        http.listening(wanted).__enter__()
 
 
 def test_port_zero_serves_nothing() -> None:
-    with web.listening(replace(Settings(), http_port=0)) as listener:
+    with http.listening(replace(Settings(), http_port=0)) as listener:
         assert listener is None
 
 
@@ -202,7 +202,8 @@ def _certificate(port: int, authority: Authority) -> bytes | None:
 
 def test_commands_load_no_web_server_and_no_hashing_of_passwords() -> None:
     code = (
-        "import sys; from amoro_core.command import LazyLauncher; import amoro_core.launcher, amoro_core.app; "
+        "import sys; from amoro_core.bootstrap.command import LazyLauncher; import amoro_core.bootstrap.launcher; "
+        "import amoro_core.bootstrap.coordinator_app; "
         "print([name for name in ('uvicorn', 'starlette', 'jinja2', 'argon2') if name in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)

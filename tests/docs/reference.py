@@ -7,19 +7,19 @@ from typing import Any
 
 import typer
 
-from amoro_cli.helping import record_of
+from amoro_cli.help_format import record_of
 from amoro_cli.main import build
 from amoro_core.admin.operations import OPERATIONS
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.dashboard.rest.openapi import description
-from amoro_core.dashboard.rest.routes import PREFIX, ROUTES
-from amoro_core.documents.monitoring import lasting
-from amoro_core.formats.configurations import CONFIGURATIONS
-from amoro_core.model.config import CATALOG_PREFIX
-from amoro_core.model.known_conditions import CONDITIONS
+from amoro_core.dashboard.rest.requests import PREFIX, ROUTES
+from amoro_core.documents.prometheus_files import lasting
+from amoro_core.formats.configuration import CONFIGURATIONS
+from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.metrics import METRICS
-from amoro_core.model.refusals import REFUSALS
-from amoro_core.settings import Settings
+from amoro_core.model.optimizing_config import CATALOG_PREFIX
+from amoro_core.model.refusal_reasons import REFUSALS
 from tests.docs.diagrams import MACHINES, draw, words
 from tests.docs.meanings import PROPERTIES, QUERIES, SETTINGS, STATES
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.app import optimizer_beside
+from amoro_core.bootstrap.coordinator_app import optimizer_beside
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tokens import Role
 from tests.dashboard.served import serving
 from tests.docs.session import DOCS, OUTPUTS, WITH_SERVICE, WITHOUT_SERVICE, Output, normalised, session
 from tests.engine import writer

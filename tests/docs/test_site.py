@@ -14,8 +14,8 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import pyiceberg_catalogs
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.properties import properties_of
 from tests.docs.diagrams import MACHINES, Machine, draw, words

@@ -11,12 +11,12 @@ from types import MappingProxyType
 
 import pytest
 
+from amoro_core.bootstrap.composition import Around, Parts, Services, installed
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import groups
-from amoro_core.transactions.planned import EVALUATION
-from amoro_core.wiring import Around, Parts, Services, installed
-from amoro_optimizer.kinds import Run, installed_kinds
+from amoro_core.transactions.store_plan import EVALUATION
+from amoro_optimizer.work_kinds import Run, installed_kinds
 from tests.extension.journal import JournalTable
 from tests.services.world import SETTINGS
 from tests.store.ready import open_store

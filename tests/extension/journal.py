@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from amoro_core.errors import CatalogMisconfigured, CommitConflict, CommitUnknown, TableNotFound
-from amoro_core.formats.port import Role
+from amoro_core.formats.ports import Role
 from amoro_core.model.commits import Evidence, SnapshotAdded, Trace
-from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.model.tables import TableFacts, TableIdentifier, discovery_filter
 
 Record = dict[str, Any]
 

@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Plan, PlannedTask, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, PlannedTask, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.errors import CommitConflict, TableRefused
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.formats.port import OpenTable, Role
-from amoro_core.model.actions import Case, Change
-from amoro_core.model.lanes import METADATA
+from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.formats.ports import OpenTable, Role
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import Figure, Receipt
-from amoro_core.model.work import Work
-from amoro_optimizer.kinds import Run
+from amoro_core.model.processes import METADATA, Case, Change, Figure, Receipt
+from amoro_core.model.task_payload import Work
+from amoro_optimizer.work_kinds import Run
 from tests.extension.journal import JournalTable
 
 NAME = "tally"

@@ -14,7 +14,7 @@ from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, I
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
 from amoro_core.store import commits
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from tests.engine import oracle, writer

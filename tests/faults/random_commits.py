@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
 from tests.engine.builders import SPECS

@@ -20,10 +20,10 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.expiring import NAME
 from amoro_core.errors import AmoroError
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
-from amoro_core.store import commits, condemned
-from amoro_core.store.condemned import BatchStatus
+from amoro_core.store import commits, pending_deletions
+from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import SCHEMA, row
@@ -147,8 +147,8 @@ def commit(world: World, process_id: str) -> ProcessStatus:
 
 def condemned_by(world: World, process_id: str) -> set[str]:
     def read(db: Any) -> set[str]:
-        facts = condemned.list_facts(db, world.table("rest.db.t").table_id, statuses=tuple(BatchStatus))
-        batches = [condemned.get(db, one.batch_id) for one in facts if one.process_id == process_id]
+        facts = pending_deletions.list_facts(db, world.table("rest.db.t").table_id, statuses=tuple(BatchStatus))
+        batches = [pending_deletions.get(db, one.batch_id) for one in facts if one.process_id == process_id]
         return {file.path for batch in batches if batch is not None for file in batch.files}
 
     return world.store.read(read)

@@ -16,7 +16,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import oracle, writer

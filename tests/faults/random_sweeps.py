@@ -13,9 +13,8 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.model.maintenance import Options
+from amoro_core.model.maintenance import Ended, Options, Removal, StoredFile
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.store import processes
 from tests.engine.writer import make_catalog
 from tests.iceberg.orphan_tables import NOW, OLD, Site, make_site, place_of

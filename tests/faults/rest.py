@@ -29,9 +29,9 @@ from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from amoro_core.iceberg import sessions
-from amoro_core.iceberg.expiry import exact
-from amoro_core.iceberg.limits import Watchdog
+from amoro_core.iceberg.catalog import timeouts
+from amoro_core.iceberg.catalog.timeouts import Watchdog
+from amoro_core.iceberg.maintenance.expiry import exact
 from tests.faults.proxy import Cut, Proxy, Reply, Response
 
 _LOOK_S = 0.02
@@ -262,4 +262,4 @@ def give_up_hanging(patch: pytest.MonkeyPatch, proxy: Proxy) -> None:
             self._seconds = 0
             super()._watch()
 
-    patch.setattr(sessions, "Watchdog", Impatient)
+    patch.setattr(timeouts, "Watchdog", Impatient)

@@ -13,7 +13,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table
 
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, ProcessStatus
-from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.model.task_payload import MAP_ENDING
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path

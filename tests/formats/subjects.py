@@ -14,13 +14,13 @@ import pytest
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.port import AnyTable, Role, TableFormat, with_roles
-from amoro_core.iceberg.sqlite import SqliteCatalog
+from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
+from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdded, StagedCommit
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine import builders, oracle, writer
 from tests.extension.journal import JournalFormat, JournalTable
 from tests.iceberg.rewriting import rewritten

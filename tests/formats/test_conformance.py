@@ -8,9 +8,21 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFileMissing, TableNotFound
-from amoro_core.formats.port import Committable, Maintainable, Readable, Rewritable, Role
-from amoro_core.formats.upkeep import Analyzable, Clusterable, Dated, Expirable, Searchable, Sortable, Sweepable
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.formats.ports import (
+    Analyzable,
+    Clusterable,
+    Committable,
+    Dated,
+    Expirable,
+    Maintainable,
+    Readable,
+    Rewritable,
+    Role,
+    Searchable,
+    Sortable,
+    Sweepable,
+)
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.commits import CommitContent, Trace
 from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened, stage_tag
 

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.port import OpenTable, Role, TableFormat, with_roles
+from amoro_core.formats.ports import OpenTable, Role, TableFormat, with_roles
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableFacts, TableIdentifier, TableRuntime
-from amoro_core.transactions.listing import new_table
+from amoro_core.transactions.table_registry import new_table
 
 TABLE = TableIdentifier("cat", ("db",), "t")
 ELSEWHERE = TableRefused("it is a view", reason="format")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg.merging import ENABLED_KEY, MIN_COUNT_KEY
+from amoro_core.iceberg.manifest.writing import ENABLED_KEY, MIN_COUNT_KEY
 from amoro_core.iceberg.scan import Known
 from amoro_core.model.commits import Group, PlanRecord
 from amoro_core.model.files import DeleteFile, ScannedFile, TableScan
 from amoro_core.model.processes import Attempt, CatalogConfig, TaskId
-from amoro_core.model.rewrite import InputFile, RewriteInput
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.model.task_payload import InputFile, RewriteInput
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
 from tests.iceberg.rewriting import loaded

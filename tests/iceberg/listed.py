@@ -11,7 +11,7 @@ from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import StructReader
 from pyiceberg.manifest import ManifestFile
 
-from amoro_core.iceberg.limits import limit_requests, limits
+from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
 
 
 def decoded_records(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:

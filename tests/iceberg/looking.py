@@ -15,18 +15,17 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.column_reading import ColumnReader, Listed, read_here
-from amoro_core.iceberg.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
-from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
+from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, Listed, read_here
+from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
-from amoro_core.live.columns import ColumnPart
-from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
-from amoro_core.validating.matching import match
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.planner import plan
+from amoro_core.scan.columns import ColumnPart
+from amoro_core.validation.matching import match
 from tests.iceberg.histories import BRANCH, History
 from tests.model.lake import Lake, row
 from tests.unit.planning.builders import NOW

@@ -18,14 +18,13 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from amoro_core.actions.contract import Plan, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, Request, Situation, TriggerVerdict
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.port import AnyTable
-from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.formats.ports import AnyTable
+from amoro_core.model.maintenance import Options, Removal, Surroundings
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.stored import Removal
 from tests.engine.aging import aged
 from tests.engine.commits import Change, commit
 from tests.engine.writer import create_tag, make_catalog, rollback

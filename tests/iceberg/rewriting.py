@@ -8,19 +8,19 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit.validation_history import read_head
+from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
+from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.metadata import context, data_location, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord, StagedCommit, Validation
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile, TableScan
-from amoro_core.model.grants import Grant
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_core.model.location_policy import Grant
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine import oracle
 from tests.engine.files import FULL_METRICS, POSITION_SCHEMA, Records, file_statistics, to_arrow
 from tests.engine.parquet_rows import local_path
@@ -164,7 +164,7 @@ def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:
     done = validate(look(record, head))
     assert done.conflict is None, done.conflict
     assert done.content is not None, done.dropped
-    return fresh, commit.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
+    return fresh, committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
 
 
 def optimized(table: Table, record: PlanRecord) -> Validation:
@@ -173,6 +173,6 @@ def optimized(table: Table, record: PlanRecord) -> Validation:
     head = read_head(fresh, record.snapshot_id, scanned)
     done = validate(look(record, head))
     if done.content is not None:
-        attempt = commit.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
-        commit.send(fresh.catalog, fresh, attempt.payload)
+        attempt = committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
+        committing.send(fresh.catalog, fresh, attempt.payload)
     return done

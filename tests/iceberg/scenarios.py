@@ -6,12 +6,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.port import AnyTable
+from amoro_core.formats.ports import AnyTable
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine.writer import append, delete_where, make_table, upsert
 
 SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))

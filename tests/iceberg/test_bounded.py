@@ -15,9 +15,9 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.iceberg.bounded import BoundedDecoder
-from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.live.packing import PackedMap, read_bytes, read_number
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.safe_avro import BoundedDecoder
+from amoro_core.scan.columns import PackedMap, read_bytes, read_number
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_catalog, make_table

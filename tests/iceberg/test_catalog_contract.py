@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.port import Role, with_roles
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.formats.ports import Role, with_roles
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
 from tests.engine.oracle import DATA, assert_same_rows, live_files, live_rows, live_rows_with_positions

@@ -19,7 +19,8 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import LongType, NestedField
 
-from amoro_core.app import running
+from amoro_core.bootstrap.coordinator_app import running
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import (
     AmoroError,
     CatalogUnavailable,
@@ -28,9 +29,8 @@ from amoro_core.errors import (
     TableNotFound,
     TableRefused,
 )
-from amoro_core.files.confining import ConfinedFileIO
-from amoro_core.iceberg import guards
-from amoro_core.iceberg.catalogs import (
+from amoro_core.files.storage.io import ConfinedFileIO
+from amoro_core.iceberg.catalog.catalogs import (
     close_catalogs,
     commits_refused,
     load_table,
@@ -39,11 +39,11 @@ from amoro_core.iceberg.catalogs import (
     resolved,
     warehouse_of,
 )
-from amoro_core.iceberg.rest import GuardedRestCatalog
+from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
+from amoro_core.iceberg.support import pyiceberg_sandbox
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.settings import Settings
+from amoro_core.model.text_sanitizing import masked
 from tests.engine.writer import make_catalog, make_table
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
@@ -422,9 +422,9 @@ def own_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         "class OwnAuth(BasicAuthManager):\n    pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    guards.allow_classes(["classes_of_amoro.OwnFileIO", "classes_of_amoro.OwnAuth"])
+    pyiceberg_sandbox.allow_classes(["classes_of_amoro.OwnFileIO", "classes_of_amoro.OwnAuth"])
     yield
-    guards.allow_classes([])
+    pyiceberg_sandbox.allow_classes([])
     sys.modules.pop("classes_of_amoro", None)
 
 
@@ -452,7 +452,7 @@ def test_a_coordinator_allows_what_its_settings_name_and_nothing_else(tmp_path: 
 
 @pytest.mark.usefixtures("own_classes")
 def test_a_location_provider_is_not_imported_even_so(sqlite: CatalogConfig, canary: Canary) -> None:
-    guards.allow_classes([canary.name])
+    pyiceberg_sandbox.allow_classes([canary.name])
     set_foreign_property(load_table(sqlite, TABLE), "write.py-location-provider.impl", canary.name)
     with pytest.raises(TableRefused, match="location provider"):
         load_table(sqlite, TABLE).location_provider()

@@ -23,15 +23,15 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.entries import PartitionTypes
-from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.manifest.columns import ColumnCache
+from amoro_core.iceberg.manifest.entries import PartitionTypes
+from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
 from amoro_core.iceberg.scan import Known, scan
-from amoro_core.live.columns import SCHEMA, ColumnPart
 from amoro_core.model.files import Partition, TableScan
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, TableIdentifier
+from amoro_core.scan.columns import SCHEMA, ColumnPart
 from tests.engine import builders, writer
 from tests.engine.chance import seed_ids
 from tests.engine.histories import random_history
@@ -261,7 +261,7 @@ def test_files_that_can_not_be_used_are_read_anew_and_told_in_one_line(
 def test_files_of_another_version_are_never_found_and_go_as_the_least_recently_used(
     lake: Lake, directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("amoro_core.iceberg.column_cache._LAYOUT", 2)
+    monkeypatch.setattr("amoro_core.iceberg.manifest.columns._LAYOUT", 2)
     scanned(lake.table, small(directory))
     before = files(directory)
     for path in before:

@@ -22,18 +22,17 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, TableRefused
-from amoro_core.files.confining import require_all_real, require_real
-from amoro_core.iceberg.column_reading import Listed, read_columns, read_here
-from amoro_core.iceberg.contradictions import refuse_manifest, refuse_twice_live
-from amoro_core.iceberg.entries import partition_types, to_data_file
-from amoro_core.iceberg.manifests import read_bytes, read_list, read_manifest
+from amoro_core.files.storage.io import require_all_real, require_real
+from amoro_core.iceberg.manifest.columns import Listed, read_columns, read_here
+from amoro_core.iceberg.manifest.entries import partition_types, to_data_file
+from amoro_core.iceberg.manifest.reading import read_bytes, read_list, read_manifest
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
-from amoro_core.live.columns import ColumnPart, Gathering
-from amoro_core.live.files import LiveFiles
-from amoro_core.live.matching import match
-from amoro_core.live.spelling import Names, Paths
+from amoro_core.iceberg.support.table_support import refuse_manifest, refuse_twice_live
 from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.paths import normalise
+from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.scan.matching import match
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert
 from tests.iceberg.orphan_tables import live_paths, make_site

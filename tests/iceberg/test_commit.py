@@ -24,17 +24,17 @@ from requests import HTTPError, Response
 from sqlalchemy.exc import OperationalError
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, DataFileMissing
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.list_writing import Listing, write_list
-from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit.validation_history import read_head
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import Listing, write_list
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
-from amoro_core.model.grants import Grant
-from amoro_core.model.rewrite import MAP_ENDING
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.model.location_policy import Grant
+from amoro_core.model.task_payload import MAP_ENDING
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import (
@@ -312,7 +312,7 @@ def test_staging_on_a_head_that_moved_conflicts_and_writes_nothing(table: Table)
     before = metadata_files(table)
 
     with pytest.raises(CommitConflict, match=f"the table changed after snapshot {head.snapshot_id} was validated"):
-        commit.stage(loaded(table), head, content, {})
+        committing.stage(loaded(table), head, content, {})
 
     assert metadata_files(table) == before
 
@@ -326,7 +326,7 @@ def test_a_removed_file_that_is_not_found_as_validated_conflicts_and_leaves_no_f
     before = metadata_files(table)
 
     with pytest.raises(CommitConflict):
-        commit.stage(fresh, head, wrong, {})
+        committing.stage(fresh, head, wrong, {})
 
     assert metadata_files(table) == before
 
@@ -336,7 +336,7 @@ def test_a_file_that_is_in_the_table_is_not_added_again(table: Table) -> None:
     live = scanned(fresh).files[0].data
 
     with pytest.raises(CommitConflict, match="is in the table already"):
-        commit.stage(fresh, head, replace(content, added_data=(live,)), {})
+        committing.stage(fresh, head, replace(content, added_data=(live,)), {})
 
 
 @pytest.mark.parametrize("number", [-1, 3])
@@ -344,7 +344,7 @@ def test_a_new_file_is_older_than_its_snapshot(table: Table, number: int) -> Non
     fresh, head, content = content_of(table, rewritten(table))
 
     with pytest.raises(ValueError, match=f"has sequence number {number}, the commit 3"):
-        commit.stage(
+        committing.stage(
             fresh, head, replace(content, added_data=(replace(content.added_data[0], sequence_number=number),)), {}
         )
 
@@ -353,7 +353,7 @@ def test_a_file_is_not_removed_twice(table: Table) -> None:
     fresh, head, content = content_of(table, rewritten(table))
 
     with pytest.raises(ValueError, match="removed twice"):
-        commit.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
+        committing.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
 
 
 # Sending
@@ -365,7 +365,7 @@ def test_an_append_between_staging_and_sending_conflicts_and_changes_nothing(tab
     before, head = live_rows(table), current(table).snapshot_id
 
     with pytest.raises(CommitConflict, match="the table changed before the commit"):
-        commit.send(fresh.catalog, fresh, attempt.payload)
+        committing.send(fresh.catalog, fresh, attempt.payload)
 
     assert current(table).snapshot_id == head
     assert_same_rows(before, live_rows(table))
@@ -377,7 +377,7 @@ def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table)
     append(table, rows(5), branch="audit")
 
     with pytest.raises(CommitConflict, match="older than last sequence number"):
-        commit.send(fresh.catalog, fresh, attempt.payload)
+        committing.send(fresh.catalog, fresh, attempt.payload)
 
     assert traced(table, attempt) == Trace.REFUTED
 
@@ -385,10 +385,10 @@ def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table)
 def test_the_same_payload_sent_twice_is_applied_once(table: Table) -> None:
     fresh, attempt = staged(table, rewritten(table))
 
-    commit.send(fresh.catalog, fresh, attempt.payload)
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     append(table, rows(5))
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
 
     ids = [snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots]
     assert ids.count(attempt.snapshot_id) == 1
@@ -398,7 +398,7 @@ def test_the_same_payload_sent_twice_is_applied_once(table: Table) -> None:
 def test_a_conflict_reported_for_a_commit_that_landed_is_no_conflict(table: Table, catalog: SqlCatalog) -> None:
     fresh, attempt = staged(table, rewritten(table))
 
-    commit.send(Between(catalog, after=raising(CommitFailedException("409"))), fresh, attempt.payload)
+    committing.send(Between(catalog, after=raising(CommitFailedException("409"))), fresh, attempt.payload)
 
     assert current(table).snapshot_id == attempt.snapshot_id
 
@@ -408,7 +408,7 @@ def test_a_table_that_is_gone_conflicts(table: Table, catalog: SqlCatalog) -> No
     catalog.drop_table("db.t")
 
     with pytest.raises(CommitConflict):
-        commit.send(catalog, fresh, attempt.payload)
+        committing.send(catalog, fresh, attempt.payload)
 
 
 def answer(status: int, body: str = '{"error": {"message": "m", "type": "t", "code": 1}}') -> Exception:
@@ -451,7 +451,7 @@ def test_a_refusal_is_known_not_to_be_applied(table: Table, catalog: SqlCatalog)
 
     for status in (400, 401, 403, 404, 422, 429):
         with pytest.raises(CommitRefused, match="the catalog refused the commit"):
-            commit.send(Between(catalog, before=raising(answer(status))), fresh, attempt.payload)
+            committing.send(Between(catalog, before=raising(answer(status))), fresh, attempt.payload)
 
 
 UNCLEAR = [
@@ -473,7 +473,7 @@ def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCat
 
     for error in UNCLEAR:
         with pytest.raises(CommitUnknown, match="does not tell whether the commit landed"):
-            commit.send(Between(catalog, before=raising(error)), fresh, attempt.payload)
+            committing.send(Between(catalog, before=raising(error)), fresh, attempt.payload)
         assert traced(table, attempt) == Trace.OPEN
 
 
@@ -482,7 +482,7 @@ def test_an_unknown_commit_that_was_applied_has_landed(table: Table, catalog: Sq
     fresh, attempt = staged(table, rewritten(table))
 
     with pytest.raises(CommitUnknown):
-        commit.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
+        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
 
     assert traced(table, attempt) == Trace.LANDED
 
@@ -492,7 +492,7 @@ def test_what_ends_the_process_passes(table: Table, catalog: SqlCatalog, error: 
     fresh, attempt = staged(table, rewritten(table))
 
     with pytest.raises(type(error)):
-        commit.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
+        committing.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
 
 
 def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, catalog: SqlCatalog) -> None:
@@ -503,7 +503,7 @@ def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, c
     fresh, attempt = staged(table, rewritten(table))
 
     with pytest.raises(CommitUnknown, match="can't be loaded"):
-        commit.send(Blind(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+        committing.send(Blind(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
 
 
 def test_a_conflict_about_something_else_is_unknown_while_the_table_is_as_the_commit_requires_it(
@@ -512,11 +512,11 @@ def test_a_conflict_about_something_else_is_unknown_while_the_table_is_as_the_co
     fresh, attempt = staged(table, rewritten(table))
 
     with pytest.raises(CommitUnknown, match="the table is as the commit requires it"):
-        commit.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+        committing.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
 
     append(table, rows(5))
     with pytest.raises(CommitConflict, match="the table changed before the commit"):
-        commit.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+        committing.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
 
 
 # Tracing
@@ -530,7 +530,7 @@ def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> T
         for entry in read_manifest(table.io, manifest).entries
         if entry.status == ManifestEntryStatus.ADDED
     ]
-    return commit.trace(
+    return committing.trace(
         found or loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id
     )
 
@@ -539,7 +539,7 @@ def test_an_open_attempt_lands_when_it_is_sent_again(table: Table) -> None:
     fresh, attempt = staged(table, rewritten(table))
     assert traced(table, attempt) == Trace.OPEN
 
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
 
     assert traced(table, attempt) == Trace.LANDED
 
@@ -562,7 +562,7 @@ def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
 
 def test_an_attempt_that_was_expired_is_known_by_its_files(table: Table) -> None:
     fresh, attempt = staged(table, rewritten(table))
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     append(table, rows(5))
     expire_snapshots(table)
     ids = {snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots}
@@ -574,7 +574,7 @@ def test_an_attempt_that_was_expired_is_known_by_its_files(table: Table) -> None
 def test_an_attempt_that_only_a_branch_reaches_has_landed(table: Table) -> None:
     base = current(table).snapshot_id
     fresh, attempt = staged(table, rewritten(table))
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     create_branch(table, "kept")
     append(table, rows(5), branch="kept")
     rollback(table, base)
@@ -593,7 +593,7 @@ def test_in_format_1_an_attempt_is_refuted_when_main_left_its_parent(catalog: Sq
     append(table, rows(3))
 
     assert traced(table, attempt) == Trace.REFUTED
-    assert commit.trace(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
+    assert committing.trace(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
 
 
 # Deleting
@@ -608,7 +608,7 @@ def test_files_of_a_refuted_attempt_are_deleted_and_live_ones_kept(table: Table)
     snapshot = current(table)
     asked = [*outputs, *attempt.metadata_files, *live, snapshot.manifest_list, loaded(table).metadata_location]
 
-    deleted = commit.delete_unreferenced(loaded(table), access(table), [*asked, *asked])
+    deleted = committing.delete_unreferenced(loaded(table), access(table), [*asked, *asked])
 
     assert deleted == (*outputs, *attempt.metadata_files)
     assert [path for path in asked if not Path(local_path(path)).exists()] == list(deleted)
@@ -620,17 +620,17 @@ def test_files_that_only_an_old_snapshot_names_are_kept(table: Table) -> None:
     optimized(table, rewritten(table))
     assert path not in {file.path for file in live_files(table)}
 
-    assert commit.delete_unreferenced(loaded(table), access(table), [path]) == ()
-    assert commit.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
+    assert committing.delete_unreferenced(loaded(table), access(table), [path]) == ()
+    assert committing.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
 
 
 def test_files_of_a_landed_attempt_are_kept_when_main_was_rolled_back(table: Table) -> None:
     base = current(table).snapshot_id
     fresh, attempt = staged(table, rewritten(table))
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     rollback(table, base)
 
-    assert commit.delete_unreferenced(loaded(table), access(table), attempt.metadata_files) == ()
+    assert committing.delete_unreferenced(loaded(table), access(table), attempt.metadata_files) == ()
 
 
 def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None:
@@ -642,7 +642,7 @@ def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None
 
     asked = [other.as_uri(), climbing, str(other), table.metadata.location, inside.as_uri()]
 
-    assert commit.delete_unreferenced(loaded(table), access(table), asked) == (inside.as_uri(),)
+    assert committing.delete_unreferenced(loaded(table), access(table), asked) == (inside.as_uri(),)
     assert other.exists()
 
 
@@ -653,7 +653,7 @@ def test_nothing_is_deleted_while_a_manifest_is_missing(table: Table) -> None:
     Path(local_path(first.manifest_list)).unlink()
 
     with pytest.raises(DataFileMissing, match="the manifest list"):
-        commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
+        committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
 
     assert stray.exists()
 
@@ -665,7 +665,7 @@ def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
     newer = replace(head, snapshot_id=current(table).snapshot_id)
 
     with pytest.raises(CommitConflict, match="is live 0 times"):
-        commit.stage(loaded(table), newer, content, {})
+        committing.stage(loaded(table), newer, content, {})
     assert fresh.metadata.current_snapshot_id == head.snapshot_id
 
 
@@ -678,9 +678,9 @@ def test_what_is_older_than_the_files_is_not_read_for_them_and_the_rest_is(table
     first = loaded(table).metadata.snapshots[0]
     Path(local_path(first.manifest_list)).unlink()
 
-    assert commit.delete_unreferenced(loaded(table), access(table), live, number) == ()
+    assert committing.delete_unreferenced(loaded(table), access(table), live, number) == ()
     with pytest.raises(DataFileMissing, match="the manifest list"):
-        commit.delete_unreferenced(loaded(table), access(table), live, first.sequence_number or 0)
+        committing.delete_unreferenced(loaded(table), access(table), live, first.sequence_number or 0)
 
 
 def test_manifests_that_are_older_than_the_files_are_not_read_for_them(table: Table) -> None:
@@ -696,8 +696,8 @@ def test_manifests_that_are_older_than_the_files_are_not_read_for_them(table: Ta
     stray.write_bytes(b"x")
 
     with pytest.raises(DataFileMissing):
-        commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number - 1)
-    assert commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number) == (stray.as_uri(),)
+        committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number - 1)
+    assert committing.delete_unreferenced(loaded(table), access(table), [stray.as_uri()], number) == (stray.as_uri(),)
 
 
 def test_for_maps_of_positions_no_manifest_is_read(table: Table) -> None:
@@ -711,6 +711,6 @@ def test_for_maps_of_positions_no_manifest_is_read(table: Table) -> None:
 
     first, second = (path.as_uri() for path in paths)
     with pytest.raises(DataFileMissing):
-        commit.delete_unreferenced(loaded(table), access(table), [first, stray.as_uri()])
+        committing.delete_unreferenced(loaded(table), access(table), [first, stray.as_uri()])
     assert all(path.exists() for path in (*paths, stray))
-    assert commit.delete_unreferenced(loaded(table), access(table), [first, second]) == (first, second)
+    assert committing.delete_unreferenced(loaded(table), access(table), [first, second]) == (first, second)

@@ -18,14 +18,19 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalogs import close_catalogs, load_table
-from amoro_core.iceberg.contradictions import _flaw, refuse_contradictions
-from amoro_core.iceberg.features import refuse_files, refuse_table, refuse_unreadable
+from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.metadata import read_locations
-from amoro_core.iceberg.raw_metadata import refuse_lost, refuse_unmodelled
 from amoro_core.iceberg.scan import scan
+from amoro_core.iceberg.support.pyiceberg_sandbox import refuse_lost, refuse_unmodelled
+from amoro_core.iceberg.support.table_support import (
+    _flaw,
+    refuse_contradictions,
+    refuse_files,
+    refuse_table,
+    refuse_unreadable,
+)
 from amoro_core.model.files import TableScan
-from amoro_core.model.grants import Grant
+from amoro_core.model.location_policy import Grant
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.parquet_rows import local_path

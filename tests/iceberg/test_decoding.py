@@ -17,10 +17,10 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.column_reading import Listed, read_here
-from amoro_core.iceberg.decoding import ENDINGS, DecodingWorkers, Worker
-from amoro_core.iceberg.decoding_worker import serve, told
-from amoro_core.iceberg.manifests import read_bytes
+from amoro_core.iceberg.manifest.columns import Listed, read_here
+from amoro_core.iceberg.manifest.decoding import ENDINGS, DecodingWorkers, Worker
+from amoro_core.iceberg.manifest.decoding_worker import serve, told
+from amoro_core.iceberg.manifest.reading import read_bytes
 from amoro_core.iceberg.scan import Known, scan
 from tests.engine.writer import append, delete_where, make_catalog, make_table
 from tests.iceberg.looking import said

@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CatalogUnavailable, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.sites import LARGEST_BYTES, read_site
+from amoro_core.iceberg.catalog.configuration import LARGEST_BYTES, read_site
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.builders import SCHEMA, row

@@ -31,8 +31,8 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
-from amoro_core.iceberg.entry_paths import EntryPath, read_paths
-from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.manifest.entry_scanner import EntryPath, read_paths
+from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.model.paths import normalise
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert

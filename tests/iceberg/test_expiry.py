@@ -20,12 +20,18 @@ from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
 
 from amoro_core.errors import CommitConflict, CommitUnknown
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.evidence import trace_of
-from amoro_core.iceberg.expiry import stage_expiry
-from amoro_core.iceberg.manifests import read_list
-from amoro_core.iceberg.restoring import RESTORED_FROM, bring_back, lost_refs, stage_restored, state_before
-from amoro_core.iceberg.unused import unused_metadata
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit.committing import trace_of
+from amoro_core.iceberg.maintenance.expiry import (
+    RESTORED_FROM,
+    bring_back,
+    lost_refs,
+    stage_expiry,
+    stage_restored,
+    state_before,
+    unused_metadata,
+)
+from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.model.commits import SnapshotsGone, Trace
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -62,7 +68,7 @@ def ids(table: Table) -> list[int]:
 
 def expire(table: Table, *gone: int, refs: tuple[str, ...] = (), own: bool = True) -> SnapshotsGone:
     payload, evidence = stage_expiry(table.refresh(), set(gone), refs, clean=False, own_metadata=own)
-    commit.send(table.catalog, table, payload)
+    committing.send(table.catalog, table, payload)
     table.refresh()
     return evidence
 
@@ -154,8 +160,8 @@ def test_what_is_gone_or_held_is_no_more_to_be_removed(table: Table) -> None:
 def test_the_same_bytes_apply_once(table: Table) -> None:
     first, *rest = ids(table)
     payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
-    commit.send(table.catalog, table, payload)
-    commit.send(table.catalog, table, payload)
+    committing.send(table.catalog, table, payload)
+    committing.send(table.catalog, table, payload)
     assert (ids(table), trace_of(table, evidence)) == (rest, Trace.LANDED)
 
 
@@ -180,7 +186,7 @@ def test_unused_schemas_and_specs_go_where_it_is_asked_for(catalog: SqlCatalog) 
     gone = {first, second, newest}
     specs, schemas = unused_metadata(table.refresh(), gone)
     payload, _ = stage_expiry(table, gone, (), clean=True, own_metadata=True)
-    commit.send(table.catalog, table, payload)
+    committing.send(table.catalog, table, payload)
     table.refresh()
     assert schemas == [0, 1]
     assert {one.schema_id for one in table.metadata.schemas} == {2}
@@ -210,7 +216,7 @@ def test_a_tag_made_after_validation_stops_the_expiry_where_we_write_metadata(ta
     payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
     answering(table.catalog, lambda: tag(table, "mine", first))
     with pytest.raises(CommitConflict):
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     assert table.refresh().metadata.refs["mine"].snapshot_id == first
     assert trace_of(table, evidence) is Trace.REFUTED
 
@@ -220,7 +226,7 @@ def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_refe
     payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
     answering(table.catalog, lambda: tag(table, "mine", first))
     with pytest.raises((CommitConflict, CommitUnknown)):
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     assert table.refresh().metadata.refs["mine"].snapshot_id == first
 
 
@@ -229,7 +235,7 @@ def test_any_other_change_is_a_conflict_too_and_the_next_attempt_lands(table: Ta
     payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
     answering(table.catalog, lambda: writer.append(table, [row(9)]))
     with pytest.raises(CommitConflict):
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     expire(table, first)
     assert first not in ids(table)
 
@@ -275,7 +281,7 @@ def test_of_tags_made_at_random_moments_none_is_lost(tmp_path: Path) -> None:
             tagged(2)
             catalog.before_writing = lambda left=open_moments, tagged=tagged: left and tagged(left.pop())
             try:
-                commit.send(catalog, table, payload)
+                committing.send(catalog, table, payload)
             except CommitConflict:
                 assert moment in (1, 2, 3)
             catalog.before_writing = lambda: None
@@ -319,7 +325,7 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
     payload, evidence = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
     assert "metadata-location" not in json.loads(payload)
     answering(rest, lambda: tag(table, "mine", first))
-    commit.send(rest, seen, payload)
+    committing.send(rest, seen, payload)
     now = rest.load_table("db.t")
     assert "mine" not in now.metadata.refs
     assert trace_of(now, evidence) is Trace.LANDED
@@ -328,7 +334,7 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
     (lost,) = lost_refs(now, evidence)
     assert (lost.name, lost.snapshot.snapshot_id) == ("mine", first)
     payload, ref = stage_restored(now, lost.snapshot, lost.name, lost.ref, own_metadata=False)
-    commit.send(rest, now, payload)
+    committing.send(rest, now, payload)
     now = rest.load_table("db.t")
     back = now.snapshot_by_id(ref.snapshot_id)
     assert back is not None
@@ -353,7 +359,7 @@ def test_by_rest_partition_statistics_go_by_their_own_word(rest: Catalog, table:
     table.catalog.commit_table(table.refresh(), (), tuple(parts))
     seen = rest.load_table("db.t")
     payload, evidence = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
-    commit.send(rest, seen, payload)
+    committing.send(rest, seen, payload)
     assert [one.snapshot_id for one in rest.load_table("db.t").metadata.partition_statistics] == [third]
     assert trace_of(rest.load_table("db.t"), evidence) is Trace.LANDED
 
@@ -377,7 +383,7 @@ def test_a_snapshot_comes_back_only_while_every_reference_is_as_it_was(table: Ta
     writer.append(table, [row(9)])
     number = table.metadata.last_sequence_number
     with pytest.raises(CommitConflict):
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     assert table.refresh().metadata.last_sequence_number == number
     with pytest.raises(CommitConflict, match="a branch or tag main already"):
         stage_restored(table, snapshot, "main", own_metadata=True)
@@ -436,7 +442,7 @@ def test_a_change_of_something_else_lets_the_same_be_sent_again_on_rest(rest: Ca
     seen = rest.load_table("db.t")
     payload, _ = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
     answering(rest, raising(CommitFailedException("somebody was faster")))
-    commit.send(rest, seen, payload)
+    committing.send(rest, seen, payload)
     assert first not in ids(table)
 
 
@@ -445,5 +451,5 @@ def test_an_answer_that_got_lost_is_unknown_and_the_table_tells(table: Table) ->
     payload, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=True)
     answering(table.catalog, lambda: None, raising(ConnectionError("cut")))
     with pytest.raises(CommitUnknown):
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     assert trace_of(table.refresh(), evidence) is Trace.LANDED

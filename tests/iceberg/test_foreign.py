@@ -17,16 +17,21 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.catalogs import close_catalogs, load_table
-from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
-from amoro_core.iceberg.foreign import refuse_foreign_files
-from amoro_core.iceberg.manifests import Manifest, read_manifest
+from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
-from amoro_core.live.spelling import FEW, Paths
-from amoro_core.model.grants import Grant
+from amoro_core.iceberg.support.table_support import (
+    left_alone,
+    refuse_files,
+    refuse_foreign_files,
+    refuse_table,
+    refuse_unreadable,
+)
+from amoro_core.model.location_policy import Grant
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.scan.columns import FEW, Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files, write_equality_deletes

@@ -29,14 +29,13 @@ from amoro_core.errors import (
     TableRefused,
     UnreadableFile,
 )
-from amoro_core.files.confining import ConfinedFileIO
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.expiry import stage_expiry
-from amoro_core.iceberg.guarding import Guard
+from amoro_core.files.storage.io import ConfinedFileIO
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.maintenance.expiry import stage_expiry
+from amoro_core.iceberg.maintenance.reachability_guard import Guard
+from amoro_core.iceberg.maintenance.reachable import named, released, would_release
 from amoro_core.iceberg.metadata import history_of
-from amoro_core.iceberg.reachable import named, released, would_release
-from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import Selection, Target, select
+from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import parse_into
@@ -469,7 +468,7 @@ def _expired(table: Table, found: Selection) -> list[Released]:
     before = list(would_release(table, going))
     payload, evidence = stage_expiry(table, going, sorted(found.refs), clean=False, own_metadata=True)
     if going or found.refs:
-        commit.send(table.catalog, table, payload)
+        committing.send(table.catalog, table, payload)
     after = list(released(base, going, table.refresh()))
     assert {one.path for one in before} == expected
     assert sorted(before, key=str) == sorted(after, key=str)
@@ -571,7 +570,7 @@ def test_what_an_earlier_expiry_released_is_not_released_again(own_table: Table)
         found = {one.path for one in would_release(own_table, {gone})}
         assert (path in found) == (gone == first)
         payload, _ = stage_expiry(own_table, {gone}, (), clean=False, own_metadata=True)
-        commit.send(own_table.catalog, own_table, payload)
+        committing.send(own_table.catalog, own_table, payload)
         own_table.refresh()
 
 
@@ -588,7 +587,7 @@ def test_what_somebody_else_removed_of_the_gone_ones_is_passed_over(own_table: T
     base, first = own_table.metadata, own_table.metadata.snapshots[0].snapshot_id
     every = list(would_release(own_table, {first}))
     payload, _ = stage_expiry(own_table, {first}, (), clean=False, own_metadata=True)
-    commit.send(own_table.catalog, own_table, payload)
+    committing.send(own_table.catalog, own_table, payload)
     manifest = next(one for one in every if one.kind is FileKind.MANIFEST)
     Path(local_path(manifest.path)).unlink()
     left = list(released(base, {first}, own_table.refresh()))

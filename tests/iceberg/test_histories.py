@@ -19,9 +19,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.iceberg.merging import MIN_COUNT_KEY
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
 from tests.engine import oracle
 from tests.engine.chance import seed_ids
 from tests.engine.oracle import assert_same_rows, live_files, live_rows

@@ -8,13 +8,12 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
-from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.known_manifests import UNKNOWN, KnownTables
-from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.manifest.columns import ColumnCache
+from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTables, ManifestReader
+from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
-from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import TableScan
+from amoro_core.scan.live_files import LiveFiles
 from tests.engine import writer
 from tests.iceberg.looking import Reader, said
 from tests.iceberg.test_column_cache import LIES, Lying

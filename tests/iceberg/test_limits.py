@@ -19,14 +19,13 @@ from sqlalchemy import create_engine
 
 from amoro_core.errors import CatalogUnavailable, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg import drivers, limits
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.etags import ETags
-from amoro_core.iceberg.limits import Limits, Watchdog, limit_requests
-from amoro_core.iceberg.sessions import TimedRequests
+from amoro_core.iceberg.catalog import timeouts
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.rest import ETags
+from amoro_core.iceberg.catalog.timeouts import Limits, TimedRequests, Watchdog, limit_requests
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
+from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.iceberg.listed import limited_requests
@@ -140,7 +139,7 @@ def test_a_database_that_is_silent_is_hung_up_on() -> None:
         def fileno(self) -> int:
             return mine.fileno()
 
-    engine = drivers.watched_engine(create_engine("sqlite://", connect_args={"factory": Connection}))
+    engine = timeouts.watched_engine(create_engine("sqlite://", connect_args={"factory": Connection}))
     with mine, other, engine.connect():
         assert mine.recv(1) == b""
     engine.dispose()
@@ -154,7 +153,7 @@ def test_a_server_of_postgresql_is_asked_to_connect_in_time_unless_its_uri_says_
         return create_engine("sqlite://")
 
     module = type("Module", (), {"create_engine": staticmethod(note)})()
-    drivers._limit_sql(module)
+    timeouts._limit_sql(module)
     with limited_requests(5.0):
         for uri in ("postgresql+psycopg2://db/x", "postgresql+psycopg2://db/x?connect_timeout=3", "sqlite:///x.db"):
             module.create_engine(uri)
@@ -166,10 +165,10 @@ def test_a_server_of_postgresql_is_asked_to_connect_in_time_unless_its_uri_says_
 
 
 def test_a_catalog_of_sql_is_opened_with_the_limits() -> None:
-    drivers.limit_driver("sql")
+    timeouts.limit_driver("sql")
     assert sql.create_engine is not create_engine
-    drivers.limit_driver("rest")
-    drivers.limit_driver("no such kind")
+    timeouts.limit_driver("rest")
+    timeouts.limit_driver("no such kind")
 
 
 def test_what_ends_in_time_is_not_cut() -> None:
@@ -186,9 +185,9 @@ def test_what_ends_in_time_is_not_cut() -> None:
 
 def test_the_settings_limit_every_request() -> None:
     limit_requests(timedelta(seconds=90))
-    assert limits.limits() == Limits(10.0, 90.0)
+    assert timeouts.limits() == Limits(10.0, 90.0)
     limit_requests(timedelta(seconds=3))
-    assert limits.limits() == Limits(3.0, 3.0)
+    assert timeouts.limits() == Limits(3.0, 3.0)
     with pytest.raises(InvalidSettings, match="catalog-timeout is zero"):
         limit_requests(timedelta(0))
 

@@ -11,21 +11,20 @@ from typing import cast
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.contract import Plan, Request, Situation
+from amoro_core.actions.action_api import Plan, Request, Situation
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.errors import AttemptAbandoned, OptimizerError
-from amoro_core.files.path_keys import keys_in_ranges, keys_of, merged
+from amoro_core.files.storage.inventory import keys_in_ranges, keys_of, merged
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg.reachable import named_in_ranges
-from amoro_core.model.actions import Case, TaskResult
-from amoro_core.model.config import parse_config
-from amoro_core.model.groups import Capacity
+from amoro_core.iceberg.maintenance.reachable import named_in_ranges
+from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import NO_OPTIONS
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paths import looser_spellings
-from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.work import Work
+from amoro_core.model.processes import Attempt, Case, TaskId, TaskResult
+from amoro_core.model.task_payload import Work
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_optimizer.kinds import BlobName, Kinds, Run
+from amoro_optimizer.work_kinds import BlobName, Kinds, Run
 from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
 from tests.iceberg.test_orphans import catalog as catalog
 from tests.iceberg.test_orphans import condemned, config, opened, planned

@@ -40,18 +40,18 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
-from amoro_core.iceberg.entries import partition_types, to_data_file, to_delete_file
-from amoro_core.iceberg.list_writing import Listing, write_list
-from amoro_core.iceberg.manifest_lists import ManifestLists
-from amoro_core.iceberg.manifest_writing import (
+from amoro_core.iceberg.manifest.entries import partition_types, to_data_file, to_delete_file
+from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import (
+    Listing,
     added_entry,
     deleted_entry,
     existing_entry,
     new_header,
     partition_summaries,
+    write_list,
     write_manifest,
 )
-from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path

@@ -15,11 +15,11 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.caching import ManifestCache
-from amoro_core.iceberg.features import refuse_table
-from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
-from amoro_core.iceberg.merging import (
+from amoro_core.iceberg.commit.rewrite_files import stage
+from amoro_core.iceberg.commit.validation_history import read_head
+from amoro_core.iceberg.manifest.manifest_cache import ManifestCache
+from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import (
     BUDGET_KEY,
     ENABLED_KEY,
     ENTRY_COST,
@@ -31,9 +31,9 @@ from amoro_core.iceberg.merging import (
     packed,
     within_budget,
 )
-from amoro_core.iceberg.staging import stage
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.iceberg.support.table_support import refuse_table
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert

@@ -11,14 +11,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import orphans
-from amoro_core.actions.contract import Plan, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, Request, Situation, TriggerVerdict
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.maintaining.orphans import Search
-from amoro_core.model.config import parse_config
-from amoro_core.model.groups import Capacity
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.maintenance.orphans import Search
+from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import make_catalog

@@ -13,20 +13,20 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.formats.known import MAX_NAMING_BYTES, MAX_NAMING_ROWS, KnownFiles
-from amoro_core.formats.port import AnyTable, Role, TableFormat, with_roles
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.iceberg.merging import MIN_COUNT_KEY
+from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
+from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, KnownFiles
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
 from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
 from amoro_core.model.files import DeleteFile
+from amoro_core.model.maintenance import DELETED, StoredFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.rewrite import TableContext
-from amoro_core.model.stored import DELETED, StoredFile
+from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import TableFacts, TableIdentifier
-from amoro_core.positions import PositionSet
+from amoro_core.model.task_payload import TableContext
 from tests.engine.oracle import live_rows_with_positions
 from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
 

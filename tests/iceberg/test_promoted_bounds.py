@@ -29,17 +29,17 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.partitions import identity_constants, partition_path
-from amoro_core.files.promoting import promoted
+from amoro_core.files.schema.projection import promoted
+from amoro_core.files.schema.schemas import identity_constants, partition_path
 from amoro_core.files.sketches import value_hashes
-from amoro_core.iceberg.disputed import _order
-from amoro_core.iceberg.entries import to_partition
-from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
-from amoro_core.iceberg.manifests import read_manifest
-from amoro_core.iceberg.sorting import bound_key
-from amoro_core.maintaining.data_expiry import DataExpiryConfig, Limit, _latest
+from amoro_core.iceberg.commit.sort_orders import bound_key
+from amoro_core.iceberg.manifest.entries import to_partition
+from amoro_core.iceberg.manifest.reading import read_manifest
+from amoro_core.iceberg.manifest.writing import added_entry, new_header, write_manifest
+from amoro_core.iceberg.support.java_skipped_deletes import _order
+from amoro_core.maintenance.data_expiry import DataExpiryConfig, Limit, _latest
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
-from amoro_optimizer.cluster.transforms import transform_parts
+from amoro_optimizer.cluster.sort_keys import transform_parts
 from tests.iceberg.port import port
 
 DAY = 86_400_000_000  # microseconds

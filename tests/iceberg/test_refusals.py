@@ -25,11 +25,10 @@ from amoro_core.errors import (
     StorageFull,
     TableRefused,
 )
-from amoro_core.iceberg.catalogs import catalog_errors, close_catalogs, load_table, open_catalog
-from amoro_core.iceberg.conditions import parse_condition
-from amoro_core.iceberg.refusals import is_lock, is_refusal, is_without_rights
-from amoro_core.iceberg.saying import said
-from amoro_core.iceberg.sqlite import SqliteCatalog
+from amoro_core.iceberg.catalog.catalogs import catalog_errors, close_catalogs, load_table, open_catalog
+from amoro_core.iceberg.catalog.errors import is_lock, is_refusal, is_without_rights, said
+from amoro_core.iceberg.catalog.sql import SqliteCatalog
+from amoro_core.iceberg.partition_filter import parse_condition
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table

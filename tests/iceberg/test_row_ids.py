@@ -42,24 +42,23 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import CommitConflict, CommitRefused, TableRefused
-from amoro_core.iceberg import clustering_manifests, commit
-from amoro_core.iceberg.caching import ManifestCache
-from amoro_core.iceberg.catalogs import close_catalogs, load_table
-from amoro_core.iceberg.clustering_manifests import Source
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.entries import to_data_file
-from amoro_core.iceberg.expiry import stage_expiry
-from amoro_core.iceberg.kept_keys import keys_kept, lost_key
-from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.manifest_writing import counted
-from amoro_core.iceberg.manifests import read_list, read_manifest
-from amoro_core.iceberg.restoring import stage_restored, stage_return
-from amoro_core.iceberg.row_ids import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
+from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.maintenance import rewrite_manifests
+from amoro_core.iceberg.maintenance.expiry import stage_expiry, stage_restored, stage_return
+from amoro_core.iceberg.maintenance.rewrite_manifests import Source
+from amoro_core.iceberg.manifest.avro_schema import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
+from amoro_core.iceberg.manifest.columns import ColumnCache
+from amoro_core.iceberg.manifest.entries import to_data_file
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.writing import counted
 from amoro_core.iceberg.scan import Known, scan
-from amoro_core.live.columns import Gathering
+from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept, lost_key
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.scan.columns import Gathering
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
@@ -340,7 +339,7 @@ def test_an_attempt_that_another_branch_overtook_is_refused_even_if_that_gave_no
     table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=other), moved))
 
     with pytest.raises(CommitConflict, match="has the sequence number 5, and the table's last one is 5"):
-        commit.send(table.catalog, loaded(table), payload)
+        committing.send(table.catalog, loaded(table), payload)
     assert head_of(table).sequence_number == 4
 
 
@@ -359,7 +358,7 @@ def test_a_snapshot_with_ids_that_others_have_or_without_any_is_not_added(
     request["updates"][0]["snapshot"] |= change
     before = loaded(table).metadata_location
     with pytest.raises(Exception, match=told):
-        commit.send(table.catalog, loaded(table), json.dumps(request).encode())
+        committing.send(table.catalog, loaded(table), json.dumps(request).encode())
     assert loaded(table).metadata_location == before
 
 
@@ -388,8 +387,8 @@ def test_clustered_manifests_keep_every_id(catalog: SqlCatalog, table: Table, wa
     def source() -> Source:
         return Source(loaded(table), read_manifest, ["file:///"])
 
-    done = clustering_manifests.stage(source(), source, None, {})
-    commit.send(table.catalog, loaded(table), done.commit.payload)
+    done = rewrite_manifests.stage(source(), source, None, {})
+    committing.send(table.catalog, loaded(table), done.commit.payload)
 
     after = live_ids(table)
     assert len(read_list(table.io, head_of(table).manifest_list)) == 1
@@ -407,14 +406,14 @@ def test_an_expired_snapshot_comes_back_with_its_ids(table: Table, restore: str)
     fresh = loaded(table)
     location = fresh.metadata_location
     payload, gone = stage_expiry(fresh, {expired.snapshot_id}, (), clean=False, own_metadata=True)
-    commit.send(table.catalog, fresh, payload)
+    committing.send(table.catalog, fresh, payload)
     fresh = loaded(table)
     if restore == "one":
         payload, made = stage_restored(fresh, expired, "back", own_metadata=True)
         name = made.name
     else:
         payload, _, (name,) = stage_return(fresh, location, gone, own_metadata=True)
-    commit.send(table.catalog, fresh, payload)
+    committing.send(table.catalog, fresh, payload)
 
     metadata = loaded(table).metadata
     assert _ids_at(table, metadata.refs[name].snapshot_id) == before
@@ -452,7 +451,7 @@ except NotImplementedError as refused:
     assert "Writing V3" in str(refused)
 else:
     raise AssertionError("metadata of format 3 is written")
-import amoro_core.iceberg.guards as guards
+import amoro_core.iceberg.support.pyiceberg_sandbox as guards
 guards.install_guards()
 assert '"format-version":3' in metadata.TableMetadataV3.model_construct().model_dump_json()
 """
@@ -584,7 +583,7 @@ def test_a_key_that_comes_between_staging_and_sending_is_not_lost(kept_table: Ta
     change(kept_table, at())
     before = file_of(kept_table).read_bytes()
     with pytest.raises(CommitRefused, match="the key of-tomorrow, which would be lost"):
-        commit.send(kept_table.catalog, fresh, attempt.payload)
+        committing.send(kept_table.catalog, fresh, attempt.payload)
     assert file_of(kept_table).read_bytes() == before
 
 

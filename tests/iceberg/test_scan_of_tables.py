@@ -27,7 +27,7 @@ from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.iceberg.metadata import read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
-from amoro_core.model.grants import Grant
+from amoro_core.model.location_policy import Grant
 from amoro_core.model.plans import PartitionKey
 from tests.engine import files as engine_files
 from tests.engine.commits import Change, commit

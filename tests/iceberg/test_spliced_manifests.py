@@ -15,17 +15,17 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.iceberg import commit, spliced_manifests
-from amoro_core.iceberg.entries import partition_types
-from amoro_core.iceberg.manifest_writing import deleted_entry, existing_entry, write_manifest
-from amoro_core.iceberg.manifests import Manifest, read_bytes, read_list, read_manifest
-from amoro_core.iceberg.merging import MIN_COUNT_KEY
-from amoro_core.iceberg.row_ids import with_first_row_id
-from amoro_core.iceberg.spliced_manifests import Source, Spliced, splice
-from amoro_core.iceberg.staging import stage
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit.rewrite_files import stage
+from amoro_core.iceberg.manifest import spliced_manifests
+from amoro_core.iceberg.manifest.avro_schema import with_first_row_id
+from amoro_core.iceberg.manifest.entries import partition_types
+from amoro_core.iceberg.manifest.reading import Manifest, read_bytes, read_list, read_manifest
+from amoro_core.iceberg.manifest.spliced_manifests import Source, Spliced, splice
+from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY, deleted_entry, existing_entry, write_manifest
 from amoro_core.model.paths import normalise
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.writer import append, make_catalog, make_table, remove_files
 from tests.iceberg.orphan_tables import live_paths
@@ -141,7 +141,7 @@ def test_an_optimized_manifest_is_spliced_again_and_again(catalog: SqlCatalog) -
         content = validate(look(record, head)).content
         assert content is not None
         attempt = stage(loaded(table), head, content, {})
-        commit.send(table.catalog, loaded(table), attempt.payload)
+        committing.send(table.catalog, loaded(table), attempt.payload)
         table = loaded(table)
         assert_same_rows(before, live_rows(table))
 
@@ -164,7 +164,7 @@ def test_spliced_manifests_are_merged_with_others(catalog: SqlCatalog) -> None:
         written_files = [Path(normalise(path)) for path in attempt.metadata_files]
         assert all(path.exists() for path in written_files)
     assert sorted(map(str, states[0])) == sorted(map(str, states[1]))
-    commit.send(table.catalog, loaded(table), attempt.payload)
+    committing.send(table.catalog, loaded(table), attempt.payload)
     assert_same_rows(before, live_rows(loaded(table)))
 
 

@@ -16,9 +16,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.iceberg.catalogs import close_catalogs, open_catalog
-from amoro_core.iceberg.metadata_locations import locations, other_names
-from amoro_core.iceberg.sqlite import DatabaseFile, SqliteCatalog, SqliteFailed, database_file
+from amoro_core.iceberg.catalog.catalogs import close_catalogs, locations, open_catalog, other_names
+from amoro_core.iceberg.catalog.sql import DatabaseFile, SqliteCatalog, SqliteFailed, database_file
 from amoro_core.model.processes import CatalogConfig
 from tests.engine import writer
 from tests.engine.builders import SCHEMA

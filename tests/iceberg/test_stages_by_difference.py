@@ -10,12 +10,12 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from amoro_core.errors import CommitConflict
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.manifests import read_list
-from amoro_core.live.files import Homes, LiveFiles
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.model.commits import CommitContent, Head
-from amoro_core.validating import validate
-from amoro_core.validating.sight import look
+from amoro_core.scan.live_files import Homes, LiveFiles
+from amoro_core.validation import validate
+from amoro_core.validation.view import look
 from tests.engine import writer
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.iceberg.looking import Reader
@@ -60,11 +60,11 @@ def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Tabl
     before, reader = live_rows(table).total() + 1, Reader()
     head, content = change(table)
     carried = manifests(table)
-    attempt = commit.stage(loaded(table), head, content, {}, read=reader, merge=False, splices=splices)
+    attempt = committing.stage(loaded(table), head, content, {}, read=reader, merge=False, splices=splices)
     assert (len(content.removed_data), len(content.removed_deletes)) == (2, 1)
     assert sorted(reader.read) == [ManifestContent.DATA] * (0 if splices else 2) + [ManifestContent.DELETES]
     expected = live_rows(table)
-    commit.send(table.catalog, loaded(table), attempt.payload)
+    committing.send(table.catalog, loaded(table), attempt.payload)
     kept = manifests(table).items() & carried.items()
     assert len(kept) == len(carried) - 3
     assert_same_rows(expected, live_rows(table))
@@ -86,7 +86,7 @@ def test_a_head_that_is_wrong_about_manifests_conflicts(table: Table, wrong: str
         live.homes = Homes(("",) * len(parts), {})
     before = sorted(Path(table.location().removeprefix("file://")).rglob("*"))
     with pytest.raises(CommitConflict, match="is live 0 times on the head"):
-        commit.stage(loaded(table), head, content, {})
+        committing.stage(loaded(table), head, content, {})
     assert sorted(Path(table.location().removeprefix("file://")).rglob("*")) == before
 
 
@@ -97,4 +97,4 @@ def test_a_new_file_that_is_live_in_a_manifest_which_is_not_read_conflicts(table
     for path in (other.path, f"file:{other.path.removeprefix('file://')}"):
         again = replace(content, added_data=(replace(content.added_data[0], path=path),))
         with pytest.raises(CommitConflict, match="is in the table already"):
-            commit.stage(loaded(table), head, again, {})
+            committing.stage(loaded(table), head, again, {})

@@ -11,10 +11,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from amoro_core.errors import CommitConflict, DataFileMissing
-from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.model.commits import Head
 from amoro_core.model.files import DeleteKind
-from amoro_core.validating import check
+from amoro_core.validation import check
 from tests.engine import oracle
 from tests.engine.files import to_arrow
 from tests.engine.oracle import assert_same_rows, live_files, live_rows

@@ -13,8 +13,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.statistics import StatisticsFile
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import commit, tracing
-from amoro_core.iceberg.evidence import trace_of
+from amoro_core.iceberg.commit import committing, status_check
+from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.metadata import snapshot_facts
 from amoro_core.model.commits import (
     RefAt,
@@ -50,7 +50,7 @@ def landed_and_replaced(table: Table) -> StagedCommit:
     """An attempt that landed, and whose only output another engine has removed with its next commit."""
     fresh, attempt = staged(table, rewritten(table))
     before = {file.path for file in live_files(table)}
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     outputs = {file.path for file in live_files(table)} - before
     assert len(outputs) == 1
     remove_files(table, outputs)
@@ -70,12 +70,12 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table) -> 
     expire_snapshots(table)
     found = without_log(table)
     (last,) = found.metadata.snapshots
-    before = commit.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
+    before = committing.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
     child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
     found.metadata = found.metadata.model_copy(update={"snapshots": [child]})
 
     assert before == Trace.REFUTED
-    assert commit.trace(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
+    assert committing.trace(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
 
 
 def test_an_expired_attempt_is_known_by_removed_files(table: Table) -> None:
@@ -98,7 +98,7 @@ def test_an_expired_attempt_is_known_by_an_earlier_metadata_file(table: Table) -
     attempt = landed_and_replaced(table)
     forget(table)
     metadata = loaded(table).metadata
-    assert attempt.snapshot_id not in tracing._known(metadata)
+    assert attempt.snapshot_id not in status_check._known(metadata)
 
     assert traced(table, attempt) == Trace.LANDED
 
@@ -118,7 +118,7 @@ def test_an_attempt_at_which_the_numbers_stopped_is_known_by_the_metadata_file_b
     base = table.metadata.current_snapshot_id
     assert base is not None
     fresh, attempt = staged(table, rewritten(table))
-    commit.send(fresh.catalog, fresh, attempt.payload)
+    committing.send(fresh.catalog, fresh, attempt.payload)
     rollback(table, base)
     expire_snapshots(table, [attempt.snapshot_id])
     metadata = loaded(table).metadata
@@ -141,7 +141,7 @@ def left_behind(tmp_path: Path) -> tuple[Table, StagedCommit]:
     rollback(table, first)
     append(table, rows(5))
     expire_snapshots(table)
-    assert parent not in tracing._known(loaded(table).metadata)
+    assert parent not in status_check._known(loaded(table).metadata)
     return table, attempt
 
 

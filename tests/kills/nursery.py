@@ -26,7 +26,8 @@ from typing import Any, Self
 
 import pytest
 
-from amoro_core import failpoints, wiring
+from amoro_core import failpoints
+from amoro_core.bootstrap import composition
 from tests.large import count_as_large
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +35,9 @@ _PR_SET_PDEATHSIG = 1
 _ALLOCATOR = "jemalloc_bg_thd"
 _LOADED = (
     "amoro_core.__main__",
-    "amoro_core.command",
-    "amoro_core.launcher",
-    "amoro_core.app",
+    "amoro_core.bootstrap.command",
+    "amoro_core.bootstrap.launcher",
+    "amoro_core.bootstrap.coordinator_app",
     "amoro_optimizer.backends.standalone",
 )
 
@@ -167,7 +168,7 @@ def _reap(number: int, frame: object) -> None:
 def _behave(manner: Manner) -> None:
     least = {"ColumnCache": 1, "KnownTables": 0, **({"DecodingWorkers": 0} if manner.with_workers else {})}
     for name, files in least.items():
-        setattr(wiring, name, partial(getattr(wiring, name), least_files=files))
+        setattr(composition, name, partial(getattr(composition, name), least_files=files))
     if manner.with_tasks:
         count_as_large(pytest.MonkeyPatch())
 

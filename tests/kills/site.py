@@ -13,12 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amoro_cli.client import AdminClient
+from amoro_cli.client import AdminClient, Endpoint
 from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import Endpoint
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.model.secrets import Secret
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.model.text_sanitizing import Secret
 from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
@@ -205,7 +204,7 @@ class Site:
         assert self._rows(_TASKS_NOT_DONE) == [(0,)]
         assert self._rows("SELECT count(*) FROM task_runtime WHERE status IN ('scheduled', 'acked')") == [(0,)]
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
-        assert not self._manner.with_workers or "amoro_core.iceberg.decoding_worker" in self._of_coordinator()
+        assert not self._manner.with_workers or "amoro_core.iceberg.manifest.decoding_worker" in self._of_coordinator()
         paths = [file.path for file in oracle.live_files(self.lake.table)]
         assert not self._copies or any("-copied" in path for path in paths)
         missing = [path for path in paths if not Path(local_path(path)).exists()]

@@ -13,11 +13,10 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from amoro_cli.client import AdminClient
-from amoro_cli.wanted import Wanted
+from amoro_cli.client import AdminClient, Wanted
 from amoro_core import failpoints
 from amoro_core.errors import CannotUndo
-from amoro_core.model.undoing import UNDOABLE
+from amoro_core.model.processes import UNDOABLE
 from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import PATIENCE_S
 from tests.engine import oracle

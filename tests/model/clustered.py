@@ -19,9 +19,8 @@ from amoro_core.actions import clustering as action_module
 from amoro_core.errors import CommitConflict
 from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
-from amoro_core.planning.clustering.properties import ClusteringConfig
-from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
+from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import commits
 from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.hidden import require_hidden

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from amoro_core.app import Coordinator, running
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import CommitConflict
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import parse_table
-from amoro_core.settings import Settings
 from tests.engine.writer import make_catalog
 from tests.model.lake import Lake, process_of, row
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from amoro_core.errors import CommitUnknown
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import CommitUnknown, StoreFailed
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.sqlite import SqliteCatalog
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits

@@ -21,11 +21,9 @@ import pytest
 from obstore.store import AzureStore
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.files.objects import ObjectStorage
-from amoro_core.files.storage import PAGE
-from amoro_core.model.maintenance import Options
+from amoro_core.files.storage.stores import PAGE, ObjectStorage
+from amoro_core.model.maintenance import ABSENT, DELETED, Options
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.stored import ABSENT, DELETED
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

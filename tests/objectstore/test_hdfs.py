@@ -18,10 +18,9 @@ import pytest
 from pyarrow.fs import FileSystem, FileType
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.files.arrow_storage import ArrowStorage
-from amoro_core.model.maintenance import Options
+from amoro_core.files.storage.stores import ArrowStorage
+from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended, Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
-from amoro_core.model.stored import ABSENT, DELETED, MOVED, Ended
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World

@@ -17,15 +17,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, TableRefused
-from amoro_core.files import objects
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.files.objects import ObjectStorage
+from amoro_core.files.storage import stores
+from amoro_core.files.storage.io import FileAccess, open_access
+from amoro_core.files.storage.stores import ObjectStorage
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.model.maintenance import Surroundings
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.model.maintenance import ABSENT, DELETED, Ended, KeyRange, Surroundings
 from amoro_core.model.paths import key_in_place
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.stored import ABSENT, DELETED, Ended, KeyRange
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, make_table
@@ -158,7 +157,7 @@ def test_a_range_of_many_pages_ends_where_its_last_key_is(
     opened: Opened, keys: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, access, _ = opened
-    monkeypatch.setattr(objects, "PAGE", 3)
+    monkeypatch.setattr(stores, "PAGE", 3)
     within = KeyRange("/wh/t/data/0002", "/wh/t/data/0005")
     names = [one.path.rpartition("/")[2] for page in access.pages(uri("wh/t"), within) for one in page]
     assert names == ["0003", "0004", "0005"]
@@ -228,7 +227,9 @@ def test_a_store_that_answers_503_and_breaks_off_condemns_nothing(shop: Shop, mo
     table = shop.opened()
     shop.store.is_busy_for = lambda method, key: 3 if key == f"/{BUCKET}" else 0
     assert len(condemned(planned(table, Surroundings(), now=LATER)[1])) == 1  # asked again
-    monkeypatch.setattr("amoro_core.files.objects._RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=1)})
+    monkeypatch.setattr(
+        "amoro_core.files.storage.stores._RETRIES", {"max_retries": 1, "retry_timeout": timedelta(seconds=1)}
+    )
     shop.store.refused.clear()
     shop.store.is_busy_for = lambda method, key: 1000 if key == f"/{BUCKET}" else 0
     with pytest.raises(CatalogUnavailable, match="can't be listed"):

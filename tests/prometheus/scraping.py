@@ -8,12 +8,11 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from amoro_core.actions.known import Actions
+from amoro_core.actions.registry import Actions
 from amoro_core.model import metrics
-from amoro_core.model.conditions import Held
-from amoro_core.rpc.scraping import MetricsServer
-from amoro_core.services.conditions import ConditionService
-from amoro_core.services.metering import MeteringService
+from amoro_core.model.alert_rules import Held
+from amoro_core.rpc.prometheus import MetricsServer
+from amoro_core.services.metrics import ConditionService, MeteringService
 from tests.acceptance.processes import free_port
 from tests.prometheus.promtool import Scrape
 from tests.services.world import START, World

@@ -16,17 +16,16 @@ import yaml
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.meters import Meters
+from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.combining import Outside
-from amoro_core.model.containers import Scaling
-from amoro_core.model.known_conditions import CONDITIONS
+from amoro_core.model.alert_rules import CONDITIONS, Outside
+from amoro_core.model.group_config import Scaling
 from amoro_core.model.metrics import Sample
 from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
 from amoro_core.model.tables import ActionRecord, OptimizingType
-from amoro_core.rpc.scraping import exposed
-from amoro_core.services.optimizing import Failure
-from amoro_core.store import actions, processes, resources
+from amoro_core.rpc.prometheus import exposed
+from amoro_core.services.task_lifecycle import Failure
+from amoro_core.store import actions, groups, processes
 from tests.docs.meanings import QUERIES
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -236,7 +235,7 @@ def failing_starts(times: int) -> Callable[[Prometheus], None]:
     def happen(seen: Prometheus) -> None:
         seen.world.optimizer()
         scaling = Scaling(1, times, None, "no such file")
-        seen.world.store.write(lambda db: resources.save_scaling(db, "default", scaling))
+        seen.world.store.write(lambda db: groups.save_scaling(db, "default", scaling))
         seen.watch(2)
 
     happen.__name__ = f"{times}_failing_starts"

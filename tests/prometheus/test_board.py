@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import requests
 
-from amoro_core.app import Coordinator, running
-from amoro_core.documents.monitoring import BOARD, scrape
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core.bootstrap.http import listening, serving
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.documents.prometheus_files import BOARD, scrape
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.model.tokens import Role
-from amoro_core.settings import Settings
-from amoro_core.web import listening, serving
 from tests.acceptance.processes import free_port, wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

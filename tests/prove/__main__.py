@@ -15,7 +15,7 @@ from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 
-from amoro_core.model.quantities import parse_duration
+from amoro_core.model.properties import parse_duration
 from tests.prove.kinds import KINDS
 from tests.prove.page import render
 from tests.prove.proof import Proof, Run, load, save

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.column_reading import read_here
-from amoro_core.iceberg.decoding import DecodingWorkers
-from amoro_core.model.tokens import Role
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.manifest.columns import read_here
+from amoro_core.iceberg.manifest.decoding import DecodingWorkers
+from amoro_core.model.principals import Role
 from amoro_core.store.database import Store
 from tests.acceptance.processes import address_of, install
 from tests.browser.chromium import Seat, started

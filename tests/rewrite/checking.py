@@ -10,10 +10,10 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
-from amoro_core.files.io import FileAccess, open_access
+from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, TableContext
 from tests.engine.files import POSITION_SCHEMA
 from tests.engine.oracle import LiveRow
 from tests.engine.parquet_rows import read_parquet

@@ -37,7 +37,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 
 Writer = Callable[[pa.Table, Path], None]
 

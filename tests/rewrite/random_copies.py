@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat
-from amoro_core.model.rewrite import CopyRule, RewriteOutput
+from amoro_core.model.task_payload import CopyRule, RewriteOutput
 from tests.rewrite.copy_writers import choose, choose_writer, make_rows
 from tests.rewrite.metrics import assert_holding_metrics
 from tests.unit.rewrite.builders import context, data_file, position_deletes, run, task

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.rewrite.engine import rewrite

@@ -24,7 +24,7 @@ from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, Lay
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.cluster.engine import cluster
-from amoro_optimizer.cluster.transforms import transform_parts
+from amoro_optimizer.cluster.sort_keys import transform_parts
 from tests.engine import oracle
 from tests.engine.parquet_rows import read_parquet
 from tests.rewrite import tables

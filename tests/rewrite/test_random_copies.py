@@ -18,12 +18,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.copy_source import NotCopied, open_source
+from amoro_core.files.row_groups.checks import NotCopied, open_source
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.rewrite import CopyRule
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.task_payload import CopyRule
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle
 from tests.rewrite import tables

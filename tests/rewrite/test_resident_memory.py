@@ -15,13 +15,13 @@ import json, sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from amoro_core.files.io import open_access
+from amoro_core.files.storage.io import open_access
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.clustering import ClusterInput
-from amoro_core.model.rewrite import CopyRule
+from amoro_core.model.task_payload import CopyRule
 from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.rewrite.engine import rewrite
-from amoro_optimizer.rewrite.memory import resident_bytes
+from amoro_optimizer.rewrite.spilling import resident_bytes
 from tests.bench.data import LAYOUTS, task, write_files
 
 def run(number, part):

@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.main import run
-from amoro_core.app import Coordinator
-from amoro_core.command import LazyLauncher
+from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.trust import PLAIN
-from amoro_core.settings import Settings
+from amoro_core.model.tls_files import PLAIN
 from amoro_optimizer.client import Client
 from tests.cli.contract import check_document
 from tests.engine.writer import make_catalog

@@ -8,18 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.app import Coordinator
+from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, UnknownToken
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskStatus
-from amoro_core.model.secrets import Secret
-from amoro_core.model.work import Work, WorkResult
+from amoro_core.model.task_payload import Work, WorkResult
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
-from amoro_optimizer.batching import Batches
 from amoro_optimizer.client import Client, Polled, report_of
-from amoro_optimizer.reporting import Reports
+from amoro_optimizer.execution import Run
+from amoro_optimizer.report_batcher import Batches, Reports
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from amoro_optimizer.running import Run
 from amoro_optimizer.session import Registration
 from tests.store import builders
 

@@ -24,12 +24,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from amoro_cli.client import AdminClient
+from amoro_cli.client import AdminClient, Endpoint
 from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import Endpoint
 from amoro_core import connect
-from amoro_core.app import Coordinator, embedded_settings, running
-from amoro_core.diagnosis import Diagnosis, diagnose
+from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
+from amoro_core.bootstrap.doctor import Diagnosis, diagnose
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import (
     AddressInUse,
     AmoroError,
@@ -38,16 +38,15 @@ from amoro_core.errors import (
     InvalidSettings,
     Untrusted,
 )
-from amoro_core.meters import Meters
+from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.metrics import METRICS, MetricKind, Sample
-from amoro_core.model.secrets import Secret
-from amoro_core.model.tokens import Role
-from amoro_core.model.trust import PLAIN, Trust
+from amoro_core.model.principals import Role
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.model.tls_files import PLAIN, Trust
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.rpc.scraping import MetricsServer, exposed
-from amoro_core.settings import Settings
+from amoro_core.rpc.prometheus import MetricsServer, exposed
 from amoro_optimizer.client import Client
 from tests.acceptance.processes import free_port
 from tests.rpc.certificates import Authority, MakeAuthority, Pair
@@ -370,7 +369,7 @@ def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> 
 
 def probe(home: Path) -> tuple[int, str]:
     """How the image's probe ends, and what it says."""
-    command = [sys.executable, "-m", "amoro_core.health"]
+    command = [sys.executable, "-m", "amoro_core.bootstrap.health"]
     environment = {**os.environ, "AMORO_HOME": str(home), "GRPC_VERBOSITY": "NONE"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.stderr == ""

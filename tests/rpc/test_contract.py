@@ -10,7 +10,7 @@ import pytest
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError, TableRefused
-from amoro_core.rpc.errors import status_of
+from amoro_core.rpc.calls import status_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,20 +15,19 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_core.actions import delete_tasks
-from amoro_core.app import Coordinator
+from amoro_cli.client import AdminClient, Endpoint
+from amoro_core.actions import empty_trash
+from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError
 from amoro_core.model.processes import Attempt, ProcessStatus
-from amoro_core.model.secrets import Secret
 from amoro_core.model.tables import parse_table
-from amoro_core.store import blobs
-from amoro_core.store import condemned as store_condemned
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.store import pending_deletions as store_condemned
+from amoro_core.store import tasks
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
-from amoro_optimizer.kinds import BlobName, Kinds
 from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.work_kinds import BlobName, Kinds
 from tests.acceptance.processes import Installation
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -137,28 +136,28 @@ def handed(coordinator: Coordinator, client: Client, orphans: list[Path]) -> tup
 def keep(coordinator: Coordinator, attempt: Attempt, content: bytes, sha256: str = "") -> BlobName:
     name = BlobName(sha256 or hashlib.sha256(content).hexdigest(), len(content))
     process_id = attempt.task_id.process_id
-    coordinator._store.write(lambda db: blobs.save_many(db, process_id, {name.sha256: content}))
+    coordinator._store.write(lambda db: tasks.save_blobs(db, process_id, {name.sha256: content}))
     return name
 
 
 def test_a_blob_comes_in_pieces_and_whole(
     coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
 ) -> None:
-    content = os.urandom(2 * blobs.PIECE_BYTES + 17)
+    content = os.urandom(2 * tasks.PIECE_BYTES + 17)
     name = keep(coordinator, handed[1], content)
     assert client.fetch_blob(*handed, name) == content
-    exact = content[: blobs.PIECE_BYTES]
+    exact = content[: tasks.PIECE_BYTES]
     assert client.fetch_blob(*handed, keep(coordinator, handed[1], exact)) == exact
 
 
 def test_a_blob_that_is_cut_altered_or_gone_is_refused(
     coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
 ) -> None:
-    content = os.urandom(2 * blobs.PIECE_BYTES)
+    content = os.urandom(2 * tasks.PIECE_BYTES)
     sha256 = hashlib.sha256(content).hexdigest()
     name = BlobName(sha256, len(content))
     altered = content[:-1] + bytes([content[-1] ^ 1])
-    for wrong in (content[:-1], content[: blobs.PIECE_BYTES], altered, content + b"x"):
+    for wrong in (content[:-1], content[: tasks.PIECE_BYTES], altered, content + b"x"):
         keep(coordinator, handed[1], wrong, sha256)
         with pytest.raises(OptimizerError, match="is not what its work names"):
             client.fetch_blob(*handed, name)
@@ -186,7 +185,7 @@ def test_an_optimizer_that_is_lost_has_its_task_done_by_another(
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 1)
+    monkeypatch.setattr(empty_trash, "FILES_OF_A_TASK", 1)
     monkeypatch.setattr(store_condemned, "MOST_IN_A_BATCH", 1)
 
 
@@ -222,7 +221,7 @@ def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_pa
     """Another has done its work, and the very same files are there again, which nobody has guarded for it."""
     mark = installation.directory / "mark"
     with monkeypatch.context() as patch:
-        patch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(seconds=3))
+        patch.setattr(empty_trash, "BEGIN_WITHIN", timedelta(seconds=3))
         stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
         process_id = begin(coordinator, "empty-trash")
         wait_for(mark.exists)

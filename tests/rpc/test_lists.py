@@ -5,14 +5,13 @@ from contextlib import closing
 
 import pytest
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_core.app import Coordinator
+from amoro_cli.client import AdminClient, Endpoint
+from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import InvalidArgument, ProcessNotFound
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import FileSummary
-from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.store import tables

@@ -10,20 +10,20 @@ from collections.abc import Callable
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.app import Coordinator
+from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import AmoroError, AttemptAbandoned, UnknownWork
-from amoro_core.events import FIELDS
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.logger import FIELDS
 from amoro_core.model.processes import OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import parse_table
-from amoro_core.model.work import REWRITE, Work, WorkResult
+from amoro_core.model.task_payload import REWRITE, Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
-from amoro_optimizer.kinds import Kinds, Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
+from amoro_optimizer.work_kinds import Kinds, Run
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.rpc.test_services import begin, register, small_files
@@ -303,7 +303,7 @@ class Polish:
     """A kind whose message is a file's name and what is to stand in it."""
 
     def open(self, payload: bytes, io_properties: object) -> FileAccess:
-        from amoro_core.files.io import open_access
+        from amoro_core.files.storage.io import open_access
 
         place = payload.decode().rpartition("/")[0]
         return open_access({}, place, read_locations=(place,), write_locations=(place,))

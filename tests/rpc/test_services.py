@@ -13,9 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_core.app import Coordinator
+from amoro_cli.client import AdminClient, Endpoint
+from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import (
     AmoroError,
     DataFileMissing,
@@ -25,18 +24,18 @@ from amoro_core.errors import (
     TableNotFound,
     UnknownToken,
 )
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
-from amoro_core.model.secrets import Secret
 from amoro_core.model.tables import parse_table
-from amoro_core.model.tokens import Role
-from amoro_core.model.trust import PLAIN
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.model.tls_files import PLAIN
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.client import Client
-from amoro_optimizer.kinds import Run
 from amoro_optimizer.session import Registration, Running
+from amoro_optimizer.work_kinds import Run
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path

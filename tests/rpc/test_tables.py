@@ -15,18 +15,17 @@ import grpc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient
-from amoro_cli.launcher import Endpoint
-from amoro_core.app import Coordinator
+from amoro_cli.client import AdminClient, Endpoint
+from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AttemptAbandoned
-from amoro_core.iceberg.decoding import DecodingWorkers
+from amoro_core.iceberg.manifest.decoding import DecodingWorkers
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_table
 from amoro_core.model.verification import RowsDigest
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.settings import Settings
 from amoro_optimizer.client import Client
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
@@ -122,7 +121,7 @@ def test_of_several_tables_those_that_exist_are_looked_at_and_the_others_are_nam
 @pytest.fixture
 def two_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """To be asked for before the coordinator."""
-    monkeypatch.setattr("amoro_core.services.hearing.MOST_A_MINUTE", 2)
+    monkeypatch.setattr("amoro_core.services.discovery.MOST_A_MINUTE", 2)
 
 
 def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
@@ -206,7 +205,7 @@ def fragile(tmp_path: Path, catalog: SqlCatalog, mark: Path, monkeypatch: pytest
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     program = (sys.executable, "-P", "-c", PROGRAM.format(files=FILES, mark=str(mark)))
     workers = partial(DecodingWorkers, least_files=0, program=program)
-    monkeypatch.setattr("amoro_core.wiring.DecodingWorkers", workers)
+    monkeypatch.setattr("amoro_core.bootstrap.composition.DecodingWorkers", workers)
     coordinator = Coordinator(tmp_path / "home", replace(Settings(), port=0, planning_workers="2"))
     coordinator.start()
     coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))

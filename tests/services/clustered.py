@@ -10,8 +10,7 @@ import pytest
 
 from amoro_core.actions import clustering
 from amoro_core.actions.clustering import Cluster
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.model.clustered_files import group_of, group_suffix
+from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.clustering import (
     AS_CONFIGURED,
     CLUSTER,
@@ -23,22 +22,22 @@ from amoro_core.model.clustering import (
     StageFacts,
     Strategy,
 )
+from amoro_core.model.file_markers import group_of, group_suffix
 from amoro_core.model.files import ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.work import WorkResult
-from amoro_core.planning.clustering.facts import (
+from amoro_core.model.task_payload import RewriteOutput, WorkResult
+from amoro_core.planning.clustering.model import (
     ClusterFacts,
+    ClusteringConfig,
     ClusterPlan,
     ClusterRequest,
     ClusterVerdict,
     GroupPlan,
 )
-from amoro_core.planning.clustering.properties import ClusteringConfig
-from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
-from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_output
+from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.services.world import World

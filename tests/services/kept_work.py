@@ -22,7 +22,7 @@ from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.files import FORMAT_WITH_VECTORS
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.protocol.cluster_codec import decode_cluster_output
+from amoro_core.protocol.codec import decode_cluster_output
 from amoro_core.store import commits
 from tests.engine import oracle, writer, writer3
 from tests.engine.commits import Change, commit

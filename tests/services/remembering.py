@@ -10,11 +10,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.column_cache import ColumnCache
-from amoro_core.iceberg.column_reading import Listed
-from amoro_core.iceberg.decoding import DecodingWorkers
-from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.live.columns import ColumnPart
+from amoro_core.iceberg.manifest.columns import ColumnCache, Listed
+from amoro_core.iceberg.manifest.decoding import DecodingWorkers
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.scan.columns import ColumnPart
 
 DECODED = "manifests decoded by a worker"
 _ROOM = 2**30

@@ -11,36 +11,36 @@ import pytest
 
 from amoro_core import failpoints
 from amoro_core.errors import CommitUnknown
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.guarding import Guard
+from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
 #: Constants of the product that a test makes small, so that few rows and files reach them.
 LIMITS = {
-    "large_table": "amoro_core.maintaining.scale.LARGE",
-    "listed_by_a_task": "amoro_core.actions.orphan_tasks.FILES_OF_A_TASK",
-    "candidates_of_a_task": "amoro_core.actions.orphan_tasks.MOST_CANDIDATES",
-    "listing_tasks": "amoro_core.actions.orphan_tasks.MOST_TASKS",
-    "deleted_by_a_task": "amoro_core.actions.delete_tasks.FILES_OF_A_TASK",
-    "deleting_tasks": "amoro_core.actions.delete_tasks.MOST_TASKS",
-    "sketched_by_a_task": "amoro_core.actions.sketch_tasks.FILES_OF_A_TASK",
+    "large_table": "amoro_core.maintenance.manifests.LARGE",
+    "listed_by_a_task": "amoro_core.actions.orphans.FILES_OF_A_TASK",
+    "candidates_of_a_task": "amoro_core.actions.orphans.MOST_CANDIDATES",
+    "listing_tasks": "amoro_core.actions.orphans.MOST_TASKS",
+    "deleted_by_a_task": "amoro_core.actions.empty_trash.FILES_OF_A_TASK",
+    "deleting_tasks": "amoro_core.actions.empty_trash.MOST_TASKS",
+    "sketched_by_a_task": "amoro_core.actions.statistics.FILES_OF_A_TASK",
     "files_of_an_expiry": "amoro_core.actions.expiring.MOST_FILES",
-    "files_of_a_batch": "amoro_core.store.condemned.MOST_IN_A_BATCH",
-    "piece_of_a_blob": "amoro_core.store.blobs.PIECE_BYTES",
-    "cleared_at_once": "amoro_core.services.clearing.CLEARED_AT_ONCE",
-    "counted_tables": "amoro_core.services.catalog_looks.MOST_COUNTED",
+    "files_of_a_batch": "amoro_core.store.pending_deletions.MOST_IN_A_BATCH",
+    "piece_of_a_blob": "amoro_core.store.tasks.PIECE_BYTES",
+    "cleared_at_once": "amoro_core.services.post_commit_cleanup.CLEARED_AT_ONCE",
+    "counted_tables": "amoro_core.services.discovery.MOST_COUNTED",
     "trimmed_at_once": "amoro_core.services.history.CHUNK",
-    "sampled_groups": "amoro_core.services.sampling.MOST_GROUPS",
-    "points_of_an_answer": "amoro_core.services.sampling.MOST_POINTS",
-    "looks_back": "amoro_core.iceberg.late_deletes.LOOKS_BACK",
-    "delete_file_looked_into": "amoro_core.iceberg.late_deletes.MAX_BYTES",
-    "formats": "amoro_core.iceberg.features.FORMATS",
-    "exact_totals": "amoro_core.services.overview.EXACT",
-    "patience_with_workers": "amoro_core.iceberg.decoding.PATIENCE_S",
-    "loading_of_a_client": "amoro_core.diagnosis.LOADING_S",
-    "scheduling_answer": "amoro_core.transactions.scheduling.ANSWER_BYTES",
+    "sampled_groups": "amoro_core.services.time_series.MOST_GROUPS",
+    "points_of_an_answer": "amoro_core.services.time_series.MOST_POINTS",
+    "looks_back": "amoro_core.iceberg.commit.validation_history.LOOKS_BACK",
+    "delete_file_looked_into": "amoro_core.iceberg.commit.validation_history.MAX_BYTES",
+    "formats": "amoro_core.iceberg.support.table_support.FORMATS",
+    "exact_totals": "amoro_core.services.listings.EXACT",
+    "patience_with_workers": "amoro_core.iceberg.manifest.decoding.PATIENCE_S",
+    "loading_of_a_client": "amoro_core.bootstrap.doctor.LOADING_S",
+    "scheduling_answer": "amoro_core.transactions.task_handout.ANSWER_BYTES",
 }
 
 

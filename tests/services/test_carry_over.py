@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.cluster_commit import Kept
+from amoro_core.actions.clustering import Kept
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.commits import Group
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
-from amoro_core.positions import PositionSet
-from amoro_core.store import commits, process_plans
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.store import commits, plans
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import row
 from tests.model.hidden import require_hidden
@@ -101,7 +101,7 @@ def test_rows_that_others_delete_meanwhile_are_hidden_in_the_outputs(world: Worl
     work_on(world, process_id, optimizer, work=ordered)
     assert world.status(process_id) is ProcessStatus.SUCCESS
     assert figures(world, process_id) == [2, 1]
-    plan = world.store.read(lambda db: process_plans.get(db, process_id))
+    plan = world.store.read(lambda db: plans.get_plan(db, process_id))
     assert "at most 100000 of a group" in str(plan.document["notes"])
     assert require_hidden(lake.table, process_id) == 3
     lake.require()

@@ -24,14 +24,14 @@ from amoro_core.errors import (
     TableNotFound,
 )
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.sqlite import SqliteCatalog
+from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatus
-from amoro_core.model.secrets import masked
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
+from amoro_core.model.text_sanitizing import masked
+from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
 from amoro_core.services.catalogs import CatalogChange, CatalogService
-from amoro_core.services.comparing_catalogs import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
-from amoro_core.store import catalogs, metadata_locations, tables
+from amoro_core.services.discovery import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
+from amoro_core.store import catalogs, tables
 from amoro_core.store.database import Store
 from tests.dashboard import states
 from tests.engine import writer
@@ -489,13 +489,11 @@ def test_looking_takes_at_most_half_of_the_time_and_a_tenth_of_a_core(
 
 
 def test_what_was_decided_meanwhile_is_not_postponed(world: World, two: tuple[str, str]) -> None:
-    listed = world.store.read(lambda db: metadata_locations.list_due(db, "cat", START + timedelta(hours=1), START))
+    listed = world.store.read(lambda db: tables.list_due_locations(db, "cat", START + timedelta(hours=1), START))
     assert [table.table_id for table in listed] == [world.table(name).table_id for name in two]
     keep(world, replace(world.table(two[0]), refresh_at=None))
     keep(world, replace(world.table(two[1]), metadata_location="file:///elsewhere"))
-    world.store.write(
-        lambda db: metadata_locations.postpone(db, [(table, START + timedelta(days=1)) for table in listed])
-    )
+    world.store.write(lambda db: tables.postpone(db, [(table, START + timedelta(days=1)) for table in listed]))
     assert world.table(two[0]).refresh_at is None
     assert world.table(two[1]).refresh_at == START + REFRESH_INTERVAL
 

@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.model.stored import Ended, Removal
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import actions, processes
 from tests.condemning import Sweeping

@@ -23,16 +23,13 @@ from amoro_core.errors import (
     TableRefused,
 )
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.lanes import STORAGE
-from amoro_core.model.maintenance import FileKind, Options, turn
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus
-from amoro_core.model.stored import Ended, Removal
-from amoro_core.model.tables import ActionRecord
-from amoro_core.store import actions, condemned, processes
+from amoro_core.model.maintenance import Ended, FileKind, Options, Removal, turn
+from amoro_core.model.processes import STORAGE, OptimizingProcess, ProcessStatus
+from amoro_core.model.tables import ActionRecord, BlockedOperation
+from amoro_core.store import actions, pending_deletions, processes
 from amoro_core.store.database import Connection
-from amoro_core.transactions.clockwork import Consent, Looked, note
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.transactions.maintenance_schedule import Consent, Looked, note
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -222,7 +219,7 @@ def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> N
     place.world.committing.commit(place.begin())
     place.set(**{"maintenance.window": "11:00-11:30"})
     place.refresh()
-    facts = place.world.store.read(lambda db: condemned.list_facts(db))
+    facts = place.world.store.read(lambda db: pending_deletions.list_facts(db))
     known = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "empty-trash"))
     assert facts[0].purge_at < place.world.now + timedelta(days=2)
     assert known.next_at is not None
@@ -278,7 +275,7 @@ def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held
         place.begin()
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
-    facts = place.world.store.read(lambda db: condemned.list_facts(db, found.table_id))
+    facts = place.world.store.read(lambda db: pending_deletions.list_facts(db, found.table_id))
     assert [one.files for one in facts] == [5]
 
 
@@ -320,7 +317,7 @@ def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) ->
         ProcessStatus.CLOSED,
         "nobody confirmed it within 7 days",
     )
-    assert place.world.store.read(lambda db: condemned.paths(db, place.of(held).table_id)) == frozenset()
+    assert place.world.store.read(lambda db: pending_deletions.paths(db, place.of(held).table_id)) == frozenset()
 
 
 def test_a_held_process_can_be_cancelled(place: Place, held: str) -> None:

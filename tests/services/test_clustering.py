@@ -12,12 +12,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CommitConflict, CommitUnknown, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.blockers import BlockedOperation, Blocker
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingType, parse_table
 from amoro_core.store import blockers, cluster_groups, commits, processes
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import (
@@ -300,7 +299,7 @@ def test_no_file_is_in_two_plans(world: World, grouping: Grouping) -> None:
 
 
 def inputs_of(world: World, process_id: str) -> tuple[str, ...]:
-    from amoro_core.transactions.cases import read_case
+    from amoro_core.transactions.process_context import read_case
 
     return Cluster().inputs(world.store.read(lambda db: read_case(db, process_id)))
 
@@ -331,7 +330,7 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
     assert f"4 files are left to process {process_id} (cluster, requested)" in begun.evaluation.reason
     taken = set(inputs_of(world, process_id))
     from amoro_core.actions.rewriting import Rewriting
-    from amoro_core.transactions.cases import read_case
+    from amoro_core.transactions.process_context import read_case
 
     case = world.store.read(lambda db: read_case(db, begun.process_id or ""))
     assert taken.isdisjoint(Rewriting().inputs(case))

@@ -20,14 +20,12 @@ from amoro_core.errors import CannotUndo
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
-from amoro_core.model.rewrite import PositionMap
-from amoro_core.model.work import WorkResult
-from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
-from amoro_core.planning.clustering.properties import ClusteringConfig
-from amoro_core.protocol.cluster_codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
-from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.model.task_payload import PositionMap, WorkResult
+from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
+from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
+from amoro_core.services.task_lifecycle import ScheduledTask
 from amoro_core.store import commits, processes, tasks
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path

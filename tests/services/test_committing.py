@@ -33,8 +33,8 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
-from amoro_core.store import commits, partitions
-from amoro_core.transactions.trying import try_until
+from amoro_core.store import commits, tables
+from amoro_core.transactions.process_context import try_until
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import START, World
@@ -390,7 +390,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
         head.snapshot_id,
         START + timedelta(seconds=2.5),
     )
-    assert world.store.read(lambda db: partitions.last_optimized(db, runtime.table_id)) == {
+    assert world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id)) == {
         PartitionKey(0, (part,)): LastOptimized(minor=START, major=None, full=None) for part in (b"a", b"b")
     }
     (attempt,) = attempts(world, process)
@@ -405,7 +405,9 @@ def test_only_the_partitions_that_were_committed_count_as_optimized(world: World
     assert world.committing.commit(process) is ProcessStatus.PARTIAL
 
     table_id = world.table().table_id
-    assert list(world.store.read(lambda db: partitions.last_optimized(db, table_id))) == [PartitionKey(0, (b"b",))]
+    assert list(world.store.read(lambda db: tables.partitions_last_optimized(db, table_id))) == [
+        PartitionKey(0, (b"b",))
+    ]
 
 
 def test_a_process_whose_tasks_run_is_not_committed(world: World, catalog: SqlCatalog) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.containers.external import ExternalContainer
+from amoro_core.containers.base import ExternalContainer
 from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, OptimizerNotFound
-from amoro_core.model.containers import Launch, Liveness, Observation, Resource, ResourceState
+from amoro_core.model.group_config import Launch, Liveness, Observation, Resource, ResourceState
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.services.containers import ContainerService, Joining, Registrations
-from amoro_core.store import resources
+from amoro_core.store import groups
 from tests.services.world import World
 
 #: An instance that is forgotten, but whose log is there.
@@ -193,7 +193,7 @@ def test_a_start_that_a_dying_coordinator_did_not_finish_is_made_again(
 ) -> None:
     containers.scale("g", 1)
     begun = Resource("r", "g", "yard", ResourceState.STARTING, world.now, world.now)
-    world.store.write(lambda db: resources.add(db, begun))
+    world.store.write(lambda db: groups.add_resource(db, begun))
     containers.keep("g")
     assert (states(containers), containers.find("g").failed_starts) == ([], 1)
     world.later(1)

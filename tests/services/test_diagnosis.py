@@ -12,15 +12,15 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
-from amoro_core import diagnosis
-from amoro_core.app import Coordinator, running
-from amoro_core.diagnosis import Diagnosis, diagnose
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.limits import limits as limits_of_requests
+from amoro_core.bootstrap import doctor
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core.bootstrap.doctor import Diagnosis, diagnose
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.timeouts import limits as limits_of_requests
 from amoro_core.loops.coordinator import COMMIT_THREADS
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.settings import Settings
 from tests.acceptance.processes import wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -106,7 +106,7 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
     home: Path, catalog: SqlCatalog, tmp_path: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hangs outside of its requests, say in loading a client, no limit of requests ends."""
-    over, ask = threading.Event(), diagnosis._catalog
+    over, ask = threading.Event(), doctor._catalog
 
     def hang(item: CatalogConfig) -> Diagnosis:
         if item.name != "a_stuck":
@@ -114,7 +114,7 @@ def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_
         over.wait()
         return Diagnosis("too late", True, "")
 
-    monkeypatch.setattr(diagnosis, "_catalog", hang)
+    monkeypatch.setattr(doctor, "_catalog", hang)
     limits(loading_of_a_client=0.2)
     (home / "amoro.yaml").write_text("catalog-timeout: 1s\n")
     configured(tmp_path, "a_stuck", **{**catalog.properties, "type": "sql"})

@@ -17,9 +17,9 @@ from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits, condemned, snapshot_leases
-from amoro_core.store.condemned import BatchStatus
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.store import commits, pending_deletions, snapshot_leases
+from amoro_core.store.pending_deletions import BatchStatus
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import DAY_MS, aged
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -74,8 +74,8 @@ def condemned_paths(world: World) -> list[str]:
     table_id = world.table().table_id
 
     def read(db: Any) -> list[str]:
-        facts = condemned.list_facts(db, table_id, statuses=tuple(BatchStatus))
-        batches = [condemned.get(db, one.batch_id) for one in facts]
+        facts = pending_deletions.list_facts(db, table_id, statuses=tuple(BatchStatus))
+        batches = [pending_deletions.get(db, one.batch_id) for one in facts]
         return [file.path for batch in batches if batch is not None for file in batch.files]
 
     return world.store.read(read)

@@ -38,7 +38,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import data_commits
+from amoro_core.store import tables
 from tests.engine import oracle, writer
 from tests.engine.files import PLAIN, Layout
 from tests.services.world import World
@@ -233,7 +233,7 @@ def test_base_on_rule_is_not_moved_by_our_own_commits_and_survives_the_snapshots
     world.tables.refresh(world.table().table_id)
     world.restart()
     known = world.table()
-    kept = world.store.read(lambda db: data_commits.find(db, known.table_id, known.uuid))
+    kept = world.store.read(lambda db: tables.find_data_commit(db, known.table_id, known.uuid))
     assert kept is not None
     assert (kept.snapshot_id, kept.committed_at_ms) == (head.snapshot_id, head.timestamp_ms)
     with table.transaction() as change:

@@ -13,9 +13,9 @@ from amoro_core.errors import CheckFailed, StorageFull
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.model.rewrite import MAP_ENDING, PositionMap
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits, condemned
+from amoro_core.model.task_payload import MAP_ENDING, PositionMap
+from amoro_core.store import commits, pending_deletions
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.hidden import require_hidden
@@ -185,7 +185,7 @@ def test_the_map_of_a_late_result_is_condemned_with_its_outputs(world: World) ->
     world.run_one(quick)
     assert not world.complete(slow, handed.attempt, late)
     assert late.position_map is not None
-    waiting = world.store.read(lambda db: condemned.paths(db, world.table().table_id))
+    waiting = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
     assert waiting == {late.position_map.path, *(one.path for one in late.data_files)}
 
 

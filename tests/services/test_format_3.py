@@ -32,7 +32,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import CommitConflict, CommitRefused, InvalidArgument, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg import commit
+from amoro_core.iceberg.commit import committing
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
@@ -395,7 +395,7 @@ def test_sent_twice_it_is_applied_once(world: World, table: Table) -> None:
     sent = between(world, lambda: None, times=0)
     upgrade(world)
     before = loaded(table).metadata_location
-    commit.send(table.catalog, loaded(table), sent[0])
+    committing.send(table.catalog, loaded(table), sent[0])
     assert loaded(table).metadata_location == before
 
 
@@ -405,7 +405,7 @@ def test_a_commit_staged_before_it_is_refused(world: World, table: Table) -> Non
     upgrade(world)
     before = loaded(table).metadata_location
     with pytest.raises(CommitRefused, match="lacks its row ids"):
-        commit.send(table.catalog, fresh, attempt.payload)
+        committing.send(table.catalog, fresh, attempt.payload)
     assert loaded(table).metadata_location == before
 
 

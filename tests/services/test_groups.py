@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, InvalidArgument, OptimizerNotFound
-from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.scheduling.policy import POLICIES, PendingTable
 from amoro_core.services.groups import GroupChange, GroupService, GroupUse
-from amoro_core.services.queue import QueueService
+from amoro_core.services.listings import QueueService
 from amoro_core.store import processes, tables
 from amoro_core.store.connection import Connection
 from tests.engine import writer

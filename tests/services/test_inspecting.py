@@ -16,20 +16,20 @@ from pyiceberg.table import Table
 from amoro_core.actions.expiring import NAME
 from amoro_core.errors import InvalidArgument, StoreFailed, TableNotFound, TableRefused
 from amoro_core.formats.tables import Tables
-from amoro_core.maintaining.comparing import SnapshotTotals, totals_of
+from amoro_core.maintenance.snapshots import SnapshotTotals, totals_of
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.config import EffectiveProperty, Enabled, Origin
-from amoro_core.model.digests import BOUNDS, KeptDigest
-from amoro_core.model.learning import Told
+from amoro_core.model.optimizing_config import EffectiveProperty, Enabled, Origin
 from amoro_core.model.paging import Page, Window
+from amoro_core.model.plans import BOUNDS, KeptDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.model.query_log_parser import Told
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.planning.clustering.facts import ClusterVerdict
+from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.inspecting import InspectionService
-from amoro_core.services.learning import MOST_SCANS, MOST_TOLD, LearningService
-from amoro_core.store import digests, table_scans
+from amoro_core.services.scan_learning import MOST_SCANS, MOST_TOLD, LearningService
+from amoro_core.services.table_inspection import InspectionService
+from amoro_core.store import table_stats
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.clustered import with_property
@@ -330,7 +330,7 @@ def test_a_table_that_took_the_name_has_none_of_the_former_one(world: World) -> 
     assert kept(world).digest.snapshot_id is None
     world.catalog.drop_table("db.t")
     world.tables.refresh(table_id)
-    assert world.store.read(lambda db: digests.find(db, table_id)) is None
+    assert world.store.read(lambda db: table_stats.find_digest(db, table_id)) is None
 
 
 def test_a_document_that_is_too_large_is_refused_by_the_database(world: World) -> None:
@@ -339,7 +339,7 @@ def test_a_document_that_is_too_large_is_refused_by_the_database(world: World) -
     world.tables.refresh(table_id)
     made = kept(world)
     with pytest.raises(StoreFailed):
-        world.store.write(lambda db: digests.save(db, table_id, b"x" * (digests.LARGEST + 1), made))
+        world.store.write(lambda db: table_stats.save_digest(db, table_id, b"x" * (table_stats.LARGEST + 1), made))
     assert kept(world) == made
 
 
@@ -366,7 +366,7 @@ def learning(world: World) -> LearningService:
 
 
 def kept_reading(world: World) -> tuple[ScanUse, ...]:
-    return world.store.read(lambda db: table_scans.list_of(db, world.table().table_id))
+    return world.store.read(lambda db: table_stats.list_scans(db, world.table().table_id))
 
 
 def today(world: World) -> date:
@@ -421,7 +421,7 @@ def test_a_report_has_a_bound(learner: World) -> None:
 
 
 def choice_of(world: World) -> ColumnChoice | None:
-    return world.store.read(lambda db: table_scans.find_choice(db, world.table().table_id))
+    return world.store.read(lambda db: table_stats.find_choice(db, world.table().table_id))
 
 
 def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: World) -> None:

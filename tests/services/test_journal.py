@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import InvalidArgument, ProcessNotFound, TableNotFound
-from amoro_core.model.journal import AttemptOutcome, EventFilter, EventKind
+from amoro_core.model.history_events import AttemptOutcome, EventFilter, EventKind
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
-from amoro_core.model.scans import ScanUse
-from amoro_core.model.series import TABLE_SERIES, Point
+from amoro_core.model.scan_stats import ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.services.optimizing import Failure
-from amoro_core.services.sampling import Range
+from amoro_core.model.time_series import TABLE_SERIES, Point
 from amoro_core.services.tables import TableService
-from amoro_core.store import events, table_scans, tasks
+from amoro_core.services.task_lifecycle import Failure
+from amoro_core.services.time_series import Range
+from amoro_core.store import events, table_stats, tasks
 from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -257,9 +257,9 @@ def test_scans_are_known_for_thirty_days(world: World) -> None:
     writer.append(table, [row(1)])
     table_id = world.table().table_id
     days = [(world.now - timedelta(days=age)).date() for age in (31, 30, 0)]
-    world.store.write(lambda db: table_scans.add(db, table_id, [ScanUse(day, (), 1) for day in days]))
+    world.store.write(lambda db: table_stats.add_scans(db, table_id, [ScanUse(day, (), 1) for day in days]))
     service(world).trim()
-    assert [one.day for one in world.store.read(lambda db: table_scans.list_of(db, table_id))] == days[1:]
+    assert [one.day for one in world.store.read(lambda db: table_stats.list_scans(db, table_id))] == days[1:]
 
 
 # What is sampled, what is counted where it happens, and what is read of it

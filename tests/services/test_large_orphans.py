@@ -15,17 +15,16 @@ import pytest
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, InvalidArgument, TaskNotFound
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintaining.places import Ground
-from amoro_core.model.maintenance import Options
+from amoro_core.maintenance.table_locations import Ground
+from amoro_core.model.maintenance import Options, StoredFile
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
-from amoro_core.model.stored import StoredFile
-from amoro_core.model.work import DELETE, LIST, WorkResult
+from amoro_core.model.task_payload import DELETE, LIST, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.services.optimizing import ScheduledTask
-from amoro_core.store import condemned, process_plans, processes
-from amoro_core.store.condemned import BatchStatus
+from amoro_core.services.task_lifecycle import ScheduledTask
+from amoro_core.store import pending_deletions, plans, processes
+from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.large import Worker, count_as_large
@@ -52,13 +51,13 @@ def worker(place: Place) -> Worker:
 
 def condemned_now(place: Place) -> list[str]:
     world = place.world
-    facts = world.store.read(lambda db: condemned.list_facts(db, world.table().table_id, statuses=CONDEMNED))
-    batches = [world.store.read(lambda db, one=one: condemned.get(db, one.batch_id)) for one in facts]
+    facts = world.store.read(lambda db: pending_deletions.list_facts(db, world.table().table_id, statuses=CONDEMNED))
+    batches = [world.store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
     return sorted(one.path for batch in batches if batch for one in batch.files)
 
 
 def kept_document(place: Place, process: OptimizingProcess) -> dict[str, object]:
-    return dict(place.world.store.read(lambda db: process_plans.get(db, process.process_id)).document)
+    return dict(place.world.store.read(lambda db: plans.get_plan(db, process.process_id)).document)
 
 
 def test_tasks_of_optimizers_find_what_the_coordinator_finds(place: Place, worker: Worker) -> None:
@@ -243,9 +242,9 @@ def test_what_is_condemned_meanwhile_is_not_condemned_again(place: Place, worker
     handed, said = last_task(worker)
     shown, table = place.preview().plan, place.world.table()
     assert shown is not None
-    batches = condemned.batches_of(shown.condemned, begun, table.table_id, table.uuid, place.world.now)
+    batches = pending_deletions.batches_of(shown.condemned, begun, table.table_id, table.uuid, place.world.now)
     waiting = [replace(one, status=BatchStatus.WAITING) for one in batches]
-    place.world.store.write(lambda db: condemned.add_many(db, waiting))
+    place.world.store.write(lambda db: pending_deletions.add_many(db, waiting))
     end(worker, handed, said)
     assert condemned_now(place) == [place.orphan]
 

@@ -15,13 +15,13 @@ from pyiceberg.typedef import Record
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, OptimizerError
-from amoro_core.iceberg.guarding import Guard
+from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.model.maintenance import FileKind, Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
-from amoro_core.model.work import DELETE, WorkResult
+from amoro_core.model.task_payload import DELETE, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.services.optimizing import Admission, ScheduledTask
-from amoro_core.store.condemned import BatchStatus
+from amoro_core.services.task_lifecycle import Admission, ScheduledTask
+from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.commits import Change, commit
 from tests.large import Worker, count_as_large

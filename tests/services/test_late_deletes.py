@@ -13,18 +13,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from amoro_core.actions.known import Actions
+from amoro_core.actions.registry import Actions
 from amoro_core.model import metrics
 from amoro_core.model.commits import PROCESS_ID
-from amoro_core.model.journal import Event, EventFilter, EventKind
-from amoro_core.model.late_deletes import application_of
+from amoro_core.model.history_events import Event, EventFilter, EventKind
+from amoro_core.model.maintenance import application_of
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.work import WorkResult
-from amoro_core.services.optimizing import ScheduledTask
-from amoro_core.store import condemned, events
-from amoro_core.transactions.late import condemn_late
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.services.task_lifecycle import ScheduledTask
+from amoro_core.store import events, pending_deletions
+from amoro_core.transactions.task_reports import condemn_late
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, ids, make, row
 from tests.engine.commits import Change, commit
@@ -272,7 +272,7 @@ def given_to(world: World, given: ScheduledTask) -> str:
 
 
 def waiting(world: World) -> frozenset[str]:
-    return world.store.read(lambda db: condemned.paths(db, world.table().table_id))
+    return world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
 
 
 def test_files_of_an_earlier_attempt_are_condemned_once_and_deleted(world: World, handed: ScheduledTask) -> None:

@@ -13,20 +13,20 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
 
+from amoro_core.bootstrap.composition import _digest
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, InvalidArgument, LeaseNotFound, TableBusy
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.verification import RowsDigest, Verification
-from amoro_core.services.verifying import VerifyingService
-from amoro_core.store import condemned, processes, snapshot_leases, tables
+from amoro_core.services.verification import VerifyingService
+from amoro_core.store import pending_deletions, processes, snapshot_leases, tables
 from amoro_core.store.connection import Connection
-from amoro_core.store.reading import ReadingStore
+from amoro_core.store.readonly import ReadingStore
 from amoro_core.store.snapshot_leases import SnapshotLease
-from amoro_core.wiring import _digest
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -478,6 +478,6 @@ def test_trash_comes_in_pages_by_process_the_next_to_go_first(world: World) -> N
     assert ([one.process.process_id[4:8] for one in every.items], every.total) == (["0003"], 6)
     assert [one.process.process_id[4:8] for one in world.trash.page(None, Window(1, every.next)).items] == ["0050"]
     assert world.trash.page(ids["c"]) == Page((), 0)
-    assert world.store.read(lambda db: condemned.count_processes(db, ids["a"])) == 5
+    assert world.store.read(lambda db: pending_deletions.count_processes(db, ids["a"])) == 5
     with pytest.raises(InvalidArgument, match="other filters"):
         world.trash.page(ids["a"], Window(1, every.next))

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.port import Readable
+from amoro_core.formats.ports import Readable
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
 from amoro_core.model.processes import ProcessStatus

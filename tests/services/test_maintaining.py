@@ -8,15 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.actions.known import Actions
+from amoro_core.actions.registry import Actions
 from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.lanes import METADATA
-from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import METADATA, CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, commits, processes
-from amoro_core.transactions.cases import read_case
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.transactions.process_context import read_case
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row

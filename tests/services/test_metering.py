@@ -13,10 +13,10 @@ from amoro_core.model import metrics
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import METRICS
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
-from amoro_core.model.refusals import REFUSALS
+from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.metering import MeteringService
+from amoro_core.services.metrics import MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
 from tests.engine import oracle, writer

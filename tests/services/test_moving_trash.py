@@ -10,12 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
-from amoro_core.files.io import FileAccess
-from amoro_core.model.maintenance import FileKind, Options
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.model.maintenance import Ended, FileKind, Options, Removal
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.stored import Ended, Removal
-from amoro_core.store import condemned
-from amoro_core.store.condemned import BatchStatus
+from amoro_core.store import pending_deletions
+from amoro_core.store.pending_deletions import BatchStatus
 from tests.services.rigs import Killed, dying_at
 from tests.services.test_sweeping import DAY_S, Place, figures
 
@@ -307,5 +306,5 @@ def test_the_search_for_orphans_leaves_the_trash_alone(place: Trashed) -> None:
     )
     assert len(place.trashed()) == 2
     assert not [
-        one for one in place.world.store.read(lambda db: condemned.paths(db, place.table_id)) if ".trash" in one
+        one for one in place.world.store.read(lambda db: pending_deletions.paths(db, place.table_id)) if ".trash" in one
     ]

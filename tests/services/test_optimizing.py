@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import CatalogUnavailable, GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
-from amoro_core.formats.vending import Vending
+from amoro_core.formats.tables import Vending
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.model.work import REWRITE, WorkResult
+from amoro_core.model.task_payload import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
-from amoro_core.services.optimizing import Asked, Failure, Report, Reported, Taken
+from amoro_core.services.task_lifecycle import Asked, Failure, Report, Reported, Taken
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising

@@ -20,14 +20,13 @@ from pyiceberg.transforms import TruncateTransform
 from pyiceberg.types import IntegerType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
-from amoro_core.files.local import LocalStorage
+from amoro_core.files.storage.stores import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintaining.orphans import Search, Terms
-from amoro_core.maintaining.places import Named, settled_names
-from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.maintenance.orphans import Search, Terms
+from amoro_core.maintenance.table_locations import Named, settled_names
+from amoro_core.model.maintenance import Ended, Options, Removal, StoredFile, Surroundings
 from amoro_core.model.paths import looser_spellings, normalise, split_place
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
-from amoro_core.model.stored import Ended, Removal, StoredFile
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -593,7 +592,7 @@ def test_a_folder_that_is_filled_while_it_is_looked_at_stays(
         (empty / "data.parquet").write_bytes(b"x")
         rmdir(path)
 
-    monkeypatch.setattr("amoro_core.files.local.os.rmdir", fill)
+    monkeypatch.setattr("amoro_core.files.storage.stores.os.rmdir", fill)
     assert LocalStorage().remove_empty(str(tmp_path / "place"), place.world.now) == 0
     assert (empty / "data.parquet").exists()
 

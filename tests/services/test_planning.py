@@ -12,12 +12,11 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableBlocked, TableBusy
-from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime, parse_table
+from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableRuntime, parse_table
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.optimizing import Failure
+from amoro_core.services.task_lifecycle import Failure
 from amoro_core.store.database import Store
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row

@@ -29,13 +29,13 @@ from amoro_core.actions import dangling
 from amoro_core.actions import orphans as orphan_action
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg import reachable
-from amoro_core.maintaining import last_commit, orphans, snapshots
-from amoro_core.maintaining.places import Named
+from amoro_core.iceberg.maintenance import reachable
+from amoro_core.maintenance import data_expiry, orphans, snapshots
+from amoro_core.maintenance.table_locations import Named
 from amoro_core.model.maintenance import Condemned, Options
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services import committing, maintaining
-from amoro_core.store import condemned
+from amoro_core.services import committing, maintenance
+from amoro_core.store import pending_deletions
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -320,8 +320,8 @@ def outputs_of_a_process(scene: Scene) -> set[str]:
     scene.age()
     outputs = list(scene.root.rglob(f"{process_id}*.parquet"))
     assert outputs
-    known, nobody = maintaining.surroundings, frozenset[str]()
-    scene.off(maintaining, "surroundings", lambda *given: replace(known(*given), active=nobody, paths=nobody, ended={}))
+    known, nobody = maintenance.surroundings, frozenset[str]()
+    scene.off(maintenance, "surroundings", lambda *given: replace(known(*given), active=nobody, paths=nobody, ended={}))
     scene.clean()
     return scene.gone(outputs)
 
@@ -359,7 +359,7 @@ def forgotten_by_a_restart(scene: Scene) -> set[str]:
     """The other way round: what was condemned is not forgotten."""
     scene.old_snapshots()
     before = reached(scene.table.metadata)
-    scene.off(condemned, "add_many", lambda db, batches: None)
+    scene.off(pending_deletions, "add_many", lambda db, batches: None)
     begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
     failpoints.arm("clear.after_done=fail")
     with suppress(failpoints.InjectedFault):
@@ -378,7 +378,7 @@ def rows_counted_from_our_own_commit(scene: Scene) -> set[str]:
     writer.append(scene.table, [row(9, "c", f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%d}")])
     scene.old_snapshots()
     assert scene.world.optimize(OptimizingType.FULL)
-    scene.off(last_commit, "_brought_data", lambda snapshot: True)
+    scene.off(data_expiry, "_brought_data", lambda snapshot: True)
     scene.run("expire-data")
     return {"9"} - {str(one.record["id"]) for one in oracle.live_rows_with_positions(scene.table)}
 

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from amoro_core.admin.messages import tables as messages
+from amoro_core.admin import tables as messages
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -20,13 +20,13 @@ from amoro_core.errors import (
     IllegalState,
     TableRefused,
 )
-from amoro_core.files.confining import ConfinedFileIO
+from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.known_manifests import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.services.optimizing import Failure
-from amoro_core.store import commits, partitions
+from amoro_core.services.task_lifecycle import Failure
+from amoro_core.store import commits, tables
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
@@ -71,7 +71,7 @@ def tried(world: World, process: str, trouble: Trouble, kind: Kind = Kind.MANIFE
 
 def shown(world: World, process: str) -> str:
     """What `amoro table show` says of the table's status."""
-    return messages.table(world.table(), known(world, process), (), "").status_reason
+    return messages.table_message(world.table(), known(world, process), (), "").status_reason
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_what_was_known_of_the_dropped_table_is_forgotten_and_what_people_said_o
     assert (runtime.uuid, runtime.enabled_override) == (str(table.metadata.table_uuid), True)
     assert (runtime.failures, runtime.retry_at, runtime.last_optimized_at) == (0, None, None)
     assert (runtime.summary.data_files, runtime.evaluated_at) == (1, world.now)
-    assert world.store.read(lambda db: partitions.last_optimized(db, runtime.table_id)) == {}
+    assert world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id)) == {}
 
 
 def test_a_table_that_was_looked_at_again_keeps_what_is_known_of_it(world: World, process: str) -> None:
@@ -472,7 +472,7 @@ def test_a_table_that_was_looked_at_again_keeps_what_is_known_of_it(world: World
 
     assert runtime is not None
     assert runtime.last_optimized_at == optimized_at is not None
-    assert len(world.store.read(lambda db: partitions.last_optimized(db, runtime.table_id))) == 2
+    assert len(world.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))) == 2
 
 
 # What an attempt to commit reads and writes of manifests goes by what changed since the plan, not by the table

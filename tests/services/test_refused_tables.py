@@ -22,14 +22,14 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, UUIDT
 
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.port import Role
+from amoro_core.formats.ports import Role
 from amoro_core.model.paging import ALL, Window
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.store import tables
 from amoro_core.store.database import Connection
-from amoro_core.transactions.listing import begin_anew
+from amoro_core.transactions.table_registry import begin_anew
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import SCHEMA, row

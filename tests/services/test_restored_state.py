@@ -15,11 +15,11 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.errors import AmoroError
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import condemned, processes
+from amoro_core.store import pending_deletions, processes
 from tests.engine import oracle, writer
 from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -142,7 +142,7 @@ class Place:
         left = {str(path) for path in root.rglob("*") if path.is_file()} - named
         removed = {local_path(path) for path in self._removed_entries()}
         assert left - removed == set()
-        assert self.world.store.read(lambda db: condemned.paths(db, self.world.table().table_id)) == frozenset()
+        assert self.world.store.read(lambda db: pending_deletions.paths(db, self.world.table().table_id)) == frozenset()
 
     def _removed_entries(self) -> set[str]:
         """What entries name that say it was removed: orphan cleaning keeps it."""

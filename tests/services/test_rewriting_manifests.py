@@ -21,8 +21,8 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CommitRefused, InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg import clustering_manifests
-from amoro_core.iceberg.manifest_writing import existing_entry
+from amoro_core.iceberg.maintenance import rewrite_manifests
+from amoro_core.iceberg.manifest.writing import existing_entry
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -229,13 +229,13 @@ def test_a_file_that_stands_in_the_table_twice_stays_twice(world: World) -> None
 
 def test_what_others_add_while_it_is_written_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     table, process_id = filled(world), begin(world)
-    written = clustering_manifests._require_same
+    written = rewrite_manifests._require_same
 
     def meanwhile(*arguments: Any) -> None:
         written(*arguments)
         writer.append(table, [row(999, "c")])
 
-    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    monkeypatch.setattr(rewrite_manifests, "_require_same", meanwhile)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(manifests(table)) == 2
     assert 999 in {one.record["id"] for one in oracle.live_rows_with_positions(table)}
@@ -250,7 +250,7 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
     table = with_deletes(world)
     process_id = begin(world)
     gone = next(one.path for one in oracle.live_files(table) if (one.content == oracle.DATA) == (content == DATA))
-    written, seen = clustering_manifests._require_same, []
+    written, seen = rewrite_manifests._require_same, []
 
     def meanwhile(*arguments: Any) -> None:
         written(*arguments)
@@ -258,7 +258,7 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
         if len(seen) == 2:
             writer.remove_files(table, [gone])  # its manifest is written anew without it
 
-    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    monkeypatch.setattr(rewrite_manifests, "_require_same", meanwhile)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert gone not in {one.path for one in oracle.live_files(table)}
     assert (len(manifests(table)), len(manifests(table, DELETES))) == left
@@ -272,7 +272,7 @@ def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
 ) -> None:
     table, process_id = filled(world), begin(world)
     before = entries(table)
-    written, others = clustering_manifests._require_same, list[str]()
+    written, others = rewrite_manifests._require_same, list[str]()
 
     def meanwhile(*arguments: Any) -> None:
         written(*arguments)
@@ -281,7 +281,7 @@ def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
             opened = IcebergFormat().load(world.catalogs.get("cat"), world.table().identifier)
             opened.send(opened.stage_manifests(None, {"amoro.process-id": "other"}).commit.payload)
 
-    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    monkeypatch.setattr(rewrite_manifests, "_require_same", meanwhile)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert "was replaced meanwhile" in world.optimizing.find_process(process_id).process.failure
     assert (entries(table), len(manifests(table))) == (before, 1)
@@ -322,7 +322,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
 ) -> None:
     table, process_id = filled(world), begin(world)
     before = entries(table)
-    monkeypatch.setattr(clustering_manifests, "existing_entry", spoil)
+    monkeypatch.setattr(rewrite_manifests, "existing_entry", spoil)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
     assert "do not have the 60 entries of the old ones" in world.optimizing.find_process(process_id).process.failure
     assert entries(table) == before

@@ -19,16 +19,16 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, StringType
 
-from amoro_core.actions.known import Actions
+from amoro_core.actions.registry import Actions
 from amoro_core.errors import AttemptAbandoned, CommitConflict, StorageFull, TableRefused
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.work import SKETCH, WorkResult
+from amoro_core.model.task_payload import SKETCH, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
-from amoro_core.services.optimizing import Failure
-from amoro_core.transactions.cases import read_case
+from amoro_core.services.task_lifecycle import Failure
+from amoro_core.transactions.process_context import read_case
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -317,7 +317,7 @@ def test_what_was_written_is_deleted_when_staging_fails(
     def full(*_: object) -> None:
         raise StorageFull("no space left")
 
-    monkeypatch.setattr("amoro_core.iceberg.statistics.count_partitions", full)
+    monkeypatch.setattr("amoro_core.iceberg.maintenance.statistics.count_partitions", full)
     process_id = begin(world)
     with pytest.raises(StorageFull):
         world.committing.commit(process_id)

@@ -17,18 +17,17 @@ from amoro_core.errors import (
     ProcessNotFound,
     TableBusy,
 )
-from amoro_core.files.pace import Pace
+from amoro_core.files.storage.stores import Pace
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.iceberg.guarding import Guard
+from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.model.commits import SnapshotsGone
-from amoro_core.model.maintenance import Condemned, FileKind, Surroundings, Waiting
+from amoro_core.model.maintenance import Condemned, Ended, FileKind, Removal, Surroundings, Waiting
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.model.stored import Ended, Removal
 from amoro_core.services.trash import require_confirmed
-from amoro_core.store import commits, condemned, processes
-from amoro_core.store.condemned import BatchFacts, BatchStatus
-from amoro_core.transactions.planned import EVALUATION
+from amoro_core.store import commits, pending_deletions, processes
+from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
+from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -77,7 +76,7 @@ class Place:
 
     def batches(self, *statuses: BatchStatus) -> list[BatchFacts]:
         chosen = statuses or tuple(BatchStatus)
-        return self.world.store.read(lambda db: condemned.list_facts(db, self.table_id, statuses=chosen))
+        return self.world.store.read(lambda db: pending_deletions.list_facts(db, self.table_id, statuses=chosen))
 
 
 @pytest.fixture
@@ -210,7 +209,7 @@ def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(place: Place) 
         assert [(one.tries, one.status) for one in place.batches()] == [
             (tries, BatchStatus.DELETING if tries < 5 else BatchStatus.DELETED)
         ]
-    assert place.world.store.read(lambda db: condemned.due(db, place.table_id, place.world.now)) == Waiting()
+    assert place.world.store.read(lambda db: pending_deletions.due(db, place.table_id, place.world.now)) == Waiting()
 
 
 def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again() -> None:
@@ -326,10 +325,10 @@ def test_what_was_listed_of_a_file_is_kept_with_it_to_the_millisecond(place: Pla
     """By which another file of its name is told from it later."""
     at = place.world.now - timedelta(days=5, microseconds=1000)
     files = [Condemned("/x/a", FileKind.DATA, 3, at, "why"), Condemned("/x/b", FileKind.DATA, None, None, "why")]
-    (batch,) = condemned.batches_of(files, "p", place.table_id, place.world.table().uuid, place.world.now)
-    place.world.store.write(lambda db: condemned.add_many(db, [batch]))
+    (batch,) = pending_deletions.batches_of(files, "p", place.table_id, place.world.table().uuid, place.world.now)
+    place.world.store.write(lambda db: pending_deletions.add_many(db, [batch]))
     (stored,) = place.batches(BatchStatus.WRITTEN)
-    kept = place.world.store.read(lambda db: condemned.get(db, stored.batch_id))
+    kept = place.world.store.read(lambda db: pending_deletions.get(db, stored.batch_id))
     assert kept is not None
     assert kept.files == tuple(files)
 
@@ -416,12 +415,12 @@ def test_what_is_restored_stays_and_is_not_condemned_any_more(trashed: TrashPlac
 
 def test_what_is_being_deleted_can_not_be_restored(trashed: TrashPlace) -> None:
     process_id = trashed.condemn()
-    for facts in trashed.world.trash._store.read(lambda db: condemned.list_facts(db)):
-        batch = trashed.world.store.read(lambda db, facts=facts: condemned.get(db, facts.batch_id))
+    for facts in trashed.world.trash._store.read(lambda db: pending_deletions.list_facts(db)):
+        batch = trashed.world.store.read(lambda db, facts=facts: pending_deletions.get(db, facts.batch_id))
         assert batch is not None
-        begun = condemned.without(batch, ())
+        begun = pending_deletions.without(batch, ())
         object.__setattr__(begun, "status", BatchStatus.DELETING)
-        trashed.world.store.write(lambda db, begun=begun: condemned.save(db, begun))
+        trashed.world.store.write(lambda db, begun=begun: pending_deletions.save(db, begun))
     with pytest.raises(IllegalState, match="are being deleted"):
         trashed.world.trash.restore(process_id)
     assert trashed.world.trash.page().items[0].deleting_files == 3

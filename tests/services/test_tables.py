@@ -18,6 +18,7 @@ from amoro_core.errors import (
 )
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.requests import Throttle
 from amoro_core.model.tables import (
     FAULTLESS,
     OptimizingStatus,
@@ -26,9 +27,8 @@ from amoro_core.model.tables import (
     TableRuntime,
     parse_table,
 )
-from amoro_core.model.throttle import Throttle
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.hearing import COALESCED_S, HearingService
+from amoro_core.services.discovery import COALESCED_S, HearingService
 from amoro_core.store import tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
@@ -429,7 +429,7 @@ def stopped_timers(monkeypatch: pytest.MonkeyPatch) -> list[threading.Timer]:
         made.append(Stopped(interval_s, function))
         return made[-1]
 
-    monkeypatch.setattr("amoro_core.services.hearing.threading.Timer", make)
+    monkeypatch.setattr("amoro_core.services.discovery.threading.Timer", make)
     return made
 
 

@@ -13,11 +13,11 @@ from amoro_core import failpoints
 from amoro_core.errors import IllegalState, InvalidArgument, StoreFailed
 from amoro_core.failpoints import InjectedFault
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
-from amoro_core.model.work import WorkResult
-from amoro_core.services.optimizing import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.services.task_lifecycle import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
 from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters
-from amoro_core.transactions.reports import Named
+from amoro_core.transactions.task_messages import Named
 from tests.services.rigs import reaching
 from tests.services.world import World
 from tests.store import builders

@@ -15,12 +15,11 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CannotUndo, ProcessNotFound
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.maintenance import Options
+from amoro_core.model.maintenance import Ended, Options, Removal
 from amoro_core.model.processes import ProcessStatus, Receipt
-from amoro_core.model.stored import Ended, Removal
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import condemned
-from amoro_core.store.condemned import BatchStatus
+from amoro_core.store import pending_deletions
+from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer, writer3
 from tests.engine.aging import aged, wait_for_one_day
 from tests.engine.builders import BY_PART, SCHEMA, SPECS, row
@@ -296,7 +295,7 @@ def undone(world: World, process_id: str) -> Receipt:
 
 def statuses(world: World, process_id: str) -> set[BatchStatus]:
     every = tuple(BatchStatus)
-    known = world.store.read(lambda db: condemned.list_facts(db, process_id=process_id, statuses=every))
+    known = world.store.read(lambda db: pending_deletions.list_facts(db, process_id=process_id, statuses=every))
     return {one.status for one in known}
 
 
@@ -351,7 +350,7 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old
     world.committing.commit(begun.process_id)
     metadata = old_table.refresh().metadata
     assert [*metadata.statistics, *metadata.partition_statistics] == []
-    kept = world.store.read(lambda db: condemned.paths(db, world.table().table_id))
+    kept = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
     assert kept == paths
     with pytest.raises(CannotUndo, match="were replaced or removed"):
         world.maintaining.undo(process_id)
@@ -429,7 +428,7 @@ def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: Worl
 def test_nor_when_somebody_else_has_deleted_one(world: World, old_table: Table) -> None:
     process_id, _ = expired(world, old_table)
     begun = world.maintaining.undo(process_id)
-    paths = sorted(world.store.read(lambda db: condemned.paths(db, world.table().table_id)))
+    paths = sorted(world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id)))
     data = next(path for path in paths if path.endswith(".parquet"))
     Path(local_path(data)).unlink()
     with pytest.raises(CannotUndo, match="was deleted"):
@@ -443,7 +442,7 @@ def two_expiries(world: World, table: Table) -> tuple[str, str, int]:
     """The first snapshot expired alone, then the others, with which went the file that the last one replaced."""
     first = table.metadata.snapshots[0].snapshot_id
     processes = run(world, "expire-snapshots", retain_last=3), run(world, "expire-snapshots")
-    own = [world.store.read(lambda db, of=one: condemned.paths_of_others(db, 1, of)) for one in processes]
+    own = [world.store.read(lambda db, of=one: pending_deletions.paths_of_others(db, 1, of)) for one in processes]
     assert not any(path.endswith(".parquet") for path in own[1])
     assert any(path.endswith(".parquet") for path in own[0])
     return *processes, first
@@ -472,7 +471,7 @@ def test_a_later_expiry_can_be_undone_as_well(world: World, old_table: Table) ->
 
 def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(world: World, old_table: Table) -> None:
     process_id, later, _ = two_expiries(world, old_table)
-    world.store.write(lambda db: condemned.make_due(db, 1, world.now, later))
+    world.store.write(lambda db: pending_deletions.make_due(db, 1, world.now, later))
 
     def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
         return {path: Removal(Ended.FAILED, "503") for path in paths}

@@ -5,16 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from amoro_core.bootstrap.secrets import Passwords
 from amoro_core.errors import AlreadyExists, InvalidArgument, NotAllowed, NotFound, TokenNotFound, UnknownToken
 from amoro_core.model.accounts import IDLE_SESSION, LINK_LASTS, LONGEST_SESSION
 from amoro_core.model.paging import Page
-from amoro_core.model.principals import Principal
-from amoro_core.model.secrets import Secret
-from amoro_core.model.tokens import Role
-from amoro_core.passwords import Passwords
-from amoro_core.services.sessions import SessionService
-from amoro_core.services.tokens import TokenService
-from amoro_core.services.users import UserService
+from amoro_core.model.principals import Principal, Role
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.services.accounts import SessionService, TokenService, UserService
 from tests.services.world import World
 
 PASSWORD = "correct horse battery"
@@ -155,7 +152,7 @@ def test_a_session_that_was_stored_late_fits_no_changed_account(
     """Beside the deletion of sessions: what a session depends on is compared at each request."""
     users.add("ann", Role.VIEWER, "", PASSWORD)
     session = sessions.begin(Principal("ann", Role.VIEWER, is_user=True))
-    monkeypatch.setattr("amoro_core.store.http_sessions.remove_of_user", lambda db, name: 0)
+    monkeypatch.setattr("amoro_core.store.accounts.remove_of_user", lambda db, name: 0)
     users.set_password("ann", "another password")
     assert sessions.find(session) is None
 

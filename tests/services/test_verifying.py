@@ -11,7 +11,7 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
-from amoro_core.services.verifying import VerifyingService
+from amoro_core.services.verification import VerifyingService
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit

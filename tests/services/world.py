@@ -8,27 +8,26 @@ from pathlib import Path
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.contract import Action
-from amoro_core.actions.known import Actions
-from amoro_core.changes import Changes
-from amoro_core.containers.contract import Container
-from amoro_core.containers.external import ExternalContainer
-from amoro_core.files.io import open_access
+from amoro_core.actions.action_api import Action
+from amoro_core.actions.registry import Actions
+from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.containers.base import Container, ExternalContainer
+from amoro_core.files.storage.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats
-from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.model.containers import EXTERNAL
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
-from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
+from amoro_core.model.task_payload import RewriteOutput
+from amoro_core.notifier import Changes
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
-from amoro_core.services.optimizing import Failure, ScheduledTask
-from amoro_core.settings import Settings
+from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import tasks
-from amoro_core.wiring import Around, Parts, Services
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.services.rigs import RiggedIceberg
 from tests.store.ready import open_store

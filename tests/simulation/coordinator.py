@@ -9,21 +9,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from amoro_core.actions.known import Actions
-from amoro_core.containers.external import ExternalContainer
+from amoro_core.actions.registry import Actions
+from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.containers.base import ExternalContainer
 from amoro_core.formats.tables import Formats
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
-from amoro_core.model.containers import EXTERNAL
+from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
-from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.work import WorkResult
+from amoro_core.model.task_payload import RewriteOutput, WorkResult
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.optimizers import Registered
-from amoro_core.services.optimizing import Failure, ScheduledTask
-from amoro_core.settings import Settings
+from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
-from amoro_core.wiring import Around, Parts, Services
 from tests.condemning import Sweeping
 from tests.simulation.lake_format import LakeFormat
 from tests.store.ready import open_store

@@ -11,7 +11,7 @@ from pathlib import Path
 from amoro_core.model.processes import OPTIMIZING_ACTION, Attempt
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_core.protocol.cluster_codec import decode_cluster_input
+from amoro_core.protocol.codec import decode_cluster_input
 from tests.simulation.lake import Lake
 
 _STEPS = {

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
-from amoro_core.formats.port import OpenTable
-from amoro_core.live.matching import match
+from amoro_core.formats.ports import OpenTable
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, TableScan
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.scan.matching import match
 
 Row = tuple[int, int]  # key and version
 Rows = frozenset[Row]

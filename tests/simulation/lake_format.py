@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
-from amoro_core.files.io import FileAccess
-from amoro_core.files.row_lookup import Place
-from amoro_core.formats.port import Role
-from amoro_core.model.clustering import Layout, LayoutKey
+from amoro_core.files.deletes.row_matcher import RowPosition
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.formats.ports import Role
+from amoro_core.model.clustering import Layout, LayoutKey, Sorting
 from amoro_core.model.commits import (
     CommitContent,
     Evidence,
@@ -23,14 +23,13 @@ from amoro_core.model.commits import (
     Trace,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
-from amoro_core.model.late_deletes import LateDelete
+from amoro_core.model.maintenance import LateDelete
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.rewrite import TableContext
-from amoro_core.model.sorting import Sorting
+from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, SchemaColumn, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
-from amoro_core.positions import PositionSet
-from amoro_core.validating.rebasing import CarriedRows
+from amoro_core.model.task_payload import TableContext
+from amoro_core.validation.view import CarriedRows
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload, tag_payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
@@ -298,7 +297,7 @@ class LakeTableAtOnce:
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[Place, Place]:
+    ) -> Mapping[RowPosition, RowPosition]:
         raise NotImplementedError("its optimizers put no rows into another order")
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:

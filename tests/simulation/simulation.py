@@ -18,13 +18,12 @@ from typing import TypeVar
 import pytest
 
 from amoro_core.errors import AmoroError
-from amoro_core.events import ROOT
-from amoro_core.model.blockers import BlockedOperation
+from amoro_core.logger import ROOT
 from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskId
-from amoro_core.model.tables import OptimizingType, TableIdentifier
+from amoro_core.model.tables import BlockedOperation, OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.optimizing import Failure, ScheduledTask
+from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from tests.engine.chance import seed_ids
 from tests.model.clustered import planned_by
 from tests.model.conftest import quick_directory

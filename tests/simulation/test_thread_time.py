@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.store import processes, tables, tasks
 from tests.model.conftest import quick_directory
 from tests.simulation.coordinator import Coordinator

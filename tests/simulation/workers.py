@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amoro_core.errors import GroupNotFound, UnknownToken
-from amoro_core.model.clustered_files import group_suffix
 from amoro_core.model.clustering import CLUSTER, ClusterOutput
+from amoro_core.model.file_markers import group_suffix
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
-from amoro_core.model.work import WorkResult
-from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
-from amoro_core.services.optimizing import Failure, ScheduledTask
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, WorkResult
+from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_output
+from amoro_core.services.task_lifecycle import Failure, ScheduledTask
 from tests.simulation.lake import Lake, Rows, data_file, delete_file
 from tests.work import rewrite_input
 

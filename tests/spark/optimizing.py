@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.work import WorkResult
-from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.services.task_lifecycle import ScheduledTask
 from tests.services.clustered import clusterer, commit_due, ordered
 from tests.services.world import World
 

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from amoro_core.errors import AmoroError
-from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from tests.engine import writer
 from tests.engine.aging import aged

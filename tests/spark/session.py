@@ -75,7 +75,7 @@ class Application:
         """Started as an optimizer starts it; it writes nothing outside the scratch directory."""
         if self._context is None:
             # pyspark is not part of every installation.
-            from amoro_optimizer.backends.spark.application import open_context
+            from amoro_optimizer.backends.spark.shuffle import open_context
 
             with _environment(self.scratch):
                 self._context = open_context(MASTER, _settings(self.scratch))

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
-from amoro_cli.reports import told_by_event_logs
+from amoro_cli.query_logs import told_by_event_logs
 from amoro_core.model.clustering import ClusterOptions, LayoutKey
-from amoro_core.model.scans import ColumnFilter, Operator
-from amoro_core.services.learning import LearningService
-from amoro_optimizer.cluster.order import flat
-from amoro_optimizer.cluster.values import sort_rows
+from amoro_core.model.scan_stats import ColumnFilter, Operator
+from amoro_core.services.scan_learning import LearningService
+from amoro_optimizer.cluster.sort_keys import flat, sort_rows
 from tests.model.hidden import require_hidden
 from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
 

@@ -14,12 +14,11 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_core.actions.expiring import NAME
-from amoro_core.iceberg import commit
-from amoro_core.iceberg.expiry import stage_expiry
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.maintenance.expiry import stage_expiry
+from amoro_core.iceberg.maintenance.reachable import would_release
 from amoro_core.iceberg.metadata import history_of
-from amoro_core.iceberg.reachable import would_release
-from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import Selection, Target, select
+from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import OptimizingType
@@ -123,7 +122,7 @@ def made(spark: SparkSession, catalog: SharedCatalog, snapshots: int = 4) -> tup
 
 def expire(table: Table, *gone: int) -> None:
     payload, _ = stage_expiry(table.refresh(), set(gone), (), clean=False, own_metadata=True)
-    commit.send(table.catalog, table, payload)
+    committing.send(table.catalog, table, payload)
     table.refresh()
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import clustering_manifests, commit
-from amoro_core.iceberg.clustering_manifests import Source
-from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.maintenance import rewrite_manifests
+from amoro_core.iceberg.maintenance.rewrite_manifests import Source
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits
@@ -303,8 +304,8 @@ def test_merged_and_clustered_manifests_keep_the_ids_that_java_gives(
     def source() -> Source:
         return Source(loaded(table), read_manifest, [table.location()])
 
-    done = clustering_manifests.stage(source(), source, None, {})
-    commit.send(table.catalog, loaded(table), done.commit.payload)
+    done = rewrite_manifests.stage(source(), source, None, {})
+    committing.send(table.catalog, loaded(table), done.commit.payload)
     assert java_ids(spark, name) == before
     spark.sql(f"CALL {catalog.name}.system.rewrite_manifests('db.ids')").collect()
     assert java_ids(spark, name) == before

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import ClusterOptions, Strategy
+from amoro_core.model.file_markers import group_of
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.work import WorkResult
-from amoro_core.services.optimizing import ScheduledTask
-from amoro_optimizer.kinds import Run
-from amoro_optimizer.running import Backend
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.services.task_lifecycle import ScheduledTask
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import Run
 from tests.tiers import current_tier
 
 from .catalogs import SharedCatalog, java_rest_server, served_catalog

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from amoro_core.files.vectors import packed, positions_in
+from amoro_core.files.deletes.vectors import packed, positions_in
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.positions import PositionSet
 from tests.tiers import seeds
 
 from .catalogs import SharedCatalog

@@ -34,9 +34,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.copy_bounds import compared_columns, require_told
-from amoro_core.files.copy_source import open_source
-from amoro_core.files.locations import new_location
+from amoro_core.files.row_groups.checks import compared_columns, open_source, require_told
+from amoro_core.files.storage.io import new_location
 from amoro_core.model.files import ColumnMetrics
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType

@@ -18,13 +18,12 @@ from pyiceberg.table import Table
 from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import RewriteInput
-from amoro_core.model.work import Work
-from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
+from amoro_core.model.task_payload import RewriteInput, Work
+from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends.spark import clustering
-from amoro_optimizer.backends.spark.channel import Job
-from amoro_optimizer.kinds import Run
-from amoro_optimizer.running import Backend
+from amoro_optimizer.backends.spark.driver_channel import Job
+from amoro_optimizer.execution import Backend
+from amoro_optimizer.work_kinds import Run
 from tests.acceptance.tables import name_of
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.puffin import blobs_in
-from amoro_core.model.rewrite import MAP_ENDING
+from amoro_core.files.deletes.vectors import blobs_in
+from amoro_core.model.task_payload import MAP_ENDING
 from tests.acceptance.processes import Installation, Process, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
 from tests.engine import writer

@@ -13,8 +13,8 @@ from pyspark import SparkConf
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_optimizer.backends.spark.application import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from amoro_optimizer.backends.spark.driver import failure_of, not_run
+from amoro_optimizer.backends.spark.shuffle import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from tests.acceptance.processes import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def python(directory: Path, *arguments: str, **environment: str) -> subprocess.C
 def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
-        "import amoro_core.__main__, amoro_core.launcher, amoro_optimizer.backends.standalone"
+        "import amoro_core.__main__, amoro_core.bootstrap.launcher, amoro_optimizer.backends.standalone"
     )
     done = python(tmp_path, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -19,10 +19,9 @@ from pyspark import SparkContext
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import Attempt, ProcessStatus
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.tables import OptimizingType
-from amoro_optimizer.backends.spark.driver import SparkBackend
-from amoro_optimizer.backends.spark.pools import Pools
+from amoro_core.model.task_payload import RewriteInput, RewriteOutput
+from amoro_optimizer.backends.spark.driver import Pools, SparkBackend
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
 from tests.engine import writer

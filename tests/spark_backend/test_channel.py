@@ -23,13 +23,13 @@ from amoro_core.model.clustering import CLUSTER, ClusterInput
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.protocol.cluster_codec import encode_cluster_input
-from amoro_optimizer.backends.spark import blocks, worker
-from amoro_optimizer.backends.spark.blocks import Blocks, rows_of
-from amoro_optimizer.backends.spark.channel import Channel, Job, Superseded, WorkerLine, connected
-from amoro_optimizer.backends.spark.parts import Part, in_part
+from amoro_core.protocol.codec import encode_cluster_input
+from amoro_optimizer.backends.spark import shuffle, worker
+from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Superseded, WorkerLine, connected
+from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
+from amoro_optimizer.backends.spark.stages import Part, in_part
 from amoro_optimizer.backends.spark.worker import Assignment
-from amoro_optimizer.kinds import Run
+from amoro_optimizer.work_kinds import Run
 from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.bench.data import task
 from tests.spark_backend.groups import LINEAR
@@ -422,7 +422,7 @@ def piece(first: int, rows: int) -> pa.RecordBatch:
 
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * ROW_BYTES)
+    monkeypatch.setattr(shuffle, "BLOCK_BYTES", 10 * ROW_BYTES)
 
 
 @pytest.mark.usefixtures("_small_blocks")

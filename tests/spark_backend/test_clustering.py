@@ -16,8 +16,8 @@ from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
 from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
-from amoro_core.model.lineage import LINEAGE_NAMES
-from amoro_core.model.rewrite import InputFile
+from amoro_core.model.files import LINEAGE_NAMES
+from amoro_core.model.task_payload import InputFile
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment

@@ -17,12 +17,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark import SparkContext
 
-from amoro_core import app
-from amoro_core.model import clustered_files
+from amoro_core.bootstrap import coordinator_app
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.model import file_markers
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.rpc import optimizing
-from amoro_core.settings import Settings
 from amoro_optimizer import runner as runner_module
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.standalone import InProcess
@@ -156,7 +156,7 @@ def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, 
     after = look(table)
     oracle.assert_same_rows(before.rows, after.rows)
     assert after.snapshots == before.snapshots + 1
-    assert {clustered_files.group_of(file.path) for file in oracle.live_files(table)} - {None}
+    assert {file_markers.group_of(file.path) for file in oracle.live_files(table)} - {None}
     assert_nothing_is_left(table)
     assert '"kind": "cluster"' in optimizer.output
 
@@ -170,7 +170,7 @@ SETTINGS = Settings(
 )
 
 
-def config_for(coordinator: app.Coordinator, threads: int) -> OptimizerConfig:
+def config_for(coordinator: coordinator_app.Coordinator, threads: int) -> OptimizerConfig:
     return OptimizerConfig(
         address=coordinator.address,
         group="default",
@@ -182,14 +182,14 @@ def config_for(coordinator: app.Coordinator, threads: int) -> OptimizerConfig:
     )
 
 
-def threads_of(coordinator: app.Coordinator) -> list[int]:
+def threads_of(coordinator: coordinator_app.Coordinator) -> list[int]:
     return [optimizer.threads for optimizer, _ in coordinator.optimizers.list_optimizers()]
 
 
 def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_is_committed(
     backend: SparkBackend, catalog: SqlCatalog, tmp_path: Path
 ) -> None:
-    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+    with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
         coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
         stuck = stuck_table(catalog)
         table = coordinator.tables.ensure(parse_table(name_of(stuck.table)))
@@ -228,7 +228,7 @@ def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
     for module, name in ((runner_module, "POLL_WAIT_S"), (optimizing, "MAX_POLL_WAIT_S")):
         monkeypatch.setattr(module, name, 2 * PATIENCE_S)
     capacity = Capacity(1)
-    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+    with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
         runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
         with in_thread(runner.run, runner.stop) as call:
             for cores in (1, 3, 2, 4):
@@ -239,7 +239,7 @@ def test_the_number_of_threads_follows_the_capacity_also_while_a_poll_is_open(
 
 
 def test_without_capacity_the_number_of_threads_stays(tmp_path: Path) -> None:
-    with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
+    with coordinator_app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
         runner = Runner(config_for(coordinator, threads=2), InProcess())
         with in_thread(runner.run, runner.stop):
             wait_until(lambda: threads_of(coordinator) == [2], "two threads are registered")

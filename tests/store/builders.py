@@ -29,8 +29,8 @@ from amoro_core.model.tables import (
     TableRuntime,
 )
 from amoro_core.store import optimizers, processes, tables, tasks
+from amoro_core.store.column_codecs import to_json
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.rows import to_json
 from tests.store import builders
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.formats.tables import Formats
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.scheduling.policy import POLICIES
-from amoro_core.settings import Settings
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.store.migrations import migrate
-from amoro_core.wiring import Around, Parts, Services
 
 
 def open_store(path: Path) -> Store:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amoro_core.actions.contract import Action
+from amoro_core.actions.action_api import Action
 from amoro_core.errors import UnknownToken
 from amoro_core.model.processes import (
     Attempt,
@@ -22,18 +22,16 @@ from amoro_core.model.processes import (
     ResourceGroup,
     TaskStatus,
 )
-from amoro_core.model.work import WorkResult
-from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
-from amoro_core.scheduling.quota import quota_limit
-from amoro_core.scheduling.shares import share_of
-from amoro_core.store import groups, optimizers, processes, tables, task_sums, tasks
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks, quota_limit, share_of
+from amoro_core.store import groups, optimizers, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.migrations import MIGRATIONS, migrate
-from amoro_core.store.task_sums import TaskSum, keep_task_sums
-from amoro_core.transactions.reporting import Reporting
-from amoro_core.transactions.reports import Acks, Asked, Report, Reported
-from amoro_core.transactions.scheduling import TaskScheduler
-from amoro_core.transactions.settling import Effects
+from amoro_core.store.queue_stats import TaskSum, keep_task_sums
+from amoro_core.transactions.advance_process import Effects
+from amoro_core.transactions.task_handout import TaskScheduler
+from amoro_core.transactions.task_messages import Acks, Asked, Report, Reported
+from amoro_core.transactions.task_reports import Reporting
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, add_stages, list_planned, minutes, optimizer, process, runtime, stages, task
 from tests.tiers import seeds
@@ -395,15 +393,15 @@ def test_sums_and_kinds_of_processes_are_told_apart(store: Store) -> None:
     ]
     store.write(lambda db: tasks.add_many(db, [(each, b"") for each in made]))
     planned = TaskStatus.PLANNED
-    assert store.read(lambda db: task_sums.sum_up(db, (two.process_id, one.process_id))) == [
+    assert store.read(lambda db: queue_stats.sum_up(db, (two.process_id, one.process_id))) == [
         TaskSum("p-0", "default", planned, 3, 17),
         TaskSum("p-0", "spark", planned, 1, 1),
         TaskSum("p-1", "default", planned, 1, 2),
     ]
-    assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["cluster", "rewrite", "sweep"]
+    assert store.read(lambda db: queue_stats.list_kinds(db, "p-0")) == ["cluster", "rewrite", "sweep"]
     canceled = made[2]._replace(status=TaskStatus.CANCELED, finished_at=minutes(1))
     store.write(lambda db: tasks.change_many(db, [(made[2], canceled)]))
-    assert store.read(lambda db: task_sums.list_kinds(db, "p-0")) == ["rewrite", "sweep"]
+    assert store.read(lambda db: queue_stats.list_kinds(db, "p-0")) == ["rewrite", "sweep"]
 
 
 def test_only_active_processes_have_open_tasks_and_wait(store: Store) -> None:
@@ -418,5 +416,5 @@ def test_only_active_processes_have_open_tasks_and_wait(store: Store) -> None:
         processes.save(db, closed)
 
     store.write(write)
-    assert store.read(task_sums.count_open) == {("default", TaskStatus.PLANNED): 2}
-    assert store.read(task_sums.oldest_waiting) == {"default": minutes(-3)}
+    assert store.read(queue_stats.count_open) == {("default", TaskStatus.PLANNED): 2}
+    assert store.read(queue_stats.oldest_waiting) == {"default": minutes(-3)}

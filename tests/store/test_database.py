@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from amoro_cli.launcher import Kind
+from amoro_cli.client import Kind
 from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFull, StoreFailed
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
-from amoro_core.store import catalogs, groups, processes, tables, tokens
+from amoro_core.store import accounts, catalogs, groups, processes, tables
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
-from amoro_core.store.naming import names_in
+from amoro_core.store.database_info import names_in
 from tests.store.builders import catalog, process, runtime
 from tests.store.ready import services
 
@@ -35,7 +35,7 @@ SECONDS = 90.0
 
 def _save(kind: str, size: int = 1) -> Callable[[Connection], str]:
     def run(db: Connection) -> str:
-        tokens.save(db, kind, "x" * size)
+        accounts.save_builtin_token(db, kind, "x" * size)
         return kind
 
     return run
@@ -69,12 +69,12 @@ class Held:
 
 def test_write_returns_what_the_function_returns_and_keeps_what_it_wrote(store: Store) -> None:
     assert store.write(_save("admin")) == "admin"
-    assert store.read(lambda db: tokens.find(db, "admin")) == "x"
+    assert store.read(lambda db: accounts.find_builtin_token(db, "admin")) == "x"
 
 
 def test_write_that_raises_takes_back_what_it_wrote_and_raises_here(store: Store) -> None:
     def run(db: Connection) -> None:
-        tokens.save(db, "admin", "x")
+        accounts.save_builtin_token(db, "admin", "x")
         raise KeyError("own")
 
     with pytest.raises(KeyError, match="own"):
@@ -87,7 +87,7 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
     first = store.submit(_save("first"))
 
     def broken(db: Connection) -> None:
-        tokens.save(db, "broken", "x")
+        accounts.save_builtin_token(db, "broken", "x")
         raise AlreadyExists("me")
 
     second = store.submit(broken)
@@ -123,7 +123,7 @@ def test_first_write_of_a_transaction_that_raises_takes_only_itself_back(store: 
             told.append("committed")
 
     def broken(db: Connection) -> None:
-        tokens.save(db, "broken", "x")
+        accounts.save_builtin_token(db, "broken", "x")
         raise AlreadyExists("me")
 
     store.follow(Noting())
@@ -240,8 +240,8 @@ def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
     """Read, decide, write in one function is atomic: a counter that 16 threads raise misses nothing."""
 
     def increment(db: Connection) -> int:
-        value = int(tokens.find(db, "counter") or 0) + 1
-        tokens.save(db, "counter", str(value))
+        value = int(accounts.find_builtin_token(db, "counter") or 0) + 1
+        accounts.save_builtin_token(db, "counter", str(value))
         return value
 
     seen: list[int] = []
@@ -251,7 +251,7 @@ def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
         for _ in range(50):
             value = store.write(increment)
             seen.append(value)
-            if int(store.read(lambda db: tokens.find(db, "counter")) or 0) < value:
+            if int(store.read(lambda db: accounts.find_builtin_token(db, "counter")) or 0) < value:
                 behind.append(f"{value} was acknowledged and not visible")
 
     threads = [threading.Thread(target=work) for _ in range(16)]

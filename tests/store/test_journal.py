@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.model.journal import About, AttemptOutcome, Event, EventFilter, EventKind, TaskAttempt
+from amoro_core.model.history_events import About, AttemptOutcome, Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
 from amoro_core.store import attempts, events, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store

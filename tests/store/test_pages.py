@@ -13,20 +13,27 @@ from random import Random
 import pytest
 
 from amoro_core.errors import InvalidArgument, ProcessNotFound
-from amoro_core.model.blockers import BlockedOperation, Blocker
-from amoro_core.model.cursors import sealed
-from amoro_core.model.ids import made_ms, uuid7
-from amoro_core.model.lines import Line
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.paging import Page, Window
+from amoro_core.model.paging import Line, Page, Window, sealed
 from amoro_core.model.processes import CatalogConfig, OptimizerThread, ProcessStatus, ResourceGroup, TaskStatus
-from amoro_core.model.series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.scheduling.shares import Accounts
-from amoro_core.services.queue import Queue, QueueService
-from amoro_core.store import blockers, catalogs, condemned, groups, optimizers, processes, series, tables, tasks
-from amoro_core.store.condemned import Batch, BatchStatus
+from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.time_series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
+from amoro_core.model.uuid7 import made_ms, uuid7
+from amoro_core.scheduling.policy import Accounts
+from amoro_core.services.listings import Queue, QueueService
+from amoro_core.store import (
+    blockers,
+    catalogs,
+    groups,
+    optimizers,
+    pending_deletions,
+    processes,
+    tables,
+    tasks,
+    time_series,
+)
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.pending_deletions import Batch, BatchStatus
 from tests.store import builders
 from tests.store.builders import NOW, minutes, optimizer, process, runtime
 from tests.store.ready import services
@@ -149,7 +156,7 @@ def test_pages_of_blockers(store: Store, seed: int) -> None:
 
 def batch(db: Connection, process_id: str, table_id: int, names: list[str], kind: FileKind = FileKind.DATA) -> None:
     files = tuple(Condemned(name, kind, 1, None, "") for name in names)
-    condemned.add_many(db, [Batch(0, process_id, table_id, "uuid", kind, BatchStatus.WAITING, NOW, files)])
+    pending_deletions.add_many(db, [Batch(0, process_id, table_id, "uuid", kind, BatchStatus.WAITING, NOW, files)])
 
 
 def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
@@ -171,7 +178,7 @@ def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
 
     # What was restored between two pages is gone, what stays is shown once.
     first = page(Window(3))
-    store.write(lambda db: condemned.spare(db, owner.table_id, ["file-01", "file-03", "file-05"]))
+    store.write(lambda db: pending_deletions.spare(db, owner.table_id, ["file-01", "file-03", "file-05"]))
     assert seen(lambda window: page(Window(3, window.after or first.next)), lambda: None) == names[4:5] + names[6:]
     with pytest.raises(InvalidArgument, match="no cursor"):
         page(Window(3, "nonsense"))
@@ -419,7 +426,7 @@ MINUTE, TEN, TWO_HOURS = SYSTEM_STEPS
 
 
 def read(store: Store, step: Step, name: str = "tables", label: str | None = None) -> list[Series]:
-    return store.read(lambda db: series.list_series(db, [name], label, step, BEGIN - timedelta(days=9), END))
+    return store.read(lambda db: time_series.list_series(db, [name], label, step, BEGIN - timedelta(days=9), END))
 
 
 def expected(samples: list[tuple[datetime, int]], step: Step) -> tuple[Point, ...]:
@@ -444,7 +451,7 @@ def test_every_step_is_exact_whatever_the_order_and_the_distance_of_samples(stor
         for _ in range(300)
     ]
     for at, value in samples:
-        store.write(lambda db, at=at, value=value: series.add(db, [Sample("tables", value)], at))
+        store.write(lambda db, at=at, value=value: time_series.add(db, [Sample("tables", value)], at))
     for step in SYSTEM_STEPS:
         assert read(store, step) == [Series("tables", "", expected(samples, step))]
 
@@ -452,8 +459,8 @@ def test_every_step_is_exact_whatever_the_order_and_the_distance_of_samples(stor
 def trimmed(store: Store, now: datetime, limit: int = 1000) -> list[int]:
     """How many rows each write has removed, until none is left."""
     removed = []
-    for series_id in store.read(series.list_ids):
-        while count := store.write(lambda db, one=series_id: series.trim(db, one, now, limit)):
+    for series_id in store.read(time_series.list_ids):
+        while count := store.write(lambda db, one=series_id: time_series.trim(db, one, now, limit)):
             removed.append(count)
     return removed
 
@@ -464,20 +471,20 @@ def points(store: Store) -> dict[int, int]:
 
 
 def test_each_step_is_kept_for_its_time_and_not_a_moment_longer(store: Store) -> None:
-    store.write(lambda db: series.add(db, [Sample("tables", 1)], BEGIN))
+    store.write(lambda db: time_series.add(db, [Sample("tables", 1)], BEGIN))
     for step in SYSTEM_STEPS:
         assert trimmed(store, BEGIN + step.keep) == []
         before = points(store)
         assert sum(trimmed(store, BEGIN + step.keep + timedelta(milliseconds=1))) == 1
         after = points(store)
         assert before.keys() - after.keys() == {step.seconds}
-    assert store.read(series.list_ids) == []
+    assert store.read(time_series.list_ids) == []
 
 
 def test_one_write_removes_no_more_rows_than_it_may(store: Store) -> None:
     for number in range(40):
         at = BEGIN + timedelta(minutes=number)
-        store.write(lambda db, at=at: series.add(db, [Sample("tables", 1)], at))
+        store.write(lambda db, at=at: time_series.add(db, [Sample("tables", 1)], at))
     # 40 of a minute and 4 of ten minutes are old; that of two hours is not.
     removed = trimmed(store, BEGIN + timedelta(days=60), limit=16)
     assert (max(removed), sum(removed)) == (16, 44)
@@ -507,10 +514,10 @@ def test_a_tables_last_numbers_of_a_step_are_kept_and_old_ones_go(store: Store) 
 
     def put(at: datetime, number: int) -> None:
         figures = TableFigures(number, 2, 3, 4, 5, 6)
-        store.write(lambda db: series.add_figures(db, table_id, figures, at))
+        store.write(lambda db: time_series.add_figures(db, table_id, figures, at))
 
     def kept(step: Step) -> list[tuple[datetime, int]]:
-        found = store.read(lambda db: series.list_figures(db, table_id, step, BEGIN - timedelta(days=9), END))
+        found = store.read(lambda db: time_series.list_figures(db, table_id, step, BEGIN - timedelta(days=9), END))
         return [(at, figures.health) for at, figures in found]
 
     put(BEGIN, 1)

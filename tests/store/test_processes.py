@@ -32,7 +32,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
-from amoro_core.store import commits, groups, open_tasks, optimizers, processes, tables, task_sums, tasks
+from amoro_core.store import commits, groups, optimizers, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store.builders import (
     NOW,
@@ -175,8 +175,8 @@ def test_task_in_each_status_survives_a_restart(path: Path) -> None:
 
 def test_tasks_are_counted_by_status(store: Store) -> None:
     owner = store.write(add_stages)[0].task_id.process_id
-    assert store.read(lambda db: task_sums.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
-    assert store.read(lambda db: task_sums.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
+    assert store.read(lambda db: queue_stats.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
+    assert store.read(lambda db: queue_stats.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
 
 
 def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
@@ -289,7 +289,7 @@ def test_of_many_tasks_the_one_that_is_not_there_is_named_and_none_is_changed(st
 
 def test_a_process_is_quiet_once_nothing_is_held_or_planned_for_the_group(store: Store) -> None:
     def quiet(*asked: tuple[str, str]) -> list[str]:
-        return store.read(lambda db: open_tasks.list_quiet(db, asked))
+        return store.read(lambda db: queue_stats.list_quiet(db, asked))
 
     def end(db: Connection, *statuses: TaskStatus) -> None:
         for one in (one for one in made if one.status in statuses):
@@ -310,7 +310,7 @@ def test_a_process_that_commits_group_by_group_is_never_unquiet(store: Store) ->
     made = store.write(add_stages)
     owner = made[0].task_id.process_id
     store.write(lambda db: processes.save(db, replace(processes.get(db, owner), max_commits=2)))
-    assert store.read(lambda db: open_tasks.list_quiet(db, [(owner, "default")])) == [owner]
+    assert store.read(lambda db: queue_stats.list_quiet(db, [(owner, "default")])) == [owner]
 
 
 def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store) -> None:
@@ -325,7 +325,7 @@ def test_ten_thousand_tasks_are_added_and_scheduled(store: Store) -> None:
     many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
     store.write(lambda db: tasks.add_many(db, many))
     assert store.read(lambda db: list_planned(db, "default", ("rewrite",), 3)) == [each for each, _ in many[:3]]
-    assert store.read(lambda db: task_sums.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
+    assert store.read(lambda db: queue_stats.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
 
 
 _ids = st.sampled_from(["optimizer-1", "optimizer-2"])
@@ -420,16 +420,16 @@ def test_every_stage_is_among_the_builders() -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: open_tasks.list_of(db, [("p", 1), ("p", 2)]), "sqlite_autoindex_task_runtime_1"),
+        (lambda db: queue_stats.list_of(db, [("p", 1), ("p", 2)]), "sqlite_autoindex_task_runtime_1"),
         (lambda db: tasks.get_many(db, [TaskId("p", 1)]), "sqlite_autoindex_task_runtime_1"),
         (lambda db: tasks.read_inputs(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
-        (lambda db: open_tasks.input_sizes(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
-        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_planned"),
-        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "task_runtime_held"),
-        (lambda db: open_tasks.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
+        (lambda db: queue_stats.input_sizes(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
+        (lambda db: queue_stats.list_quiet(db, [("p", "default")]), "task_runtime_planned"),
+        (lambda db: queue_stats.list_quiet(db, [("p", "default")]), "task_runtime_held"),
+        (lambda db: queue_stats.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
-        (lambda db: open_tasks.list_ended_since(db, "default", NOW), "task_runtime_ended"),
+        (lambda db: queue_stats.list_ended_since(db, "default", NOW), "task_runtime_ended"),
         (processes.list_active, "table_process_active_by_time"),
         (lambda db: processes.find_active(db, 1), "table_process_active"),
     ],

@@ -17,13 +17,13 @@ import pytest
 
 from amoro_core.errors import Fenced, StateDirectoryLocked, StoreFailed
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
-from amoro_core.revisions import Subject
+from amoro_core.notifier import Subject
 from amoro_core.store import catalogs, groups
+from amoro_core.store.change_capture import WATCHED
+from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.lock import StateLock
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate
-from amoro_core.store.reading import ReadingStore
-from amoro_core.store.watching import WATCHED
+from amoro_core.store.readonly import ReadingStore
 from tests.tiers import sample
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
@@ -124,7 +124,7 @@ def test_a_file_that_was_made_and_not_filled_yet_is_an_empty_state(path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from amoro_core.store.lock import StateLock
+from amoro_core.store.connect import StateLock
 with StateLock.acquire(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -15,28 +15,25 @@ import pytest
 
 from amoro_core.errors import StoreFailed, TableBusy
 from amoro_core.model.accounts import Holder, HttpSession
-from amoro_core.model.lanes import LANES
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, IN_NO_LANE, CommitOutcome, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.model.tokens import AccessToken, Role
-from amoro_core.store import (
-    access_tokens,
-    actions,
-    commits,
-    http_sessions,
-    metadata_locations,
-    migrations,
-    processes,
-    tables,
+from amoro_core.model.principals import AccessToken, Role
+from amoro_core.model.processes import (
+    ACTIVE_PROCESS_STATUSES,
+    IN_NO_LANE,
+    LANES,
+    CommitOutcome,
+    ProcessStatus,
+    TaskStatus,
 )
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.store import accounts, actions, commits, migrations, processes, tables
 from amoro_core.store.access_schema import ACCOUNTS, admit_people, limit_tokens
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.database_info import facts_of
 from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
-from amoro_core.store.facts import facts_of
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate, note_times_of_migrations
 from amoro_core.store.newest_schema import SCRIPT, make_newest, script_of
-from amoro_core.store.task_rules import rule_tasks_by_status
-from amoro_core.transactions.surroundings import neighbours, surroundings
+from amoro_core.store.tasks import rule_tasks_by_status
+from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
 
 
@@ -95,14 +92,14 @@ def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> N
         limit_tokens(db)
 
     store.write(earlier)
-    kept = store.read(lambda db: access_tokens.list_page(db, "", 9))
+    kept = store.read(lambda db: accounts.list_token_page(db, "", 9))
     assert [(token.name, token.role, token.token_hash, token.created_at.timestamp()) for token in kept] == [
         ("a", Role.ADMIN, "hash-of-a", 0.005),
         ("b", Role.ENROLMENT, "hash-of-b", 0.005),
     ]
     made = AccessToken("c", Role.VIEWER, "hash-of-c", kept[0].created_at)
-    assert store.write(lambda db: access_tokens.add(db, made)) == made
-    assert store.read(lambda db: access_tokens.find_by_hash(db, "hash-of-c")) == made
+    assert store.write(lambda db: accounts.add_token(db, made)) == made
+    assert store.read(lambda db: accounts.find_token_by_hash(db, "hash-of-c")) == made
 
 
 def test_sessions_of_the_version_before_go_on(store: Store) -> None:
@@ -117,7 +114,7 @@ def test_sessions_of_the_version_before_go_on(store: Store) -> None:
     before = store.read(_schema)
     store.write(earlier)
     assert store.read(_schema) == before
-    kept = [store.read(lambda db, key=one: http_sessions.find(db, key)) for one in ("user", "token")]
+    kept = [store.read(lambda db, key=one: accounts.find_session(db, key)) for one in ("user", "token")]
     at = [datetime.fromtimestamp(ms / 1000, UTC) for ms in (5, 7)]
     assert kept == [HttpSession(one.value, one, "ann", "as it was", *at) for one in (Holder.USER, Holder.BEARER)]
 
@@ -484,7 +481,7 @@ def _scanned(store: Store, ask: Callable[[Connection], object]) -> set[str]:
 
 ASKED: dict[str, Callable[[Connection], object]] = {
     "what is due for a refresh": lambda db: tables.list_due(db, NOW),
-    "which resting tables are due soon": lambda db: metadata_locations.list_due(db, "cat", NOW, NOW),
+    "which resting tables are due soon": lambda db: tables.list_due_locations(db, "cat", NOW, NOW),
     "the first table of a UUID": lambda db: tables.first_of_uuid(db, "1"),
     "every action that is due": lambda db: actions.list_due(db, NOW),
     "actions due on a table": lambda db: actions.list_due(db, NOW, 1),

@@ -10,8 +10,16 @@ import pytest
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import Window
-from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
-from amoro_core.model.tables import FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.tables import (
+    FileSummary,
+    OptimizingStatus,
+    Order,
+    TableIdentifier,
+    TableKey,
+    TableOrder,
+    TableRuntime,
+    WantedTables,
+)
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store

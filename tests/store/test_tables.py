@@ -23,12 +23,12 @@ from amoro_core.model.clustering import Strategy
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
-from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.store import catalogs, condemned, groups, optimizers, partitions, processes, table_scans, tables, tokens
-from amoro_core.store.condemned import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
+from amoro_core.store import accounts, catalogs, groups, optimizers, pending_deletions, processes, table_stats, tables
+from amoro_core.store.column_codecs import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.rows import from_ms, to_ms
+from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
 # Catalogs
@@ -126,7 +126,7 @@ def test_of_a_table_under_two_names_the_first_is_found_by_uuid(store: Store) -> 
 def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_given_again(store: Store) -> None:
     def fill(db: Connection) -> int:
         table = tables.add(db, runtime())
-        partitions.record(db, table.table_id, [PartitionKey(0, ())], OptimizingType.FULL, NOW)
+        tables.record_partitions(db, table.table_id, [PartitionKey(0, ())], OptimizingType.FULL, NOW)
         processes.add(db, process(table, status=ProcessStatus.FAILED, finished_at=NOW))
         tables.remove(db, table.table_id)
         return table.table_id
@@ -134,7 +134,7 @@ def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_g
     table_id = store.write(fill)
     assert store.read(tables.list_tables) == []
     assert store.read(processes.list_processes) == []
-    assert store.read(lambda db: partitions.last_optimized(db, table_id)) == {}
+    assert store.read(lambda db: tables.partitions_last_optimized(db, table_id)) == {}
     assert store.write(lambda db: tables.add(db, runtime())).table_id > table_id
 
 
@@ -184,14 +184,14 @@ def test_last_times_are_kept_by_type_and_partition(store: Store) -> None:
 
     def fill(db: Connection) -> int:
         table_id = tables.add(db, runtime()).table_id
-        partitions.record(db, table_id, [first, second], OptimizingType.MINOR, minutes(1))
-        partitions.record(db, table_id, [first], OptimizingType.MAJOR, minutes(2))
-        partitions.record(db, table_id, [first, other_spec], OptimizingType.FULL, minutes(3))
-        partitions.record(db, table_id, [first], OptimizingType.MINOR, minutes(4))
+        tables.record_partitions(db, table_id, [first, second], OptimizingType.MINOR, minutes(1))
+        tables.record_partitions(db, table_id, [first], OptimizingType.MAJOR, minutes(2))
+        tables.record_partitions(db, table_id, [first, other_spec], OptimizingType.FULL, minutes(3))
+        tables.record_partitions(db, table_id, [first], OptimizingType.MINOR, minutes(4))
         return table_id
 
     table_id = store.write(fill)
-    assert store.read(lambda db: partitions.last_optimized(db, table_id)) == {
+    assert store.read(lambda db: tables.partitions_last_optimized(db, table_id)) == {
         first: LastOptimized(minor=minutes(4), major=minutes(2), full=minutes(3)),
         second: LastOptimized(minor=minutes(1)),
         other_spec: LastOptimized(full=minutes(3)),
@@ -203,11 +203,11 @@ def test_last_times_are_kept_by_type_and_partition(store: Store) -> None:
 def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionKey]) -> None:
     def fill(db: Connection) -> int:
         table_id = tables.add(db, runtime(f"t{len(tables.list_tables(db))}")).table_id
-        partitions.record(db, table_id, keys, OptimizingType.FULL, NOW)
+        tables.record_partitions(db, table_id, keys, OptimizingType.FULL, NOW)
         return table_id
 
     table_id = store.write(fill)
-    found = store.read(lambda db: partitions.last_optimized(db, table_id))
+    found = store.read(lambda db: tables.partitions_last_optimized(db, table_id))
     assert found == dict.fromkeys(keys, LastOptimized(full=NOW))
 
 
@@ -274,12 +274,12 @@ def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
 
 
 def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
-    store.write(lambda db: tokens.save(db, "admin", "one"))
-    store.write(lambda db: tokens.save(db, "enrolment", "two"))
-    store.write(lambda db: tokens.save(db, "admin", "three"))
-    assert store.read(lambda db: tokens.find(db, "admin")) == "three"
-    assert store.read(lambda db: tokens.find(db, "enrolment")) == "two"
-    assert store.read(lambda db: tokens.find(db, "other")) is None
+    store.write(lambda db: accounts.save_builtin_token(db, "admin", "one"))
+    store.write(lambda db: accounts.save_builtin_token(db, "enrolment", "two"))
+    store.write(lambda db: accounts.save_builtin_token(db, "admin", "three"))
+    assert store.read(lambda db: accounts.find_builtin_token(db, "admin")) == "three"
+    assert store.read(lambda db: accounts.find_builtin_token(db, "enrolment")) == "two"
+    assert store.read(lambda db: accounts.find_builtin_token(db, "other")) is None
 
 
 # How tables were read, day by day
@@ -297,11 +297,11 @@ def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None
     table, other = added(store), added(store, "u")
     one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
     whole = ScanUse(date(2026, 2, 28), (), 1)
-    store.write(lambda db: table_scans.add(db, table, [one, whole, one]))
-    store.write(lambda db: table_scans.add(db, table, [one]))
-    store.write(lambda db: table_scans.add(db, other, [one]))
-    assert store.read(lambda db: table_scans.list_of(db, table)) == (whole, ScanUse(DAY, FILTERS, 9, 30, 60, 3000))
-    assert store.read(lambda db: table_scans.list_of(db, other)) == (one,)
+    store.write(lambda db: table_stats.add_scans(db, table, [one, whole, one]))
+    store.write(lambda db: table_stats.add_scans(db, table, [one]))
+    store.write(lambda db: table_stats.add_scans(db, other, [one]))
+    assert store.read(lambda db: table_stats.list_scans(db, table)) == (whole, ScanUse(DAY, FILTERS, 9, 30, 60, 3000))
+    assert store.read(lambda db: table_stats.list_scans(db, other)) == (one,)
 
 
 def test_what_was_told_before_sources_were_kept_stays_and_is_added_to(store: Store) -> None:
@@ -310,37 +310,37 @@ def test_what_was_told_before_sources_were_kept_stays_and_is_added_to(store: Sto
 
     def go_back(db: Connection) -> None:
         db.execute("DROP TABLE table_scan")
-        for statement in table_scans.SCANS[:2]:
+        for statement in table_stats.SCANS[:2]:
             db.execute(statement)
         db.execute(
             "INSERT INTO table_scan VALUES (:table_id, :day, :filters, 3, 10, 20, 1000)",
             {"table_id": table, "day": DAY.isoformat(), "filters": '[["a", "eq"], ["b.c", "range"]]'},
         )
-        table_scans.keep_sources_of_scans(db)
+        table_stats.keep_sources_of_scans(db)
 
     store.write(go_back)
-    assert store.read(lambda db: table_scans.list_of(db, table)) == (one,)
-    store.write(lambda db: table_scans.add(db, table, [one]))
-    assert store.read(lambda db: table_scans.list_of(db, table)) == (ScanUse(DAY, FILTERS, 6, 20, 40, 2000),)
+    assert store.read(lambda db: table_stats.list_scans(db, table)) == (one,)
+    store.write(lambda db: table_stats.add_scans(db, table, [one]))
+    assert store.read(lambda db: table_stats.list_scans(db, table)) == (ScanUse(DAY, FILTERS, 6, 20, 40, 2000),)
 
 
 def test_scans_before_a_day_are_forgotten(store: Store) -> None:
     table = added(store)
-    store.write(lambda db: table_scans.add(db, table, [ScanUse(DAY, (), 1), ScanUse(date(2026, 2, 28), (), 1)]))
-    store.write(lambda db: table_scans.forget_before(db, DAY))
-    assert [one.day for one in store.read(lambda db: table_scans.list_of(db, table))] == [DAY]
+    store.write(lambda db: table_stats.add_scans(db, table, [ScanUse(DAY, (), 1), ScanUse(date(2026, 2, 28), (), 1)]))
+    store.write(lambda db: table_stats.forget_scans_before(db, DAY))
+    assert [one.day for one in store.read(lambda db: table_stats.list_scans(db, table))] == [DAY]
 
 
 def test_the_choice_of_a_table_is_the_last_one(store: Store) -> None:
     table = added(store)
-    assert store.read(lambda db: table_scans.find_choice(db, table)) is None
+    assert store.read(lambda db: table_stats.find_choice(db, table)) is None
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     for columns in (("a",), ("a", "b.c")):
         choice = ColumnChoice(columns, Strategy.HILBERT, at, 250, 0.5, {"a": 0.25, "b.c": 0.25})
-        store.write(lambda db, one=choice: table_scans.save_choice(db, table, one))
-    assert store.read(lambda db: table_scans.find_choice(db, table)) == choice
-    store.write(lambda db: table_scans.save_choice(db, table, None))
-    assert store.read(lambda db: table_scans.find_choice(db, table)) is None
+        store.write(lambda db, one=choice: table_stats.save_choice(db, table, one))
+    assert store.read(lambda db: table_stats.find_choice(db, table)) == choice
+    store.write(lambda db: table_stats.save_choice(db, table, None))
+    assert store.read(lambda db: table_stats.find_choice(db, table)) is None
 
 
 # Condemned files as they are written down: batches of one kind, none too large
@@ -370,12 +370,12 @@ def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Stor
     files = tuple(Condemned(name, FileKind.DATA, 1, None, "") for name in ("a", "b", "c", "d"))
     for some in (files[:3], files[3:]):
         one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, some)
-        store.write(lambda db, one=one: condemned.add_many(db, [one]))
-    store.write(lambda db: condemned.spare(db, owner.table_id, ["b", "d", "unknown"]))
+        store.write(lambda db, one=one: pending_deletions.add_many(db, [one]))
+    store.write(lambda db: pending_deletions.spare(db, owner.table_id, ["b", "d", "unknown"]))
 
     def paths(status: BatchStatus) -> list[list[str]]:
-        facts = store.read(lambda db: condemned.list_facts(db, owner.table_id, statuses=(status,)))
-        batches = [store.read(lambda db, one=one: condemned.get(db, one.batch_id)) for one in facts]
+        facts = store.read(lambda db: pending_deletions.list_facts(db, owner.table_id, statuses=(status,)))
+        batches = [store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
         return sorted([file.path for file in one.files] for one in batches if one is not None)
 
     assert paths(BatchStatus.WAITING) == [["a", "c"]]

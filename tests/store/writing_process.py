@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from amoro_core.store import tokens
+from amoro_core.store import accounts
 from amoro_core.store.database import Store
 
 
@@ -17,7 +17,7 @@ def main(path: Path) -> None:
         waiting: list[tuple[int, Future[None]]] = []
         for _ in range(8):
             number += 1
-            save = partial(tokens.save, kind=str(number), token_hash="x" * 2000)
+            save = partial(accounts.save_builtin_token, kind=str(number), token_hash="x" * 2000)
             waiting.append((number, store.submit(save)))
         for done, future in waiting:
             future.result()

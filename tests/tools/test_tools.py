@@ -13,19 +13,17 @@ import pytest
 from google.protobuf.message import Message
 from mcp import Client, StdioServerParameters, stdio_client
 
-from amoro_core.app import Coordinator, running
+from amoro_core.bootstrap.coordinator_app import Coordinator, running
+from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.mcp.server import checked, make_server
+from amoro_core.mcp.tools import MOST_BYTES, READING, WRITING, cleaned, fitted, size_of, tools
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
-from amoro_core.model.principals import Principal, Way
+from amoro_core.model.principals import Principal, Role, Way
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.settings import Settings
-from amoro_core.tools.known import READING, WRITING, tools
-from amoro_core.tools.safe import MOST_BYTES, cleaned, fitted, size_of
-from amoro_core.tools.serving import checked, make_server
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 

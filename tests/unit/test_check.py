@@ -10,11 +10,11 @@ import pytest
 
 from amoro_core.actions.rewriting import inputs_of
 from amoro_core.errors import CheckFailed
-from amoro_core.live.columns import columns_of
-from amoro_core.live.files import EqualityIndex, LiveFiles, paired
 from amoro_core.model.commits import CommitContent, FileFacts, Group, PlanRecord
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
+    LAST_UPDATED_FIELD_ID,
+    ROW_ID_FIELD_ID,
     ColumnMetrics,
     DataFile,
     DeleteFile,
@@ -23,8 +23,7 @@ from amoro_core.model.files import (
     ScannedFile,
     TableScan,
 )
-from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, ROW_ID_FIELD_ID
-from amoro_core.model.rewrite import (
+from amoro_core.model.task_payload import (
     MAP_ENDING,
     InputFile,
     LeftOutRows,
@@ -33,9 +32,10 @@ from amoro_core.model.rewrite import (
     RewriteOutput,
     TableContext,
 )
-from amoro_core.validating import check
-from amoro_core.validating.check import check_maps
-from amoro_core.validating.lineage import first_row_ids_are_the_planned_ones
+from amoro_core.scan.columns import columns_of
+from amoro_core.scan.live_files import EqualityIndex, LiveFiles, paired
+from amoro_core.validation import check
+from amoro_core.validation.result_check import check_maps, first_row_ids_are_the_planned_ones
 from tests.unit.test_validating import (
     E7,
     P8,

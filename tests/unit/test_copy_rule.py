@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 
-from amoro_core.actions.copying import copy_rule, told_copying
-from amoro_core.actions.rewrite_planning import rewrite_work
-from amoro_core.actions.rewriting import encoded_files
+from amoro_core.actions.rewriting import copy_rule, encoded_files, rewrite_work, told_copying
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.commits import Group
-from amoro_core.model.config import parse_config
-from amoro_core.model.encoded_files import OTHERS, PLANNED, UNTOLD, EncodedFiles, commonest
+from amoro_core.model.file_markers import OTHERS, PLANNED, UNTOLD, EncodedFiles, commonest
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
+from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.processes import Equation, Figure, Receipt
-from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.model.tables import OptimizingType
-from amoro_core.protocol import cluster_codec, codec
+from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.protocol import codec
 
 MIB = 1 << 20
 MINOR, MAJOR, FULL = OptimizingType
@@ -182,10 +180,10 @@ def test_tasks_that_differ_are_counted_and_those_that_rewrite_nothing_are_not() 
 
 
 def test_a_strategy_of_tomorrow_is_refused() -> None:
-    message = cluster_codec.encode_layout(Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
+    message = codec.encode_layout(Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2))))
     message.strategy = "peano"
     with pytest.raises(ValueError, match="peano"):
-        cluster_codec.decode_layout(message)
+        codec.decode_layout(message)
 
 
 # Receipts

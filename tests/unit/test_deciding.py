@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amoro_core.model.lanes import LANES
 from amoro_core.model.processes import (
+    LANES,
     OptimizerThread,
     OptimizingProcess,
     OptimizingTask,
@@ -20,7 +20,8 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import ActionRecord
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.deciding import (
+from amoro_core.state.backoff import MOST, Outcome, after, failed, seen_with, succeeded
+from amoro_core.state.process_decisions import (
     Decision,
     EndCommitted,
     EndWork,
@@ -31,9 +32,8 @@ from amoro_core.state.deciding import (
     StartCommit,
     Wait,
     decide,
+    in_the_way,
 )
-from amoro_core.state.lanes import in_the_way
-from amoro_core.state.pausing import MOST, Outcome, after, failed, seen_with, succeeded
 from amoro_core.state.processes import BeginCommit, ProcessFailed, advance
 from tests.unit.test_machines import LATER, RUNNING
 

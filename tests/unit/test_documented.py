@@ -10,9 +10,9 @@ import pytest
 
 import amoro_core
 from amoro_core import errors
-from amoro_core.api.voices import CLIENT, TABLE, told_in
+from amoro_core.api.client import CLIENT, TABLE, told_in
 from amoro_core.errors import AmoroError, TableBusy, TableNotFound
-from amoro_core.model.refusals import REFUSALS
+from amoro_core.model.refusal_reasons import REFUSALS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from amoro_core.model.commits import CommitContent, Group, Head, LookUp, PlanRecord
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
 from amoro_core.model.paths import normalise
-from amoro_core.model.rewrite import LeftOutRows, PositionMap
-from amoro_core.positions import PositionSet
-from amoro_core.validating.looking_up import to_look_up
-from amoro_core.validating.reading import to_read
-from amoro_core.validating.rebasing import translate
-from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, carried_over
-from amoro_core.validating.sight import NOTHING_READ, Found, Read, look
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import LeftOutRows, PositionMap
+from amoro_core.validation.position_translation import to_look_up, to_read
+from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, carried_over
+from amoro_core.validation.view import NOTHING_READ, Found, Read, look, translate
 from tests.unit.test_removal import OURS, vector
 from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 

@@ -3,7 +3,7 @@
 import pytest
 
 from amoro_core.errors import CatalogMisconfigured, TableRefused
-from amoro_core.model.grants import Grant, grant_of, is_strict
+from amoro_core.model.location_policy import Grant, grant_of, is_strict
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.processes import CatalogConfig, CatalogRules
 

@@ -8,8 +8,8 @@ from datetime import date
 import pytest
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.learning import Told, filters_of, scans_of_event_log, scans_of_queries, summed
-from amoro_core.model.scans import ColumnFilter, Operator
+from amoro_core.model.query_log_parser import Told, filters_of, scans_of_event_log, scans_of_queries, summed
+from amoro_core.model.scan_stats import ColumnFilter, Operator
 
 EQ, RANGE, IN, PREFIX = Operator.EQUAL, Operator.RANGE, Operator.IN, Operator.PREFIX
 DAY = date(2026, 11, 22)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from amoro_core.model.lines import KINDS, START, Mark, Part, packed, part, unpacked
-from amoro_core.revisions import Revisions
+from amoro_core.model.paging import KINDS, START, Mark, Part, packed, part, unpacked
+from amoro_core.notifier import Revisions
 from tests.tiers import count
 
 Lines = Mapping[str, Sequence[str]]

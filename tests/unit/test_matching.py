@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amoro_core.errors import TableRefused
-from amoro_core.live import matching as in_columns
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -19,7 +18,8 @@ from amoro_core.model.files import (
     ScannedFile,
 )
 from amoro_core.model.paths import normalise
-from amoro_core.validating import matching as one_by_one
+from amoro_core.scan import matching as in_columns
+from amoro_core.validation import matching as one_by_one
 
 PARTITIONED = 1
 OTHER_SPEC = 2

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.patterns import is_pattern, parse_pattern
-from amoro_core.model.tables import TableIdentifier, parse_table
-from amoro_core.model.texts import cut, is_text, printable
+from amoro_core.model.principals import is_pattern, parse_pattern
+from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
+from amoro_core.model.text_sanitizing import cut, is_text, printable
 
 PARTS = st.text(min_size=1, max_size=6) | st.text("`.a ", min_size=1, max_size=6)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.actions.known import Actions
+from amoro_core.actions.registry import Actions
 from amoro_core.actions.rewriting import Rewriting
+from amoro_core.bootstrap.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.errors import IllegalState
 from amoro_core.importing import absent, deferred
-from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.scheduling.policy import POLICIES
 
 MODULE = """

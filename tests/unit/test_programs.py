@@ -19,18 +19,17 @@ from typing import Any
 
 import pytest
 
-from amoro_core.containers.processes import Processes
-from amoro_core.demo.interruption import interruptible
+from amoro_core.bootstrap.logs import TRACEBACKS, LineFormatter, StderrLogger
+from amoro_core.bootstrap.signals import on_signals
+from amoro_core.containers.local import Processes
+from amoro_core.demo.run import interruptible
 from amoro_core.errors import AmoroError
-from amoro_core.logs import TRACEBACKS, LineFormatter, StderrLogger
-from amoro_core.model.containers import Liveness, Resource, ResourceState
-from amoro_core.model.ids import uuid7
-from amoro_core.signals import on_signals
+from amoro_core.model.group_config import Liveness, Resource, ResourceState
+from amoro_core.model.uuid7 import uuid7
 from tests.acceptance.processes import wait_until
 
 PROGRAM = """
-import atexit, sys, threading
-import amoro_core.command
+import atexit, sys, threading, types
 import amoro_core.__main__
 
 
@@ -53,7 +52,7 @@ def amoro():
     return {status}
 
 
-amoro_core.command.amoro = amoro
+sys.modules['amoro_core.bootstrap.command'] = types.SimpleNamespace(amoro=amoro)
 amoro_core.__main__.main()
 """
 
@@ -297,7 +296,8 @@ def _on_a_terminal(**environment: str) -> str:
     """What a line of our log is on a real terminal."""
     ours, theirs = os.openpty()
     program = (
-        "from amoro_core.events import get_logger; from amoro_core.logs import configure_logs; configure_logs();"
+        "from amoro_core.logger import get_logger; from amoro_core.bootstrap.logs import configure_logs; "
+        "configure_logs();"
         "get_logger('amoro.x').info('task.completed', process='p', task=3)"
     )
     environment = {"PYTHONPATH": ":".join(sys.path), "TERM": "xterm-256color", **environment}
@@ -318,7 +318,7 @@ def test_on_a_terminal_lines_are_for_people_and_coloured_where_it_wants_that() -
 def _as_a_library(program: str) -> subprocess.CompletedProcess[str]:
     """A program that is not ours, in which our loops and services tell of three things."""
     events = (
-        "import json, logging, sys; from amoro_core.events import get_logger; log = get_logger('amoro.x')\n"
+        "import json, logging, sys; from amoro_core.logger import get_logger; log = get_logger('amoro.x')\n"
         f"{program}\n"
         "log.info('task.completed', process='p')\n"
         "log.warning('task.reset', task='p-1', reason='its thread is silent')\n"
@@ -355,7 +355,7 @@ def test_off_a_terminal_events_of_a_service_are_json_with_tracebacks_and_each_st
     lines = [
         json.loads(line)
         for line in _as_a_library(
-            "from amoro_core.logs import configure_logs; configure_logs(); configure_logs()"
+            "from amoro_core.bootstrap.logs import configure_logs; configure_logs(); configure_logs()"
         ).stderr.splitlines()
     ]
     assert [sorted(line) for line in lines] == [

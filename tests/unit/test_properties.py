@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.formats.configurations import CONFIGURATIONS, Configuration, all_properties, effective_config
-from amoro_core.iceberg.merging import MergeSettings
-from amoro_core.model.config import (
+from amoro_core.formats.configuration import CONFIGURATIONS, Configuration, all_properties, effective_config
+from amoro_core.iceberg.manifest.writing import MergeSettings
+from amoro_core.model.optimizing_config import (
     ENABLED_KEY,
     Enabled,
     OptimizingConfig,

@@ -11,14 +11,14 @@ from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.typedef import Record
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.contradictions import refuse_twice_live
-from amoro_core.iceberg.entries import identity_of, to_delete_file
-from amoro_core.live.matching import match
+from amoro_core.iceberg.manifest.entries import identity_of, to_delete_file
+from amoro_core.iceberg.support.table_support import refuse_twice_live
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
-from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.protocol.codec import decode_delete_file, encode_delete_file
-from amoro_core.validating.removal import dangling_deletes, deletes_without, removable_deletes
+from amoro_core.scan.matching import match
+from amoro_core.validation.removable_deletes import dangling_deletes, deletes_without, removable_deletes
 from tests.unit.planning.builders import MIB, NOW, position_delete
 from tests.unit.planning.builders import data as sized_data
 from tests.unit.planning.test_evaluating import CONFIG

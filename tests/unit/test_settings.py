@@ -10,10 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
+from amoro_core.bootstrap.settings import Settings, file_schema, load_settings
 from amoro_core.errors import InvalidSettings
 from amoro_core.model.processes import CatalogRules
-from amoro_core.settings import Settings
-from amoro_core.settings_sources import file_schema, load_settings
 
 
 def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from amoro_core.containers.spark import SparkContainer, application_file, parse_spark, submit_command
 from amoro_core.errors import AmoroError, InvalidArgument
-from amoro_core.model.containers import Launch, Liveness, Observation, Resource, ResourceState
+from amoro_core.model.group_config import Launch, Liveness, Observation, Resource, ResourceState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID = "01997a4c-0000-7000-8000-000000000001"

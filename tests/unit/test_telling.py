@@ -9,11 +9,23 @@ from typing import Any
 import pytest
 
 from amoro_core.model import metrics
-from amoro_core.model.combining import Both, Left, Outside, Ratio, Where
-from amoro_core.model.conditions import Held, look
-from amoro_core.model.expressions import Counted, Expression, Grown, Least, Most, Sum
-from amoro_core.model.journal import AttemptOutcome, EventKind, TaskAttempt
-from amoro_core.model.known_conditions import CONDITIONS
+from amoro_core.model.alert_rules import (
+    CONDITIONS,
+    Both,
+    Counted,
+    Expression,
+    Grown,
+    Held,
+    Least,
+    Left,
+    Most,
+    Outside,
+    Ratio,
+    Sum,
+    Where,
+    look,
+)
+from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.metrics import Sample
 from amoro_core.model.processes import (
     Attempt,
@@ -25,9 +37,9 @@ from amoro_core.model.processes import (
     TaskId,
 )
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
-from amoro_core.services.conditions import ConditionService
+from amoro_core.services.metrics import ConditionService
 from amoro_core.state import tasks as machine
-from amoro_core.state.telling import (
+from amoro_core.state.transition_events import (
     Told,
     ended_attempt,
     told_of_action,

@@ -12,14 +12,14 @@ from amoro_core.actions import undoing as action
 from amoro_core.errors import CommitConflict
 from amoro_core.model.commits import Head, Operation
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
-from amoro_core.validating import undoing
-from amoro_core.validating.matching import match
-from amoro_core.validating.undoing import RULES, Named, Revert, Undone
+from amoro_core.validation import revert_rules
+from amoro_core.validation.matching import match
+from amoro_core.validation.revert_rules import RULES, Named, Revert, Undone
 
 from .test_validating import bounded, by_bounds, data, equality, position
 
 if TYPE_CHECKING:
-    from amoro_core.formats.port import AnyTable
+    from amoro_core.formats.ports import AnyTable
 
 A: tuple[bytes | None, ...] = (b"a",)
 #: Committed with the number 12, planned at 10.
@@ -45,18 +45,18 @@ def head(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), **c
 
 
 def revert(undone: Undone, now: Head, named: Named | None = None) -> Revert:
-    return undoing.revert([undone], [now], named)
+    return revert_rules.revert([undone], [now], named)
 
 
 def ambiguous_since(undone: Undone, now: Head) -> tuple[DeleteFile, ...]:
-    return undoing.ambiguous_since([undone], [now])
+    return revert_rules.ambiguous_since([undone], [now])
 
 
 def refusals(undone: Undone, now: Head, named: Any = None) -> list[str]:
     """What each rule alone says, by name."""
     found = []
     for rule in RULES:
-        sight = undoing._Sight((undone,), (now,), named or {})
+        sight = revert_rules._Sight((undone,), (now,), named or {})
         if next(iter(rule(sight)), ""):
             found.append(rule.__name__)
     return found
@@ -231,7 +231,7 @@ FIRST = Undone(scan([IN1, IN2, IN3]), scan([OUT, IN3], [], COMMIT))
 
 
 def both(now: Head, later: Head | None = None) -> Revert:
-    return undoing.revert([FIRST, SECOND], [now, later or now])
+    return revert_rules.revert([FIRST, SECOND], [now, later or now])
 
 
 def test_all_commits_of_a_process_are_undone_together() -> None:
@@ -262,7 +262,9 @@ def test_a_file_that_two_commits_changed_stays_as_it_is() -> None:
     converted = Undone(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
     moved = Undone(replace(scan([IN1], [ours], 13), snapshot_id=130), replace(scan([OUT], [], 14), snapshot_id=140))
     now = head([OUT])
-    assert undoing.revert([converted, moved], [now, now]).refusal == f"{IN1.path} was changed by two of its commits"
+    assert (
+        revert_rules.revert([converted, moved], [now, now]).refusal == f"{IN1.path} was changed by two of its commits"
+    )
 
 
 class _Moving:

@@ -19,13 +19,13 @@ from amoro_core.model.files import (
     TableScan,
 )
 from amoro_core.model.paths import normalise
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
-from amoro_core.positions import PositionSet
-from amoro_core.validating import validate as validate_sight
-from amoro_core.validating.reading import to_read
-from amoro_core.validating.removal import removable_deletes
-from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
-from amoro_core.validating.sight import NOTHING_READ, Read, look
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.validation import validate as validate_sight
+from amoro_core.validation.position_translation import to_read
+from amoro_core.validation.removable_deletes import removable_deletes
+from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, field_ids
+from amoro_core.validation.view import NOTHING_READ, Read, look
 
 S = 10
 SCHEMA: dict[str, Any] = {

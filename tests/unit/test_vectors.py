@@ -18,17 +18,17 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.types import StructType
 
 from amoro_core.errors import CheckFailed, CommitConflict, UnreadableFile
-from amoro_core.files.vectors import packed, positions_in, vectors_file
-from amoro_core.iceberg.counting import ChangeCounts
-from amoro_core.iceberg.manifest_writing import added_entry
-from amoro_core.iceberg.manifests import ManifestHeader
-from amoro_core.iceberg.staging import _require_new, require_one_vector
-from amoro_core.live.matching import match
+from amoro_core.files.deletes.vectors import packed, positions_in, vectors_file
+from amoro_core.iceberg.commit.rewrite_files import _require_new, require_one_vector
+from amoro_core.iceberg.manifest.entries import ChangeCounts
+from amoro_core.iceberg.manifest.reading import ManifestHeader
+from amoro_core.iceberg.manifest.writing import added_entry
 from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, VectorFacts
 from amoro_core.model.files import NO_METRICS, DataFile, DeleteFile, FileFormat, ScannedFile, TableScan
-from amoro_core.model.rewrite import InputFile
-from amoro_core.positions import NO_POSITIONS, PositionSet
-from amoro_core.validating import check
+from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
+from amoro_core.model.task_payload import InputFile
+from amoro_core.scan.matching import match
+from amoro_core.validation import check
 from tests.unit.test_check import CONTEXT, CONVERTED, EQUALITY, GROUP, RECORD, C, data, scanned_of
 from tests.unit.test_validating import data as live_data
 from tests.unit.test_validating import position

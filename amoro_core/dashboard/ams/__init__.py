@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from amoro_core.dashboard.ams.answering import PREFIX, Ams
-from amoro_core.dashboard.below import Below
+from amoro_core.dashboard.middleware import Below
 
 
 def routes() -> Sequence[BaseRoute]:

@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 from amoro_core.dashboard.ams import shapes
 from amoro_core.dashboard.ams.credentials import identified
 from amoro_core.dashboard.ams.paths import PATHS, Asked
-from amoro_core.dashboard.doors import TooManyTries
-from amoro_core.dashboard.offered import offered
-from amoro_core.dashboard.rest.problems import status_of
+from amoro_core.dashboard.app_context import offered
+from amoro_core.dashboard.login import TooManyTries
+from amoro_core.dashboard.rest.requests import status_of
 from amoro_core.errors import AmoroError, MalformedRequest, NotAllowed, NotFound
-from amoro_core.events import get_logger
+from amoro_core.logger import get_logger
 
 log = get_logger("amoro.http")
 

@@ -5,8 +5,7 @@ from base64 import b64decode
 
 from starlette.requests import Request
 
-from amoro_core.dashboard.asking import address_of, bearer
-from amoro_core.dashboard.offered import offered
+from amoro_core.dashboard.app_context import address_of, bearer, offered
 from amoro_core.errors import NotAllowed, UnknownToken
 from amoro_core.model.principals import Principal, Way
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from amoro_core.admin.calling import Operations
+from amoro_core.admin.dispatcher import Operations
 from amoro_core.dashboard.ams import shapes
 from amoro_core.dashboard.ams.shapes import Json
 from amoro_core.errors import AmoroError, MalformedRequest, NotFound, TableNotFound

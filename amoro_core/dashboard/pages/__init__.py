@@ -3,25 +3,19 @@
 from starlette.routing import BaseRoute
 
 from amoro_core.dashboard.pages import (
-    catalogs,
     groups,
     journal,
     login,
     maintenance,
-    optimizers,
-    people,
-    process_actions,
+    overview,
     processes,
-    system,
     table_routes,
     tables,
-    tokens,
-    trash,
     users,
 )
+from amoro_core.dashboard.pages.framework import Site
 from amoro_core.dashboard.pages.overview import Overview
 from amoro_core.dashboard.pages.processes import ProcessPage
-from amoro_core.dashboard.pages.site import Site
 
 
 def routes() -> list[BaseRoute]:
@@ -29,21 +23,21 @@ def routes() -> list[BaseRoute]:
     site = Site()
     return [
         site.page("/", Overview().show),
-        site.page("/catalogs", catalogs.show_catalogs),
-        site.action("/catalogs/{catalog}/check", catalogs.check),
+        site.page("/catalogs", tables.show_catalogs),
+        site.action("/catalogs/{catalog}/check", tables.check),
         site.page("/tables", tables.show_tables),
         *table_routes.routes(site),
         site.page("/processes", processes.show_processes),
         site.page("/processes/{process}", ProcessPage().show),
-        *process_actions.routes(site),
+        *maintenance.process_action_routes(site),
         *groups.routes(site),
-        *optimizers.routes(site),
+        *groups.optimizer_routes(site),
         *maintenance.routes(site),
-        *trash.routes(site),
+        *maintenance.trash_routes(site),
         *journal.routes(site),
-        *system.routes(site),
+        *overview.system_routes(site),
         *users.routes(site),
-        *tokens.routes(site),
+        *users.token_routes(site),
         *login.routes(site),
-        *people.routes(site),
+        *login.oidc_routes(site),
     ]

@@ -4,12 +4,11 @@ import shlex
 
 from starlette.routing import Route
 
-from amoro_core.dashboard.pages.lists import Listed
-from amoro_core.dashboard.pages.site import Site
-from amoro_core.dashboard.pages.visits import Shown, Visit
+from amoro_core.dashboard.pages.framework import Site
+from amoro_core.dashboard.pages.page_request import Listed, Shown, Visit
 from amoro_core.model.audit import AuditOutcome
-from amoro_core.model.journal import EventKind
-from amoro_core.model.lines import Line
+from amoro_core.model.history_events import EventKind
+from amoro_core.model.paging import Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal

@@ -3,14 +3,17 @@
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from amoro_core.dashboard.doors import TooManyTries
-from amoro_core.dashboard.offered import offered
-from amoro_core.dashboard.pages import urls
-from amoro_core.dashboard.pages.site import Site
-from amoro_core.dashboard.pages.visits import Shown
+from amoro_core.dashboard.app_context import offered
+from amoro_core.dashboard.login import TooManyTries
+from amoro_core.dashboard.oidc import ATTEMPT_LASTS_S, CALLBACK, PeopleDoor
+from amoro_core.dashboard.pages import page_request
+from amoro_core.dashboard.pages.framework import Site
+from amoro_core.dashboard.pages.page_request import Shown
+from amoro_core.errors import AmoroError
+from amoro_core.logger import get_logger
 from amoro_core.model import metrics
 
 _LONGEST_FORM = 16 * 1024  # bytes
@@ -20,13 +23,13 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     """The pages of logging in, and the targets of their forms."""
 
     def show(request: Request, problem: str = "", status: int = 200, user: str = "", after: str = "") -> Response:
-        onward, people = urls.within(after or request.query_params.get("next", "/")), offered(request).people
+        onward, people = page_request.within(after or request.query_params.get("next", "/")), offered(request).people
         values = {
             "problem": problem,
             "user": user,
             "next": onward,
             "provider": people.title if people else "",
-            "leave": urls.to("login", "oidc", next=onward),
+            "leave": page_request.to("login", "oidc", next=onward),
         }
         return site.shown(request, Shown("login.html", "Log in", values, status))
 
@@ -37,7 +40,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     async def log_in(request: Request) -> Response:
         """Begin a session of the user."""
         sent, doors = await _form(request), offered(request).doors
-        user, after = sent.get("user", "").strip(), urls.within(sent.get("next", "/"))
+        user, after = sent.get("user", "").strip(), page_request.within(sent.get("next", "/"))
         try:
             session_id = await doors.log_in(request, user, sent.get("password", ""))
         except TooManyTries as error:
@@ -94,3 +97,75 @@ async def _form(request: Request) -> dict[str, str]:
         if len(body) > _LONGEST_FORM:
             return {}
     return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10))
+
+
+log = get_logger("amoro.people")
+
+_COOKIE = "amoro-login"
+
+
+def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
+    """Where a browser leaves for the provider, and where it comes back to; 404 without a provider."""
+
+    def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
+        values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}
+        made = site.shown(request, Shown("login_refused.html", "Log in", values, status))
+        if isinstance(error, TooManyTries):
+            made.headers["Retry-After"] = str(error.retry_after_s)
+        return made
+
+    async def refused(request: Request, error: AmoroError, name: str = "") -> Response:
+        log.warning("login.refused", account=name, code=error.code, why=error.message)
+        offered(request).meters.count(metrics.LOGIN_FAILURES)
+        await offered(request).doors.refuse(request, name, error)
+        return told(request, error, 403 if error.exit_status == 4 else 502)
+
+    async def leave(request: Request) -> Response:
+        """To the provider. A link, as browsers let no form lead to another site; nothing here is changed by it."""
+        doors, people = offered(request).doors, offered(request).people
+        if people is None:
+            return _unknown()
+        try:
+            doors.limit(request)
+            url, attempt = await people.begin(request, page_request.within(request.query_params.get("next", "/")))
+        except TooManyTries as error:
+            return told(request, error, 429)
+        except AmoroError as error:
+            return await refused(request, error)
+        answer = RedirectResponse(url, 303)
+        name, is_secure = doors.cookie(request, _COOKIE)
+        answer.set_cookie(
+            name, attempt.browser, max_age=ATTEMPT_LASTS_S, path="/", secure=is_secure, httponly=True, samesite="lax"
+        )
+        return answer
+
+    async def come_back(request: Request) -> Response:
+        """From the provider: state, cookie and code have been given for this alone, and are used up."""
+        doors, people = offered(request).doors, offered(request).people
+        if people is None:
+            return _unknown()
+        name, is_secure = doors.cookie(request, _COOKIE)
+        try:
+            doors.limit(request)
+            answer = await enter(request, people, request.cookies.get(name, ""))
+        except TooManyTries as error:
+            return told(request, error, 429)
+        answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
+        return answer
+
+    async def enter(request: Request, people: PeopleDoor, browser: str) -> Response:
+        who = ""
+        try:
+            attempt = people.take(request.query_params.get("state", ""), browser)
+            claims = await people.claims(attempt, request.query_params)
+            who = people.name_of(claims)
+            session_id = await offered(request).doors.admit(request, people.person(claims))
+        except AmoroError as error:
+            return await refused(request, error, who)
+        return offered(request).doors.let_in(request, RedirectResponse(attempt.after, 303), session_id)
+
+    return [Route("/login/oidc", leave, methods=["GET"]), Route(CALLBACK, come_back, methods=["GET"])]
+
+
+def _unknown() -> Response:
+    return PlainTextResponse("This coordinator has no OpenID provider: oidc-issuer in amoro.yaml.\n", 404)

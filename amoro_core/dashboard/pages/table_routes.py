@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute
 
-from amoro_core.dashboard.pages import table, table_actions, table_parts
-from amoro_core.dashboard.pages.looking import Looks
-from amoro_core.dashboard.pages.site import Site
-from amoro_core.dashboard.pages.table_files import Files
-from amoro_core.dashboard.pages.table_plans import Plans
-from amoro_core.dashboard.pages.table_snapshots import Snapshots
+from amoro_core.dashboard.pages import table, table_actions
+from amoro_core.dashboard.pages.framework import Site
+from amoro_core.dashboard.pages.table_actions import Plans
+from amoro_core.dashboard.pages.table_files import Files, Looks, Snapshots
 from amoro_core.dashboard.pages.table_verifying import Verifications
 
 
@@ -24,8 +22,8 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         site.page(f"{at}/files/list", files.list_now),
         site.page(f"{at}/snapshots", snapshots.show),
         site.action(f"{at}/snapshots", snapshots.read),
-        site.page(f"{at}/processes", table_parts.show_processes),
-        site.page(f"{at}/properties", table_parts.show_properties),
+        site.page(f"{at}/processes", table.show_processes),
+        site.page(f"{at}/properties", table.show_properties),
         site.page(f"{at}/plan", plans.show),
         site.action(f"{at}/plan", plans.make),
         site.action(f"{at}/plan/run", plans.carry_out),

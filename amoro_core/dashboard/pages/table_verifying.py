@@ -4,11 +4,18 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 
-from amoro_core.dashboard.pages.confirming import Confirmation, Field
-from amoro_core.dashboard.pages.kept import Kept
+from amoro_core.dashboard.pages.framework import Kept
+from amoro_core.dashboard.pages.page_request import (
+    Confirmation,
+    Field,
+    Gone,
+    Shown,
+    Visit,
+    command,
+    to_table,
+    whole_number,
+)
 from amoro_core.dashboard.pages.table import known_table, on_table
-from amoro_core.dashboard.pages.urls import command, to_table
-from amoro_core.dashboard.pages.visits import Gone, Shown, Visit, whole_number
 from amoro_core.errors import AmoroError, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.records import record

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute
 
-from amoro_core.dashboard.below import Below
-from amoro_core.dashboard.rest.handling import Rest
-from amoro_core.dashboard.rest.routes import PREFIX
+from amoro_core.dashboard.middleware import Below
+from amoro_core.dashboard.rest.handler import Rest
+from amoro_core.dashboard.rest.requests import PREFIX
 
 
 def routes() -> Sequence[BaseRoute]:

@@ -11,12 +11,22 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 
 from amoro_core.admin.operations import OPERATIONS
-from amoro_core.dashboard.rest import problems
-from amoro_core.dashboard.rest.answers import TAGS, item_schema
-from amoro_core.dashboard.rest.parameters import Schema, object_schema
-from amoro_core.dashboard.rest.requests import WAIT, answer_type, is_paged, known_elsewhere, known_in_path
-from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route, paths
-from amoro_core.documents.contract import message_schema, schemas
+from amoro_core.dashboard.rest import requests
+from amoro_core.dashboard.rest.requests import (
+    PREFIX,
+    ROUTES,
+    WAIT,
+    Route,
+    Schema,
+    answer_type,
+    is_paged,
+    known_elsewhere,
+    known_in_path,
+    object_schema,
+    paths,
+)
+from amoro_core.dashboard.rest.responses import TAGS, item_schema
+from amoro_core.documents.json_schemas import message_schema, schemas
 
 _TEXT: Schema = {"type": "string"}
 _HEADER_TEXT: Schema = {"schema": _TEXT}
@@ -150,7 +160,7 @@ def _responses(route: Route) -> dict[str, Any]:
         refusals |= {412: "It has changed meanwhile.", 428: "If-Match is missing."}
     if route.has_body:
         refusals |= {413: "The body is too long.", 415: "The body is not JSON."}
-    content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {requests.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status, said in sorted(refusals.items()):
         found[str(status)] = {"description": said, "content": content}
     return found

@@ -1,25 +1,479 @@
-"""What a request says: its route by the undecoded path, and the message for its operation."""
+"""Errors as problem+json (RFC 9457), with our code, the hint, and the value that was wrong."""
 
+import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
+from starlette.responses import Response
 
-from amoro_core.dashboard.rest.cursors import place_of
-from amoro_core.dashboard.rest.parameters import Parameter, fill, parameters, require_known
-from amoro_core.dashboard.rest.problems import Answered, problem
-from amoro_core.dashboard.rest.routes import PREFIX, Route, paths
-from amoro_core.errors import MalformedRequest, NotFound
-from amoro_core.model.quantities import parse_duration
+from amoro_core.errors import AmoroError, MalformedRequest, NotFound, UnknownToken
+from amoro_core.logger import get_logger
+from amoro_core.model.properties import parse_duration
+from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import admin_pb2
 from amoro_core.records import record
+
+log = get_logger("amoro.http")
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = "5"
+#: The HTTP status of errors by the exit status of a command that they end. 7 is an outcome, not a failure.
+STATUSES: Mapping[int, int] = {1: 500, 2: 400, 3: 404, 4: 403, 5: 409, 6: 422, 7: 200, 124: 504}
+
+
+class Answered(Exception):
+    """A request is answered in another way than by its operation."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+def status_of(error: AmoroError) -> int:
+    """The HTTP status of the error."""
+    return 401 if isinstance(error, UnknownToken) else STATUSES[error.exit_status]
+
+
+def problem_of(error: BaseException) -> Response:
+    """The answer for the error; for one that is not ours, that it is internal, and the log has more."""
+    if not isinstance(error, AmoroError):
+        log.exception("request.failed", exc_info=error)
+        error = AmoroError(
+            without_secrets(f"internal error: {type(error).__name__}: {error}"), hint="The coordinator's log has more."
+        )
+    return problem(status_of(error), error)
+
+
+def problem(status: int, error: AmoroError, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer with that status, and the error's code, message, hint, and value if it has one."""
+    value = getattr(error, "value", None)
+    title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+    body = {
+        "type": f"urn:amoro:error:{error.code}",
+        "title": title,
+        "status": status,
+        "detail": error.message,
+        "code": error.code,
+        "hint": error.hint or error.remedy,
+        **({"value": _shown(value)} if value is not None else {}),
+    }
+    own = {401: {"WWW-Authenticate": "Bearer"}, 409: {"Retry-After": RETRY_AFTER_S}}.get(status, {})
+    content = json.dumps(body, ensure_ascii=True, separators=(",", ":"))
+    return Response(content, status, {**own, **(headers or {})}, MEDIA_TYPE)
+
+
+def _shown(value: object) -> Any:
+    return value if isinstance(value, bool | int | float) else briefly(value if isinstance(value, str) else repr(value))
+
+
+Schema = dict[str, Any]
+
+#: Of whole numbers by field: the least, the most, and what holds where nothing is said.
+_BOUNDED = {"limit": (1, 500, 50), "lines": (1, 10_000, 100)}
+#: Requests name times by these, all other `_ms` are durations.
+_TIMES = re.compile(r"(since|until|before|after|at)_ms$")
+_DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
+_INTEGERS = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
+
+
+@record
+class Parameter:
+    """A field of a request under its name in REST."""
+
+    name: str
+    field: FieldDescriptor
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON Schema of a value in a body or a query."""
+        if is_map(self.field):
+            return {"type": "object", "additionalProperties": {"type": "string"}}
+        single = _single_schema(self.field)
+        return {"type": "array", "items": single} if self.field.is_repeated else single
+
+    def put_default(self, message: Message) -> None:
+        """Set the field to what holds where a query does not name it."""
+        if self.field.name in _BOUNDED:
+            setattr(message, self.field.name, _BOUNDED[self.field.name][2])
+
+    def put(self, message: Message, value: Any) -> None:
+        """Set the field to a value of a body. Raises MalformedRequest."""
+        if is_map(self.field):
+            getattr(message, self.field.name).update(self._texts(value))
+        elif self.field.is_repeated:
+            if not isinstance(value, list):
+                raise MalformedRequest(f"{self.name} must be a list", value=value)
+            self._put_all(message, value)
+        elif self.field.message_type is not None:
+            fill(getattr(message, self.field.name), value, parameters(self.field.message_type), self.name)
+            getattr(message, self.field.name).SetInParent()
+        else:
+            setattr(message, self.field.name, self._scalar(value))
+
+    def put_texts(self, message: Message, texts: list[str]) -> None:
+        """Set the field to what a path or a query says. Raises MalformedRequest."""
+        if not self.field.is_repeated:
+            if len(texts) > 1:
+                raise MalformedRequest(f"{self.name} is given {len(texts)} times", value=texts[1])
+            setattr(message, self.field.name, self._scalar(_read(self.field, texts[0], self.name)))
+        else:
+            self._put_all(message, [_read(self.field, text, self.name) for text in texts])
+
+    def _put_all(self, message: Message, values: list[Any]) -> None:
+        target = getattr(message, self.field.name)
+        kind = self.field.message_type
+        for value in values:
+            if kind is None:
+                target.append(self._scalar(value))
+            else:
+                fill(target.add(), value, parameters(kind), self.name)
+
+    def _texts(self, value: Any) -> dict[str, str]:
+        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+            raise MalformedRequest(f"{self.name} must be an object whose values are texts", value=value)
+        return {_encodable(key, self.name): _encodable(text, self.name) for key, text in value.items()}
+
+    def _scalar(self, value: Any) -> Any:
+        if self.field.name.endswith("_ms"):
+            return _milliseconds(self, value)
+        kind = self.field.cpp_type
+        if kind == FieldDescriptor.CPPTYPE_STRING:
+            if not isinstance(value, str):
+                raise MalformedRequest(f"{self.name} must be a text", value=value)
+            return _encodable(value, self.name)
+        if kind == FieldDescriptor.CPPTYPE_BOOL:
+            if not isinstance(value, bool):
+                raise MalformedRequest(f"{self.name} must be true or false", value=value)
+            return value
+        if kind in _INTEGERS:
+            least, most = bounds(self.field)
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)  # 1.0 is an integer for JSON Schema
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise MalformedRequest(f"{self.name} must be a whole number from {least} to {most}", value=value)
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise MalformedRequest(f"{self.name} must be a number", value=value)
+        return float(value)
+
+
+def parameters(descriptor: Descriptor, without: Collection[str] = ()) -> dict[str, Parameter]:
+    """The parameters of a message by their names in REST."""
+    found = (Parameter(field.name.removesuffix("_ms"), field) for field in descriptor.fields)
+    return {one.name: one for one in found if one.field.name not in without}
+
+
+def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: str) -> None:
+    """Set the fields of the message to those of a JSON object. Raises MalformedRequest, also for unknown keys."""
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"{where} must be an object", value=value)
+    require_known(value, known, where)
+    for name, item in value.items():
+        known[name].put(message, item)
+
+
+def require_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise MalformedRequest for the first name that is not known; it tells the nearest one."""
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            said = ", ".join(sorted(known))
+            hint = f"Did you mean {close[0]}?" if close else f"Known: {said}." if said else "It takes none."
+            raise MalformedRequest(f"{where} has the unknown key {name!r}", hint=hint, value=name)
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """Whether the field is a map, whose values are texts."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def bounds(field: FieldDescriptor) -> tuple[int, int]:
+    """The least and the most that a field of whole numbers takes."""
+    least, most, _ = _BOUNDED.get(field.name, (*_INTEGERS[field.cpp_type], 0))
+    return least, most
+
+
+def object_schema(known: Mapping[str, Parameter], required: Sequence[str] = ()) -> Schema:
+    """The JSON Schema of a body with these parameters."""
+    properties = {name: one.schema for name, one in known.items()}
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needed, "additionalProperties": False}
+
+
+def _single_schema(field: FieldDescriptor) -> Schema:
+    if field.message_type is not None:
+        return object_schema(parameters(field.message_type))
+    if field.name.endswith("_ms"):
+        if _TIMES.search(field.name):
+            return {"type": "string", "format": "date-time"}
+        return {"type": "string", "pattern": _DURATION, "examples": ["30s"]}
+    kind = field.cpp_type
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        return {"type": "string"}
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return {"type": "boolean"}
+    if kind in _INTEGERS:
+        least, most = bounds(field)
+        default = {"default": _BOUNDED[field.name][2]} if field.name in _BOUNDED else {}
+        return {"type": "integer", "minimum": least, "maximum": most, **default}
+    return {"type": "number"}
+
+
+def _read(field: FieldDescriptor, text: str, name: str) -> Any:
+    """The value that a text of a path or query stands for."""
+    kind = field.cpp_type
+    if field.name.endswith("_ms") or kind == FieldDescriptor.CPPTYPE_STRING:
+        return text
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return {"true": True, "false": False}.get(text, text)
+    if kind in _INTEGERS:
+        return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise MalformedRequest(f"{name} must be a number", value=text) from error
+
+
+def _milliseconds(parameter: Parameter, value: Any) -> int:
+    said = f"{parameter.name} must be "
+    if not isinstance(value, str):
+        raise MalformedRequest(f"{said}a text", value=value)
+    if not _TIMES.search(parameter.field.name):
+        try:
+            return round(parse_duration(value).total_seconds() * 1000)
+        except ValueError as error:
+            raise MalformedRequest(f"{said}a duration above zero and at most 365d, such as 30s", value=value) from error
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            raise ValueError(value)
+        return round(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise MalformedRequest(f"{said}a time such as 2026-11-22T08:00:00Z", value=value) from error
+
+
+def _encodable(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MalformedRequest(f"{name} holds half of a surrogate pair", value=ascii(text)) from error
+    return text
+
+
+PREFIX = "/api/v1"
+
+
+@record
+class Route:
+    """One method of one path below /api/v1.
+
+    `schema` names the document of the answer; with `items`, a field of it, the answer is the list of these. Where the
+    answer names a process that has begun, it is `lasting`: 202 with its location, or later with `?wait`.
+    """
+
+    method: str
+    path: str
+    operation: str
+    schema: str
+    items: str = ""
+    status: int = 200
+    lasting: bool = False
+    is_secret: bool = False  # the answer is not kept for a repeated request
+    required: tuple[str, ...] = ()  # fields of the query or body that have to be there
+    name: str = ""  # that no other route has; "": its operation's
+    key: str = ""  # of the items in the document, if it is another than the field's name
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The path, split; a field stands in braces."""
+        return tuple(self.path.strip("/").split("/"))
+
+    @property
+    def from_path(self) -> tuple[str, ...]:
+        """The fields of the request that the path names."""
+        return tuple(segment[1:-1] for segment in self.segments if segment.startswith("{"))
+
+    @property
+    def has_body(self) -> bool:
+        """Whether the request has a body."""
+        return self.method in ("POST", "PATCH", "PUT")
+
+
+def _list(path: str, operation: str, items: str, schema: str = "", name: str = "") -> Route:
+    return Route("GET", path, operation, schema or f"amoro.{items}/v1", items, name=name)
+
+
+def _get(path: str, operation: str, schema: str) -> Route:
+    return Route("GET", path, operation, schema)
+
+
+def _post(path: str, operation: str, schema: str, *required: str, status: int = 200) -> Route:
+    return Route("POST", path, operation, schema, status=status, required=required)
+
+
+def _begin(path: str, operation: str, schema: str, *required: str) -> Route:
+    return Route("POST", path, operation, schema, lasting=True, required=required)
+
+
+def _patch(path: str, operation: str, schema: str, *required: str) -> Route:
+    return Route("PATCH", path, operation, schema, required=required)
+
+
+def _delete(path: str, operation: str, schema: str = "amoro.removed/v1") -> Route:
+    return Route("DELETE", path, operation, schema)
+
+
+_TABLE = "/tables/{table}"
+
+ROUTES: tuple[Route, ...] = (
+    _get("/status", "GetStatus", "amoro.coordinator/v1"),
+    _get("/overview", "GetOverview", "amoro.overview/v1"),
+    _get("/queue", "ListQueue", "amoro.queue/v1"),
+    Route("GET", "/audit", "ListAudit", "amoro.audit/v1", "events", key="audit"),
+    _list("/conditions", "ListConditions", "conditions", "amoro.status/v1"),
+    _get("/series", "GetSeries", "amoro.series/v1"),
+    _list("/events", "ListEvents", "events"),
+    _list("/settings", "GetSettings", "settings"),
+    _get("/state", "GetState", "amoro.state/v1"),
+    _post("/state/backup", "BackupState", "amoro.backup/v1", "path", status=201),
+    _get("/state/check", "CheckState", "amoro.check/v1"),
+    _list("/tokens", "ListTokens", "tokens"),
+    Route("POST", "/tokens", "CreateToken", "amoro.token/v1", status=201, is_secret=True, required=("name",)),
+    _delete("/tokens/{name}", "RevokeToken"),
+    _list("/users", "ListUsers", "users"),
+    Route("POST", "/users", "AddUser", "amoro.user/v1", status=201, is_secret=True, required=("name", "password")),
+    Route("POST", "/users/{name}", "UpdateUser", "amoro.user/v1"),
+    Route("POST", "/users/{name}/password", "SetPassword", "amoro.user/v1", is_secret=True, required=("password",)),
+    _delete("/users/{name}", "RemoveUser"),
+    Route("POST", "/login-links", "MakeLoginLink", "amoro.login/v1", status=201, is_secret=True),
+    _list("/catalogs", "ListCatalogs", "catalogs"),
+    _post("/catalogs", "AddCatalog", "amoro.catalog/v1", "name", status=201),
+    _get("/catalogs/{name}", "GetCatalog", "amoro.catalog/v1"),
+    _post("/catalogs/{name}/check", "CheckCatalog", "amoro.checked/v1"),
+    _patch("/catalogs/{name}", "UpdateCatalog", "amoro.catalog/v1"),
+    _delete("/catalogs/{name}", "RemoveCatalog"),
+    _list("/tables", "ListTables", "tables"),
+    _get("/selection", "SelectTables", "amoro.selection/v1"),
+    _get(_TABLE, "GetTable", "amoro.table/v1"),
+    _patch(_TABLE, "SetTableEnabled", "amoro.table/v1", "enabled"),
+    _post(f"{_TABLE}/changed", "TableChanged", "amoro.table/v1"),
+    _post(f"{_TABLE}/upgrade", "UpgradeTable", "amoro.upgrade/v1", "format_version"),
+    _get(f"{_TABLE}/health", "GetTableHealth", "amoro.health/v1"),
+    _get(f"{_TABLE}/metadata", "GetTableMetadata", "amoro.metadata/v1"),
+    _get(f"{_TABLE}/partitions", "GetTableDigest", "amoro.digest/v1"),
+    _get(f"{_TABLE}/properties", "GetTableProperties", "amoro.properties/v1"),
+    Route("GET", f"{_TABLE}/series", "GetSeries", "amoro.series/v1", name="GetTableSeries"),
+    _list(f"{_TABLE}/files", "ListTableFiles", "files"),
+    _list(f"{_TABLE}/snapshots", "ListSnapshots", "snapshots"),
+    Route("GET", f"{_TABLE}/comparison", "CompareSnapshots", "amoro.comparison/v1", required=("before", "after")),
+    _get(f"{_TABLE}/retention", "GetRetention", "amoro.retention/v1"),
+    _list(f"{_TABLE}/processes", "ListProcesses", "processes", name="ListTableProcesses"),
+    _list(f"{_TABLE}/blockers", "ListBlockers", "blockers", name="ListTableBlockers"),
+    _post(f"{_TABLE}/blockers", "BlockTable", "amoro.blocker/v1", status=201),
+    _list(f"{_TABLE}/leases", "ListLeases", "leases", name="ListTableLeases"),
+    _post(f"{_TABLE}/leases", "TakeLease", "amoro.lease/v1", status=201),
+    _list(f"{_TABLE}/trash", "ListTrash", "trash", name="ListTableTrash"),
+    _post(f"{_TABLE}/trash/hurry", "HurryTrash", "amoro.hurried/v1", "confirm"),
+    _post(f"{_TABLE}/plan", "PlanTable", "amoro.plan/v1"),
+    _get(f"{_TABLE}/plans/{{plan_id}}", "GetSavedPlan", "amoro.saved-plan/v1"),
+    _begin(f"{_TABLE}/optimize", "OptimizeTable", "amoro.optimize/v1"),
+    _post(f"{_TABLE}/verify", "VerifyTable", "amoro.verification/v1"),
+    _get(f"{_TABLE}/maintenance", "ListActions", "amoro.actions/v1"),
+    _begin(f"{_TABLE}/maintenance/{{action}}", "MaintainTable", "amoro.maintain/v1"),
+    _post(f"{_TABLE}/maintenance/{{action}}/preview", "PreviewMaintenance", "amoro.maintain/v1"),
+    _begin(f"{_TABLE}/maintenance/{{action}}/confirm", "ConfirmMaintenance", "amoro.maintain/v1", "confirm"),
+    _get(f"{_TABLE}/clustering", "ShowClustering", "amoro.clustering/v1"),
+    _get(f"{_TABLE}/clustering/columns", "SuggestColumns", "amoro.suggested/v1"),
+    _post(f"{_TABLE}/clustering/scans", "LearnScans", "amoro.learned/v1", "scans"),
+    _list("/blockers", "ListBlockers", "blockers"),
+    _post("/blockers/{blocker_id}/renew", "RenewBlocker", "amoro.blocker/v1"),
+    _delete("/blockers/{blocker_id}", "ReleaseBlocker", "amoro.blocker/v1"),
+    _list("/leases", "ListLeases", "leases"),
+    _post("/leases/{lease_id}/renew", "RenewLease", "amoro.lease/v1"),
+    _delete("/leases/{lease_id}", "ReleaseLease", "amoro.lease/v1"),
+    _list("/trash", "ListTrash", "trash"),
+    _get("/trash/{process_id}", "ShowTrash", "amoro.trashed/v1"),
+    _list("/trash/{process_id}/files", "ShowTrash", "files", "amoro.trashed/v1", "ListTrashFiles"),
+    _post("/trash/{process_id}/restore", "RestoreTrash", "amoro.restored/v1"),
+    _list("/processes", "ListProcesses", "processes"),
+    _get("/processes/{process_id}", "GetProcess", "amoro.process/v1"),
+    _list("/processes/{process_id}/tasks", "ListTasks", "tasks"),
+    _list("/processes/{process_id}/attempts", "ListAttempts", "attempts"),
+    _post("/processes/{process_id}/cancel", "CancelProcess", "amoro.process/v1"),
+    _post("/processes/{process_id}/start", "StartProcess", "amoro.process/v1"),
+    _post("/processes/{process_id}/undo/preview", "PreviewUndo", "amoro.maintain/v1"),
+    _begin("/processes/{process_id}/undo", "UndoProcess", "amoro.maintain/v1"),
+    _list("/optimizers", "ListOptimizers", "optimizers"),
+    _get("/optimizers/{optimizer_id}", "GetOptimizer", "amoro.optimizer/v1"),
+    _post("/optimizers/{optimizer_id}/drain", "DrainOptimizer", "amoro.optimizer/v1"),
+    _post("/optimizers/{optimizer_id}/release", "ReleaseOptimizer", "amoro.released/v1"),
+    _get("/instances/{id}", "GetInstance", "amoro.instance/v1"),
+    _get("/instances/{id}/logs", "GetInstanceLogs", "amoro.logs/v1"),
+    _post("/instances/{id}/kill", "KillInstance", "amoro.instance/v1"),
+    _list("/groups", "ListGroups", "groups"),
+    _post("/groups", "CreateGroup", "amoro.group/v1", "name", status=201),
+    _get("/groups/{name}", "GetGroup", "amoro.group/v1"),
+    _patch("/groups/{name}", "UpdateGroup", "amoro.group/v1"),
+    _delete("/groups/{name}", "RemoveGroup"),
+    _list("/groups/{name}/uses", "GetGroup", "uses", "amoro.group/v1", "ListGroupUses"),
+    _post("/groups/{name}/scale", "ScaleGroup", "amoro.group/v1", "instances"),
+)
+
+
+@cache
+def paths() -> Mapping[str, Mapping[str, Route]]:
+    """The routes by path, then by method."""
+    found: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        found.setdefault(route.path, {})[route.method] = route
+    return found
+
+
+_DIGEST_BYTES = 8
+_START_AGAIN = "Give `next` of the page before with the same filters and order, or start without a cursor."
+
+
+def cursor_of(path: str, filters: Mapping[str, Sequence[str]], place: str) -> str:
+    """The cursor of the place in the list of that path with those filters."""
+    body = _digest(path, filters) + place.encode()
+    return urlsafe_b64encode(sha256(body).digest()[:_DIGEST_BYTES] + body).decode().rstrip("=")
+
+
+def place_of(path: str, filters: Mapping[str, Sequence[str]], cursor: str) -> str:
+    """The place that the cursor stands for. Raises MalformedRequest for one of another list, and for a broken one."""
+    try:
+        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        check, digest, place = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :]
+        text = place.decode()
+    except ValueError as error:
+        raise MalformedRequest("after is no cursor", hint=_START_AGAIN, value=cursor) from error
+    if check != sha256(digest + place).digest()[:_DIGEST_BYTES]:
+        raise MalformedRequest("after is no cursor", hint=_START_AGAIN, value=cursor)
+    if digest != _digest(path, filters):
+        raise MalformedRequest("after is the cursor of another list", hint=_START_AGAIN, value=cursor)
+    return text
+
+
+def _digest(path: str, filters: Mapping[str, Sequence[str]]) -> bytes:
+    known = sorted((name, list(values)) for name, values in filters.items() if name not in ("after", "limit"))
+    return sha256(json.dumps([path, known]).encode()).digest()[:_DIGEST_BYTES]
+
 
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT = timedelta(minutes=10)

@@ -1,23 +1,165 @@
-"""One partition: how deep its files lie, whether it is due, and the groups that would gain."""
+"""Which partitions are clustered now, and which of them wait."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property, cmp_to_key
+from hashlib import blake2b
 
 import numpy as np
 
-from amoro_core.live.columns import Mask, Numbers
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.model.clustering import SortKey
 from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey
-from amoro_core.planning.clustering import words
-from amoro_core.planning.clustering.choosing import commits_since, last_written
-from amoro_core.planning.clustering.depth import Ranges, depth, ideal, ranges_of, units_of
-from amoro_core.planning.clustering.facts import ColumnDepth, PartitionDepth
-from amoro_core.planning.clustering.kept import GroupIds, PartitionGroups, clustered_at, groups_in
-from amoro_core.planning.clustering.properties import FileChoice
-from amoro_core.planning.clustering.terms import Terms
-from amoro_core.planning.clustering.weighing import mean
-from amoro_core.planning.partitions import PartitionFiles
+from amoro_core.model.tables import SnapshotFacts
+from amoro_core.planning.clustering import model
+from amoro_core.planning.clustering.auto_columns import mean
+from amoro_core.planning.clustering.grouping import (
+    MOST_MESSAGE_BYTES,
+    REACHED,
+    Candidates,
+    Ranges,
+    Terms,
+    depth,
+    fitting,
+    grouped,
+    ideal,
+    merging_tiers,
+    message_bytes,
+    ranges_of,
+    units_of,
+)
+from amoro_core.planning.clustering.layouts import GroupIds, KeptFiles, PartitionGroups, clustered_at, groups_in
+from amoro_core.planning.clustering.model import (
+    PARTITION_FILTER_KEY,
+    PARTITIONS_KEY,
+    ClusterFacts,
+    ClusteringConfig,
+    ClusterRequest,
+    ColumnDepth,
+    FileChoice,
+    PartitionChoice,
+    PartitionDepth,
+    PartitionKind,
+    PartitionOrder,
+)
+from amoro_core.planning.optimizing.partitions import PartitionFiles, order_of
+from amoro_core.records import record
+from amoro_core.scan.columns import Mask, Numbers
+
+_HOUR = timedelta(hours=1)
+_REPLACE = "replace"
+
+
+@record
+class Chosen:
+    """Partitions in the order in which they are clustered, and why the others are not, by when that may change."""
+
+    order: tuple[PartitionKey, ...]
+    left: Mapping[PartitionKey, tuple[str, datetime | None]]
+
+
+def choose(
+    keys: Sequence[PartitionKey], facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest
+) -> Chosen:
+    """The partitions that properties and request choose.
+
+    Raises TableRefused("configuration") for a malformed `partition-filter`, InvalidArgument for a malformed condition
+    of the request.
+    """
+    newest = sorted(keys, key=cmp_to_key(_comparing(facts)), reverse=True)
+    choice = request.partitions or config.partitions
+    tests = [_choosing(choice, newest, facts, config)]
+    if request.where:
+        fulfils = facts.chooses(request.where)
+        tests.append(lambda key: None if fulfils(key) else ("it does not fulfil the condition", None))
+    left: dict[PartitionKey, tuple[str, datetime | None]] = {}
+    for key in newest:
+        why = next((found for found in (test(key) for test in tests) if found is not None), None)
+        if why is not None:
+            left[key] = why
+    ordered = newest if config.partition_order is PartitionOrder.NEWEST else newest[::-1]
+    return Chosen(tuple(key for key in ordered if key not in left), left)
+
+
+_Test = Callable[[PartitionKey], tuple[str, datetime | None] | None]
+
+
+def _choosing(
+    choice: PartitionChoice, newest: Sequence[PartitionKey], facts: ClusterFacts, config: ClusteringConfig
+) -> _Test:
+    match choice.kind:
+        case PartitionKind.ALL:
+            return lambda key: None
+        case PartitionKind.RECENT:
+            window = frozenset(newest[choice.skip : choice.skip + choice.count])
+            which = f"the newest {choice.count}{f' after {choice.skip}' if choice.skip else ''}"
+            return lambda key: None if key in window else (f"it is not among {which} partitions", None)
+        case PartitionKind.ROLLING:
+            hour = int(facts.now.timestamp()) // 3600
+            return lambda key: _turn(key, hour, choice.count, facts.now)
+        case PartitionKind.SELECTED:
+            selects = _selection(facts, config)
+            return lambda key: None if selects(key) else (f"{PARTITION_FILTER_KEY} does not select it", None)
+
+
+def _turn(key: PartitionKey, hour: int, count: int, now: datetime) -> tuple[str, datetime | None] | None:
+    text = repr((key.spec_id, key.partition)).encode()
+    wait = (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") - hour) % count
+    if wait == 0:
+        return None
+    begun = now.replace(minute=0, second=0, microsecond=0)
+    return f"its turn of {count} hours comes in {wait}", begun + wait * _HOUR
+
+
+def _selection(facts: ClusterFacts, config: ClusteringConfig) -> Callable[[PartitionKey], bool]:
+    if config.partition_filter is None:
+        raise TableRefused(
+            f"property {PARTITIONS_KEY} has the value 'selected', and {PARTITION_FILTER_KEY} selects nothing",
+            reason="configuration",
+            hint=f"Set {PARTITION_FILTER_KEY} to a condition on partition columns.",
+        )
+    try:
+        return facts.chooses(config.partition_filter)
+    except InvalidArgument as error:
+        raise TableRefused(
+            f"property {PARTITION_FILTER_KEY} has the malformed value {config.partition_filter!r}: {error.message}",
+            reason="configuration",
+            hint=error.hint,
+        ) from error
+
+
+def _comparing(facts: ClusterFacts) -> Callable[[PartitionKey, PartitionKey], int]:
+    """Older specs come first; partitions of one spec by their values, those that tell a time before others."""
+    values: dict[PartitionKey, tuple[tuple[int, SortKey], ...]] = {}
+
+    def order(key: PartitionKey) -> tuple[tuple[int, SortKey], ...]:
+        if key not in values:
+            values[key] = facts.sorting.partition_order(key)
+        return values[key]
+
+    def compare(one: PartitionKey, other: PartitionKey) -> int:
+        if one.spec_id != other.spec_id:
+            return -1 if one.spec_id < other.spec_id else 1
+        here, there = order(one), order(other)
+        if here != there:
+            return -1 if here < there else 1
+        return -1 if order_of(one) < order_of(other) else 1
+
+    return compare
+
+
+def last_written(numbers: Sequence[int], snapshots: Sequence[SnapshotFacts]) -> datetime | None:
+    """When others wrote last, given the data sequence numbers of what they wrote; None: longer ago than is known."""
+    newest = max(numbers, default=None)
+    times = (one.committed_at for one in snapshots if one.sequence_number == newest and one.operation != _REPLACE)
+    return max(times, default=None)
+
+
+def commits_since(last: datetime | None, snapshots: Sequence[SnapshotFacts]) -> int:
+    """How many known commits since then brought or removed rows; None: all."""
+    return sum(one.operation != _REPLACE and (last is None or one.committed_at > last) for one in snapshots)
+
 
 _TEXTS = ("string", "binary")
 #: Characters to which writers cut bounds.
@@ -236,15 +378,15 @@ class PartitionCase:
         config, facts = self.terms.config, self.terms.facts
         if self.has_much:
             if self.ratio > config.trigger_depth_ratio:
-                return words.by_depth(self.ratio, config.trigger_depth_ratio), None
+                return model.by_depth(self.ratio, config.trigger_depth_ratio), None
             if config.trigger_commits is not None:
                 commits = commits_since(self.last, facts.snapshots)
                 if commits >= config.trigger_commits:
-                    return words.by_commits(commits, config.trigger_commits), None
+                    return model.by_commits(commits, config.trigger_commits), None
             if config.trigger_interval is not None:
                 due = None if self.last is None else self.last + config.trigger_interval
                 if due is None or due <= facts.now:
-                    return words.by_interval(self.last, config.trigger_interval), None
+                    return model.by_interval(self.last, config.trigger_interval), None
                 return "", due
         return "", None
 
@@ -264,3 +406,94 @@ class PartitionCase:
             ratio=mean([one.depth / one.ideal for one in columns]),
             due_at=due_at,
         )
+
+
+#: What is predicted has to be below this share of what is.
+_WORTH = 0.7
+
+
+@record
+class Piece:
+    """Files that would become a group, by index; `ratio` is how deep they lie now by what is ideal."""
+
+    at: Numbers
+    why: str
+    ratio: float
+    before: tuple[float, ...]
+    predicted: tuple[float, ...]
+    shares: Mapping[str, tuple[float, float]]  # of the bytes that a point query reads, before and after, by column
+
+    @property
+    def saved(self) -> float:
+        """The share of the files that a point query meets which it would not meet any more."""
+        return max(0.0, 1 - REACHED / self.ratio)
+
+
+def reached_ratio() -> float:
+    """The ratio that clustering is expected to reach."""
+    return REACHED
+
+
+def pieces_of(case: PartitionCase, *, with_candidates: bool) -> list[Piece]:
+    """The groups that would gain: sealed ones that become one and, where these are due, what is not clustered."""
+    found = list(_merges(case))
+    if with_candidates:
+        found += [_piece(case, at, "") for at in _groups(case) if _gains(case, at)]
+    return found
+
+
+def _groups(case: PartitionCase) -> Iterator[Numbers]:
+    terms, at = case.terms, case.candidates
+    first = terms.resolved.counted[0]
+    here = Candidates(case.ranges[first].part(at), case.sizes[at], case.numbers[at])
+    for indexes in grouped(here, terms.config.group_by, terms.most_bytes):
+        ordered, start = at[indexes], 0
+        for part in fitting([case.rows[one] for one in ordered.tolist()]):
+            yield ordered[start : start + len(part)]
+            start += len(part)
+
+
+def _gains(case: PartitionCase, at: Numbers) -> bool:
+    if len(at) == 1 and not case.has_deletes[at[0]] and case.outputs(at) == 1:
+        return False
+    if case.terms.request.full:
+        return True
+    if case.is_in_order(at) or int(case.sizes[at].sum()) > case.terms.most_bytes:
+        return False
+    return (len(at) == 1 and bool(case.has_deletes[at[0]])) or _is_worth(case, case.ratio_of(at))
+
+
+def _is_worth(case: PartitionCase, ratio: float) -> bool:
+    """Whether what is reached is enough better than what is; who asks is content with less."""
+    return (1.0 if case.terms.request.asked else _WORTH) * ratio > REACHED
+
+
+def _merges(case: PartitionCase) -> Iterator[Piece]:
+    if case.terms.request.full or not case.may_merge:
+        return
+    first = case.ranges[case.terms.resolved.counted[0]]
+
+    def span(one: KeptFiles) -> tuple[int, int]:
+        if not first.is_known[one.at].all():
+            return -1, int(first.upper.max(initial=0))
+        return int(first.lower[one.at].min()), int(first.upper[one.at].max())
+
+    sealed = [one for one in case.groups.sealed if case.is_free(one.at)]
+    for parts in merging_tiers(sealed, span, case.sizes, case.terms.sealing, case.terms.most_bytes):
+        at = np.sort(np.concatenate([one.at for one in parts]))
+        if message_bytes(case.rows[one] for one in at.tolist()) <= MOST_MESSAGE_BYTES:
+            yield _piece(case, at, model.by_tier(len(parts)))
+
+
+def _piece(case: PartitionCase, at: Numbers, why: str) -> Piece:
+    counted = case.terms.resolved.counted
+    now = {one: case.depth(one, at) for one in counted}
+    later = {one: min(now[one], REACHED * case.ideal(one, at)) for one in counted}
+    units = float(units_of(case.sizes[at], case.terms.target).sum())
+    files = max(1.0, float(case.live[at].sum()) / case.terms.target)
+    shares = {
+        case.terms.facts.sorting.name_of(one): (min(1.0, now[one] / units), min(1.0, later[one] / files))
+        for one in counted
+    }
+    before = tuple(depth(case.ranges[one].part(at), case.records[at]) for one in counted)
+    return Piece(at, why, case.ratio_of(at), before, tuple(later[one] for one in counted), shares)

@@ -7,30 +7,37 @@ from hashlib import blake2b
 import numpy as np
 
 from amoro_core.errors import TableRefused
-from amoro_core.live.files import LiveFiles
 from amoro_core.model.clustering import Layout
 from amoro_core.model.files import TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.planning.clustering import choice, words
-from amoro_core.planning.clustering.choosing import Chosen, choose
-from amoro_core.planning.clustering.facts import (
+from amoro_core.planning.clustering import auto_columns, model
+from amoro_core.planning.clustering.auto_columns import Reading, core_ms, pays_back, rank, reading_of
+from amoro_core.planning.clustering.grouping import Terms
+from amoro_core.planning.clustering.layouts import (
+    Layouts,
+    Resolved,
+    group_ids,
+    names_columns,
+    newest_layout,
+    resolve,
+    sort_order_id,
+)
+from amoro_core.planning.clustering.model import (
+    AUTO,
+    COLUMNS_KEY,
     ClusterFacts,
+    ClusteringConfig,
     ClusterPlan,
     ClusterRequest,
     ClusterVerdict,
     GroupPlan,
     PartitionDepth,
 )
-from amoro_core.planning.clustering.kept import Layouts, group_ids, newest_layout
-from amoro_core.planning.clustering.layouts import Resolved, names_columns, resolve, sort_order_id
-from amoro_core.planning.clustering.partition import PartitionCase
-from amoro_core.planning.clustering.pieces import Piece, pieces_of, reached_ratio
-from amoro_core.planning.clustering.properties import AUTO, COLUMNS_KEY, ClusteringConfig
-from amoro_core.planning.clustering.terms import Terms
-from amoro_core.planning.clustering.weighing import Reading, core_ms, pays_back, rank, reading_of
-from amoro_core.planning.costs import deletes_of, read_cost
-from amoro_core.planning.partitions import PartitionFiles, partitions_of
+from amoro_core.planning.clustering.partition import Chosen, PartitionCase, Piece, choose, pieces_of, reached_ratio
+from amoro_core.planning.optimizing.partitions import PartitionFiles, partitions_of
+from amoro_core.planning.optimizing.tasks import deletes_of, read_cost
 from amoro_core.records import record
+from amoro_core.scan.live_files import LiveFiles
 
 
 def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:
@@ -44,10 +51,10 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     notes: tuple[str, ...] = ()
     by_choice = config.columns == AUTO and not request.columns
     if by_choice:
-        decided = choice.decide(facts)
+        decided = auto_columns.decide(facts)
         if decided.choice is None:
             return ClusterVerdict(False, f"nothing to do yet: {decided.reason}")
-        chosen_columns, notes = decided.choice, (words.chosen(decided.choice, decided.reason),)
+        chosen_columns, notes = decided.choice, (model.chosen(decided.choice, decided.reason),)
         facts = replace(facts, choice=chosen_columns)
     if request.shows and not names_columns(facts, config, request):
         shown = _shown(facts, config, request)
@@ -55,14 +62,14 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
             return shown
     resolved = resolve(facts, config, request)
     told = ClusterVerdict(
-        False, words.NO_SNAPSHOT, layout=resolved.layout, notes=(*notes, *resolved.notes), choice=chosen_columns
+        False, model.NO_SNAPSHOT, layout=resolved.layout, notes=(*notes, *resolved.notes), choice=chosen_columns
     )
     if facts.scan is None:
         return told
     partitions = partitions_of(facts.scan, facts.optimizing)
     chosen = choose([one.key for one in partitions], facts, config, request)
     if not partitions:
-        return replace(told, reason=words.NO_FILES)
+        return replace(told, reason=model.NO_FILES)
     terms = Terms(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
     looked = _look(partitions, facts.scan, chosen, terms)
     if (constant := _constant(looked, resolved, facts)) is not None:
@@ -78,7 +85,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     return replace(
         told,
         is_due=plan is not None,
-        reason=words.of_table(verdicts, facts.path_of),
+        reason=model.of_table(verdicts, facts.path_of),
         due_at=min((one.due_at for one in verdicts if one.due_at is not None), default=None),
         partitions=verdicts,
         plan=plan,
@@ -97,12 +104,12 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
         return None
     partitions = partitions_of(facts.scan, facts.optimizing)
     chosen = choose([one.key for one in partitions], facts, config, request)
-    resolved = Resolved(layout, (words.as_last_clustered(),))
+    resolved = Resolved(layout, (model.as_last_clustered(),))
     terms = Terms(facts, config, request, resolved, layouts)
     looked = _look(partitions, facts.scan, chosen, terms)
-    told = tuple(replace(one.verdict, is_due=False, reason=words.NO_COLUMNS, due_at=None) for one in looked)
+    told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in looked)
     return ClusterVerdict(
-        False, words.NO_COLUMNS, layout=layout, notes=resolved.notes, partitions=told, learned=layouts.learned
+        False, model.NO_COLUMNS, layout=layout, notes=resolved.notes, partitions=told, learned=layouts.learned
     )
 
 
@@ -128,21 +135,21 @@ def _look(partitions: Sequence[PartitionFiles], scan: TableScan, chosen: Chosen,
 
 def _left(case: PartitionCase, chosen: Chosen) -> _Looked:
     why, due_at = chosen.left[case.key]
-    return _Looked(case, case.told(False, words.left_out(why), due_at, deep=case.terms.request.explain))
+    return _Looked(case, case.told(False, model.left_out(why), due_at, deep=case.terms.request.explain))
 
 
 def _looked(case: PartitionCase, scan: TableScan, terms: Terms, reading: Reading) -> _Looked:
     config, request = terms.config, terms.request
-    reason = words.by_request(case.unclustered_bytes, request.full)
+    reason = model.by_request(case.unclustered_bytes, request.full)
     if not request.asked:
         if not case.has_much and not case.may_merge:
-            why = words.too_little(case.unclustered_bytes, config.least_bytes(terms.target))
+            why = model.too_little(case.unclustered_bytes, config.least_bytes(terms.target))
             return _Looked(case, case.told(False, why, deep=request.explain))
         if (until := case.quiet_until()) is not None:
-            return _Looked(case, case.told(False, words.quiet(until, config.quiet), until))
+            return _Looked(case, case.told(False, model.quiet(until, config.quiet), until))
         reason, due_at = case.trigger()
         if not reason and not case.may_merge:
-            return _Looked(case, case.told(False, words.shallow(case.ratio, config.trigger_depth_ratio), due_at))
+            return _Looked(case, case.told(False, model.shallow(case.ratio, config.trigger_depth_ratio), due_at))
     pieces = pieces_of(case, with_candidates=bool(reason))
     groups = [(piece, _group(case, piece, scan, terms, reading)) for piece in pieces]
     if not groups:
@@ -150,19 +157,19 @@ def _looked(case: PartitionCase, scan: TableScan, terms: Terms, reading: Reading
     paying = tuple(one for one in groups if request.asked or _pays(one[1], terms, reading))
     if not paying:
         cost, spared = groups[0][1].core_ms, groups[0][1].gain * groups[0][1].core_ms
-        return _Looked(case, case.told(False, words.pays_not_back(cost, spared, config.max_payback)))
+        return _Looked(case, case.told(False, model.pays_not_back(cost, spared, config.max_payback)))
     because = reason or next(piece.why for piece, _ in paying)
     return _Looked(case, case.told(True, because), paying)
 
 
 def _why_none(case: PartitionCase, terms: Terms) -> str:
     if case.has_pinned and not len(case.unclustered):
-        return words.taken()
+        return model.taken()
     if not len(case.unclustered):
-        return words.too_little(0, 0)
+        return model.too_little(0, 0)
     if case.ratio > 1.0:
-        return words.gains_little(case.ratio, reached_ratio())
-    return words.no_groups()
+        return model.gains_little(case.ratio, reached_ratio())
+    return model.no_groups()
 
 
 def _pays(group: GroupPlan, terms: Terms, reading: Reading) -> bool:

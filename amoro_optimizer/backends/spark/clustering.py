@@ -13,21 +13,20 @@ from functools import partial
 from pyspark import Broadcast, SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed
-from amoro_core.files.schema import parse_rows_schema
+from amoro_core.files.schema.schemas import parse_rows_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, StageFacts
 from amoro_core.model.files import DeleteKind, FileFormat
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
 from amoro_core.protocol import codec, rewrite_pb2
-from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_input
+from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_input
 from amoro_core.records import record
-from amoro_optimizer.backends.spark.channel import Job
+from amoro_optimizer.backends.spark.driver_channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
 from amoro_optimizer.backends.spark.stages import Slice, joined, sampled, split, table_of, written
 from amoro_optimizer.backends.spark.worker import Assignment
-from amoro_optimizer.cluster.cuts import make_cuts
-from amoro_optimizer.cluster.order import Order
-from amoro_optimizer.cluster.sample import sample_rows
-from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE
+from amoro_optimizer.cluster.engine import SAMPLE, SPLIT, WRITE
+from amoro_optimizer.cluster.range_partitioner import make_cuts, sample_rows
+from amoro_optimizer.cluster.sort_keys import Order
 from amoro_optimizer.rewrite.engine import refuse_unfit
 
 #: What one part reads at most, as files are stored: decoded about four times as much. Larger files are read in pieces.

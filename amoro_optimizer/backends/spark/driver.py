@@ -1,8 +1,6 @@
-"""The driver's side: each attempt is a Spark job, started by the thread that the runner gave it to.
+"""Pools of Spark's fair scheduler: one for each table that has jobs now."""
 
-It is one of one task, or, where a group is clustered, two of several stages that the whole application has a part in.
-"""
-
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +10,45 @@ from dataclasses import dataclass
 from pyspark import SparkContext
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused
-from amoro_core.events import get_logger
+from amoro_core.logger import get_logger
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import Attempt
-from amoro_core.model.work import Work, WorkResult
+from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
-from amoro_optimizer.backends.spark.application import max_cluster_bytes, open_context, reason_of
-from amoro_optimizer.backends.spark.channel import Channel, Job, Progress
+from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_output
 from amoro_optimizer.backends.spark.clustering import Application, cluster
-from amoro_optimizer.backends.spark.pools import Pools
+from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Progress
+from amoro_optimizer.backends.spark.shuffle import max_cluster_bytes, open_context, reason_of
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
-from amoro_optimizer.kinds import Fetching, Run, installed_kinds
+from amoro_optimizer.work_kinds import Fetching, Run, installed_kinds
+
+
+class Pools:
+    """Assigns pools to tables. Spark keeps a pool for ever, so free ones are reused before another is made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[int, int]] = {}  # by table: the pool's number, and how many jobs there are
+
+    @contextmanager
+    def pool_of(self, table: str) -> Iterator[str]:
+        """The pool for a job of the table, exclusive until the table's last job is over."""
+        with self._lock:
+            number, jobs = self._held.get(table) or (self._free(), 0)
+            self._held[table] = number, jobs + 1
+        try:
+            yield f"amoro-{number}"
+        finally:
+            with self._lock:
+                number, jobs = self._held.pop(table)
+                if jobs > 1:
+                    self._held[table] = number, jobs - 1
+
+    def _free(self) -> int:
+        taken = {number for number, _ in self._held.values()}
+        return next(number for number in itertools.count(1) if number not in taken)
+
 
 log = get_logger("amoro.spark")
 

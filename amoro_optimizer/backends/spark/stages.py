@@ -1,33 +1,111 @@
-"""The stages of clustering a group, in Python workers: what a standalone optimizer does, on a part of the rows."""
+"""A part of a job of several stages, in a Python worker: its line to the driver, and what becomes of its failures."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
-from pyspark import Broadcast
+from pyspark import Broadcast, TaskContext
 
-from amoro_core.files.schema import parse_rows_schema
+from amoro_core.errors import OptimizerError
+from amoro_core.files.schema.schemas import parse_rows_schema
 from amoro_core.model.clustering import ClusterInput
-from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.protocol import codec
-from amoro_core.protocol.cluster_codec import decode_cluster_input
-from amoro_optimizer.backends.spark.blocks import Blocks, rows_of
-from amoro_optimizer.backends.spark.parts import Part, in_part
-from amoro_optimizer.backends.spark.worker import Assignment
-from amoro_optimizer.cluster.cuts import parse_cuts, pieces
-from amoro_optimizer.cluster.engine import bounded_options, labels_of
-from amoro_optimizer.cluster.order import Order, flat
-from amoro_optimizer.cluster.reading import Piece, piece_of, placed_batches
-from amoro_optimizer.cluster.sample import Sample, places_of, row_hashes, sample_rows
-from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.protocol.codec import decode_cluster_input
+from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
+from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
+from amoro_optimizer.backends.spark.worker import AnnouncingAccess, Assignment, hang_up_noted, told_of
+from amoro_optimizer.cluster.engine import (
+    SAMPLE,
+    SPLIT,
+    WRITE,
+    Piece,
+    bounded_options,
+    labels_of,
+    piece_of,
+    placed_batches,
+)
+from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, pieces, places_of, row_hashes, sample_rows
+from amoro_optimizer.cluster.sort_keys import Order, flat
 from amoro_optimizer.cluster.writing import RangeWriter
-from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, masks_ahead
-from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
-from amoro_optimizer.rewrite.outputs import Outputs
-from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
+from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.engine import Packed, cancelled_first, masks_ahead
+from amoro_optimizer.rewrite.engine import RewriteRun as StagesRun
+from amoro_optimizer.rewrite.output_files import Outputs
+from amoro_optimizer.rewrite.spilling import (
+    budget,
+    choose_pool,
+    default_spill_root,
+    give_back,
+    resident_bytes,
+    spill_directory,
+)
+from amoro_optimizer.work_kinds import Run, installed_kinds
+
+Made = TypeVar("Made")
+
+
+class Part:
+    """One execution of a part."""
+
+    def __init__(self, assignment: Assignment, line: WorkerLine, is_hung_up: Callable[[], bool]) -> None:
+        self.payload = assignment.work
+        kind = installed_kinds().of(assignment.kind)
+        #: Access to the table's files, which tells the driver of each before it is created.
+        self.access = AnnouncingAccess(kind.open(assignment.work, assignment.io_properties), line)
+        self.run = Run(
+            codec.decode_attempt(pb.TaskAttempt.FromString(assignment.attempt)),
+            assignment.io_properties,
+            assignment.memory_bytes,
+            on_progress=line.progress,
+            is_cancelled=lambda: is_hung_up() or line.is_stopped,
+        )
+        self._line = line
+        self._began = time.monotonic()
+
+    def conclude(self, facts: Mapping[str, int]) -> None:
+        """Tell the driver at the end what the part took and made: these, and for how long it had a core.
+
+        Raises AttemptAbandoned.
+        """
+        core_ms = round((time.monotonic() - self._began) * 1000)
+        self._line.conclude({**facts, "core_ms": core_ms})
+
+
+def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Made]]) -> Iterator[Made]:
+    """What `do` makes in this partition of the stage, as one execution of that part.
+
+    What fails in it is told to the driver, which ends the job: Spark is to repeat nothing for it, so the part ends
+    as if nothing more came. Whatever the driver has not heard of is raised, so that Spark repeats the part; so is what
+    ends because its executor has.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise OptimizerError("this runs in Spark's Python workers only")
+    name = f"{stage} {context.partitionId()}"
+    # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
+    pa.set_cpu_count(max(1, context.cpus()))
+    choose_pool()
+    with (
+        hang_up_noted() as is_hung_up,
+        connected(assignment.driver, assignment.key, assignment.job, name, context.taskAttemptId()) as line,
+    ):
+        try:
+            yield from do(Part(assignment, line, is_hung_up))
+        except Exception as error:
+            if line.is_superseded:
+                raise Superseded(f"a newer execution of {name} has begun") from None
+            if is_hung_up():  # its executor has ended, and with it this execution alone
+                raise
+            code, message = told_of(error)
+            if not (line.is_over or line.fail(code, message)):
+                raise OptimizerError(f"the driver is not reached: {message}") from None
+
 
 #: Shares of the memory limit: rows that wait for a block, rows that are sorted at once, and those of a row group.
 _BLOCKS_SHARE, _SORT_SHARE, _ROW_GROUP_SHARE = 4, 3, 6
@@ -108,7 +186,9 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: Part) -> Iterator
     work = decode_cluster_input(part.payload)
     order = _order(work)
     cuts, memory_bytes = parse_cuts(order, cut_points), budget(part.run.memory_bytes)
-    run = Run(work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes)
+    run = StagesRun(
+        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
+    )
     outputs = Outputs(
         work.rewrite,
         part.access,
@@ -142,10 +222,12 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: Part) -> Iterator
 
 
 @contextmanager
-def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[Run, Mapping[int, Packed], Marks]]:
+def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[StagesRun, Mapping[int, Packed], Marks]]:
     """The reading of the part's files, which of their rows are deleted, and by what."""
     memory_bytes = budget(part.run.memory_bytes)
-    run = Run(work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes)
+    run = StagesRun(
+        work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes
+    )
     with cancelled_first(run), ExitStack() as spills:
         spills.callback(give_back)
         marks = Marks(
@@ -164,11 +246,11 @@ def _order(work: ClusterInput) -> Order:
     return Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
 
 
-def _piece(run: Run, slice_: Slice) -> Piece | None:
+def _piece(run: StagesRun, slice_: Slice) -> Piece | None:
     return None if slice_.piece is None else piece_of(run, *slice_.piece)
 
 
-def _bytes_read(run: Run, piece: Piece | None) -> int:
+def _bytes_read(run: StagesRun, piece: Piece | None) -> int:
     if piece is None:
         return run.bytes_read
     (file,) = run.work.rewritten

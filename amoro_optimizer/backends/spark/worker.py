@@ -13,15 +13,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
-from amoro_core.files.io import FileAccess
-from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import briefly
-from amoro_core.model.work import WorkResult
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.model.task_payload import WorkResult
+from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_optimizer.backends.spark.channel import Superseded, WorkerLine, connected
-from amoro_optimizer.kinds import Run, installed_kinds
-from amoro_optimizer.running import steady_s
+from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
+from amoro_optimizer.execution import steady_s
+from amoro_optimizer.work_kinds import Run, installed_kinds
 
 #: The only part of a job of one task.
 WHOLE = "task"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.files import DataFile
 from amoro_optimizer.cluster.engine import cluster

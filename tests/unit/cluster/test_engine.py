@@ -19,19 +19,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampNanoType, UnknownType, UUIDType
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
-from amoro_core.files.schema import arrow_schema
-from amoro_core.model.clustered_files import METADATA_KEY, group_of, group_suffix, layout_text, parse_layout_text
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
-from amoro_core.model.work import Work
-from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
-from amoro_optimizer.cluster.cuts import Cuts, parse_cuts
+from amoro_core.model.file_markers import METADATA_KEY, group_of, group_suffix, layout_text, parse_layout_text
+from amoro_core.model.task_payload import Work
+from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.engine import planning_bytes
-from amoro_optimizer.cluster.order import Order
-from amoro_optimizer.cluster.sample import sample_rows
-from amoro_optimizer.cluster.values import sort_rows
-from amoro_optimizer.kinds import Kinds
+from amoro_optimizer.cluster.range_partitioner import Cuts, parse_cuts, sample_rows
+from amoro_optimizer.cluster.sort_keys import Order, sort_rows
+from amoro_optimizer.execution import Run
 from amoro_optimizer.rewrite.spilling import sweep_spills
-from amoro_optimizer.running import Run
+from amoro_optimizer.work_kinds import Kinds
 from tests.tiers import count as tier_count
 from tests.tiers import sample
 from tests.unit.rewrite.builders import (
@@ -261,7 +259,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_spill_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(20_000), 2), outputs=2)
-    monkeypatch.setattr("amoro_optimizer.cluster.ranges.pa.ipc.new_file", lambda path, *_, **__: _FullFile(path))
+    monkeypatch.setattr("amoro_optimizer.cluster.spill_ranges.pa.ipc.new_file", lambda path, *_, **__: _FullFile(path))
     with pytest.raises(StorageFull, match="no space left for"):
         run(work, memory_limit_bytes=SMALL, free=lambda root: 1 << 40)
     assert written_under(tmp_path) == []

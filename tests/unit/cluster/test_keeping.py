@@ -14,13 +14,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing
-from amoro_core.files import parquet
-from amoro_core.model.clustered_files import METADATA_KEY, group_of, parse_layout_text
+from amoro_core.files.parquet import reading
 from amoro_core.model.clustering import ClusterInput, Layout, Strategy
-from amoro_core.model.files import DataFile
-from amoro_core.model.lineage import LINEAGE_NAMES
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
-from amoro_optimizer.cluster.keeping import rewrite_in_order
+from amoro_core.model.file_markers import METADATA_KEY, group_of, parse_layout_text
+from amoro_core.model.files import LINEAGE_NAMES, DataFile
+from amoro_core.model.task_payload import RewriteInput, RewriteOutput
+from amoro_optimizer.cluster.order_preserving_rewrite import rewrite_in_order
 from tests.unit.rewrite.builders import (
     ATTEMPT,
     access_to,
@@ -157,7 +156,8 @@ def test_other_files_are_rewritten_as_ever_in_their_order(
     else:
         layout_of_later = replace(curve(Strategy.HILBERT, 1, 2), curve_version=9)
         monkeypatch.setattr(
-            "amoro_optimizer.cluster.keeping.read_layout", lambda access, path: (GROUP, layout_of_later)
+            "amoro_optimizer.cluster.order_preserving_rewrite.read_layout",
+            lambda access, path: (GROUP, layout_of_later),
         )
     expected = [row["key"] for file in (other, one) for row in pq.read_table(file.path).to_pylist()]
     output = rewritten(task(context(tmp_path, schema), [other, one]))
@@ -220,7 +220,7 @@ def expected(files: list[DataFile], gone: set[int]) -> dict[int, tuple[int, int]
 def test_clustered_rows_keep_their_lineage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, memory: int
 ) -> None:
-    monkeypatch.setattr(parquet, "MAX_BATCH_ROWS", 1000)
+    monkeypatch.setattr(reading, "MAX_BATCH_ROWS", 1000)
     files = given_files(tmp_path)
     deletes = [position_deletes(tmp_path, [(files[0].path, at) for at in range(0, 5000, 3)])]
     work: ClusterInput = group(tmp_path, SCHEMA, layout, files, outputs=4, deletes=deletes)

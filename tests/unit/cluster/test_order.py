@@ -40,13 +40,11 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_optimizer.cluster.buckets import Buckets
-from amoro_optimizer.cluster.curves import Coordinates, hilbert, zorder
-from amoro_optimizer.cluster.order import Order, flat
-from amoro_optimizer.cluster.points import Points
-from amoro_optimizer.cluster.values import Words, sort_rows, taken
+from amoro_optimizer.cluster.range_bounds import Buckets, Points
+from amoro_optimizer.cluster.range_partitioner import Coordinates, hilbert, zorder
+from amoro_optimizer.cluster.sort_keys import Order, Words, flat, sort_rows, taken
 from tests.tiers import count
 
 from .scalar import compared, transformed

@@ -31,12 +31,12 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files import row_lookup
-from amoro_core.files.row_lookup import Place, RowsNotFound, look_up
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.deletes import row_matcher
+from amoro_core.files.deletes.row_matcher import RowPosition, RowsNotFound, look_up
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, Strategy
-from amoro_core.model.rewrite import InputFile
-from amoro_core.positions import NO_POSITIONS, PositionSet
+from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
+from amoro_core.model.task_payload import InputFile
 from tests.tiers import seeds
 from tests.unit.cluster.builders import curve, files_of, group, linear, run, table_of
 from tests.unit.rewrite.builders import access_to, col, equality_deletes
@@ -102,7 +102,7 @@ def told(path: str) -> list[str]:
 
 def found(
     work: ClusterInput, made: ClusterOutput, wanted: Mapping[int, PositionSet], **more: Any
-) -> dict[Place, Place]:
+) -> dict[RowPosition, RowPosition]:
     keys = [key.field_id for key in work.layout.keys]
     access = access_to(Path(work.rewrite.table.location))
     return look_up(access, work.rewrite, made.rewrite.data_files, keys, wanted, more.get("taken", {}))
@@ -114,7 +114,7 @@ def some_of(chance: random.Random, work: ClusterInput) -> dict[int, PositionSet]
     return {at: PositionSet.of(positions) for at, positions in chosen if positions}
 
 
-def places(positions: Mapping[int, PositionSet]) -> set[Place]:
+def places(positions: Mapping[int, PositionSet]) -> set[RowPosition]:
     return {(at, one) for at, some in positions.items() for one in some.ascending().tolist()}
 
 
@@ -252,11 +252,11 @@ def test_too_many_bytes_and_too_many_keys_are_told(tmp_path: Path, monkeypatch: 
     work = few(tmp_path, [1, 2, 3, 4], deletes=deletes)
     made, wanted = run(work), {0: PositionSet.of([0, 1]), 1: PositionSet.of([0, 1])}
     assert len(found(work, made, wanted)) == 4
-    monkeypatch.setattr(row_lookup, "MOST_KEYS", 1)
+    monkeypatch.setattr(row_matcher, "MOST_KEYS", 1)
     with pytest.raises(RowsNotFound, match="has 2 keys, of which at most 1 are read"):
         found(work, made, wanted)
     monkeypatch.undo()
-    monkeypatch.setattr(row_lookup, "MOST_BYTES", 60)  # the two of one file take fewer
+    monkeypatch.setattr(row_matcher, "MOST_BYTES", 60)  # the two of one file take fewer
     with pytest.raises(RowsNotFound, match=r"2 rows of .* take more than"):
         found(work, made, wanted)
     assert len(found(work, made, {0: wanted[0]})) == 2
@@ -282,7 +282,7 @@ def test_rows_that_differ_and_have_one_hash_are_not_taken_for_each_other(
     work = few(tmp_path, [1, 1, 2, 3])
     inputs = files_of(tmp_path, FEW, table_of(FEW, [[1, 1], ["another", "row 1"]]), 1)
     made = run(replace(work, rewrite=replace(work.rewrite, rewritten=(InputFile(inputs[0]),))))
-    monkeypatch.setattr(row_lookup, "row_hashes", lambda batch: np.zeros(batch.num_rows, np.uint64))
+    monkeypatch.setattr(row_matcher, "row_hashes", lambda batch: np.zeros(batch.num_rows, np.uint64))
     with pytest.raises(RowsNotFound, match="different rows have one hash"):
         found(work, made, {0: PositionSet.of([0, 1])})
 
@@ -293,6 +293,6 @@ def test_keys_that_differ_from_a_row_and_have_its_hash_do_not_delete_it(
     deletes = [equality_deletes(tmp_path, [1], COLUMNS, {"n": [9], "s": [""]})]
     work = few(tmp_path, [1, 2, 3, 4], deletes=deletes)
     made = run(work)
-    monkeypatch.setattr(row_lookup, "key_hashes", lambda columns: np.zeros(len(columns[0]), np.uint64))
+    monkeypatch.setattr(row_matcher, "key_hashes", lambda columns: np.zeros(len(columns[0]), np.uint64))
     with pytest.raises(RowsNotFound, match="different keys have one hash"):
         found(work, made, {0: PositionSet.of([0])})

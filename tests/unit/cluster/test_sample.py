@@ -14,14 +14,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, UUIDType
 
 from amoro_core.errors import AttemptAbandoned
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_optimizer.cluster.cuts import MOST_RANKS, Cuts, make_cuts, parse_cuts
-from amoro_optimizer.cluster.order import Order, flat
-from amoro_optimizer.cluster.ordering import ordered
-from amoro_optimizer.cluster.sample import Sample, place_hashes, places_of, row_hashes, sample_rows
-from amoro_optimizer.cluster.values import sort_rows
-from amoro_optimizer.cluster.writing import RangeWriter
+from amoro_optimizer.cluster.range_partitioner import (
+    MOST_RANKS,
+    Cuts,
+    Sample,
+    make_cuts,
+    parse_cuts,
+    place_hashes,
+    places_of,
+    row_hashes,
+    sample_rows,
+)
+from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows
+from amoro_optimizer.cluster.writing import RangeWriter, ordered
 
 from .builders import curve, files_of, group, linear, run, table_of
 

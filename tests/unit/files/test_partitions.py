@@ -40,8 +40,15 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.partitions import identity_constants, partition_path
-from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_sort_order, parse_spec, to_json
+from amoro_core.files.schema.schemas import (
+    identity_constants,
+    parse_name_mapping,
+    parse_schema,
+    parse_sort_order,
+    parse_spec,
+    partition_path,
+    to_json,
+)
 
 U = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

@@ -31,7 +31,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.schema import arrow_type
+from amoro_core.files.schema.schemas import arrow_type
 from amoro_core.files.sketches import NOMINAL, ThetaSketch, value_hashes
 
 EXAMPLES: list[tuple[PrimitiveType, list[Any]]] = [

@@ -16,14 +16,11 @@ from pyarrow.fs import LocalFileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from amoro_core.errors import DataFileMissing, StorageFull, TableRefused, WorkFailed
-from amoro_core.files.arrow_storage import ArrowStorage
-from amoro_core.files.io import FileAccess, normalise, open_access, same_place
-from amoro_core.files.local import LocalStorage
-from amoro_core.files.locations import new_location
-from amoro_core.files.storage import PAGE, Storage
-from amoro_core.files.vector_writing import write_vectors
+from amoro_core.files.deletes.vectors import write_vectors
+from amoro_core.files.storage.io import FileAccess, new_location, normalise, open_access, same_place
+from amoro_core.files.storage.stores import PAGE, ArrowStorage, LocalStorage, Storage
+from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
 from amoro_core.model.paths import is_within, looser_spellings, split_place
-from amoro_core.model.stored import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,9 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
-from amoro_core.files.footers import read_facts
-from amoro_core.files.parquet import open_parquet
-from amoro_core.files.parquet_format import FileMetaData, decoded
-from amoro_core.files.schema import arrow_schema
+from amoro_core.files.parquet.reading import open_parquet, read_facts
+from amoro_core.files.row_groups.parquet_format import FileMetaData, decoded
+from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.files import ColumnMetrics, DataFile
 from tests.unit.rewrite.builders import NS, access_to, context, data_file, footer_of, run, task

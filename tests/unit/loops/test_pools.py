@@ -13,9 +13,8 @@ import pytest
 
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
-from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool
-from amoro_core.model.lanes import FILES, METADATA, STATISTICS
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.loops.loop import KeyedPool, LanedPool, TurnPool
+from amoro_core.model.processes import FILES, METADATA, STATISTICS, ProcessStatus
 
 WAIT_S = 90
 

@@ -11,13 +11,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from amoro_core.errors import TableRefused
-from amoro_core.maintaining.data_expiry import DataExpiryConfig, Level, Limit, expired, still_expired
-from amoro_core.maintaining.last_commit import last_data_commit
+from amoro_core.maintenance.data_expiry import DataExpiryConfig, Level, Limit, expired, last_data_commit, still_expired
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition, ScannedFile, TableScan
+from amoro_core.model.maintenance import DataCommit, TimeColumn, TimeKind, TimePart
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.model.times import DataCommit, TimeColumn, TimeKind, TimePart
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNTIL = datetime(2022, 1, 2, 18, tzinfo=UTC)

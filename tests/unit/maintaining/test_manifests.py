@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from amoro_core.maintaining import manifests
-from amoro_core.maintaining.manifests import (
+from amoro_core.maintenance import manifests
+from amoro_core.maintenance.manifests import (
     Box,
     Listed,
     box_of,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from amoro_core.errors import CatalogUnavailable, TableRefused
-from amoro_core.maintaining.orphans import (
+from amoro_core.maintenance.orphans import (
     AFTER_THE_END,
     IN_FLIGHT,
     LEAST_AGE,
@@ -20,11 +20,10 @@ from amoro_core.maintaining.orphans import (
     is_in_flight,
     kind_of,
 )
-from amoro_core.maintaining.places import Ground, Named, outermost, refuse_shared, settled_names
-from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
+from amoro_core.maintenance.table_locations import Ground, Named, outermost, refuse_shared, settled_names
+from amoro_core.model.maintenance import Condemned, FileKind, KeyRange, StoredFile, Surroundings
 from amoro_core.model.paths import looser_spellings
 from amoro_core.model.properties import parse_into
-from amoro_core.model.stored import KeyRange, StoredFile
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 AGE = timedelta(days=2)

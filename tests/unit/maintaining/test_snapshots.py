@@ -15,9 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amoro_core.errors import TableRefused
-from amoro_core.maintaining.retention import RetentionConfig
-from amoro_core.maintaining.snapshots import PROTECTIONS, Ground, Selection, Target, select
-from amoro_core.maintaining.writers import Writer, writers_of
+from amoro_core.maintenance.snapshots import (
+    PROTECTIONS,
+    Ground,
+    RetentionConfig,
+    Selection,
+    Target,
+    Writer,
+    select,
+    writers_of,
+)
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
 from tests.tiers import count

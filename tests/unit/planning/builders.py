@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from zlib import crc32
 
-from amoro_core.live.matching import match
-from amoro_core.model.copied_files import SUFFIX
+from amoro_core.model.file_markers import SUFFIX
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -21,7 +20,8 @@ from amoro_core.model.files import (
 )
 from amoro_core.model.plans import OptimizingPlan, PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
-from amoro_core.planning.files import counting_position_deletes, is_file_scoped
+from amoro_core.planning.optimizing.partitions import counting_position_deletes, is_file_scoped
+from amoro_core.scan.matching import match
 
 MIB = 1024 * 1024
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from amoro_core.iceberg.known_manifests import UNKNOWN, KnownPart, KnownTable
-from amoro_core.live import matching as in_columns
-from amoro_core.live.columns import ColumnPart, Gathering
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownPart, KnownTable
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
-from amoro_core.validating import matching as one_by_one
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.planner import plan
+from amoro_core.scan import matching as in_columns
+from amoro_core.scan.columns import ColumnPart, Gathering
+from amoro_core.validation import matching as one_by_one
 from tests.unit.planning.builders import NOW
 from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
 from tests.unit.test_matching import said_of

@@ -3,9 +3,9 @@
 import random
 from dataclasses import replace
 
-from amoro_core.model.config import OptimizingConfig, parse_config
-from amoro_core.model.copied_files import SUFFIX
+from amoro_core.model.file_markers import SUFFIX
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DataFile, DeleteFile, DeleteKind, Partition
+from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from tests.unit.planning.builders import by_bounds, data, equality_delete, own_delete, position_delete
 
 #: Specs without fields, or with void ones only, whose equality deletes hold everywhere.

@@ -13,32 +13,37 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from amoro_core.iceberg.known_manifests import UNKNOWN, KnownTable
-from amoro_core.live import matching as in_columns
-from amoro_core.live.columns import SCHEMA, ColumnPart, Gathering
-from amoro_core.live.files import LiveFiles
-from amoro_core.live.matching import match
-from amoro_core.live.packing import (
+from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTable
+from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
+from amoro_core.model.paths import normalise
+from amoro_core.model.plans import BOUNDS, Evaluation, FileDigest, OptimizingPlan, PartitionDigest, PartitionKey
+from amoro_core.model.tables import LastOptimized, OptimizingType
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.partitions import histogram
+from amoro_core.planning.optimizing.planner import plan
+from amoro_core.scan import matching as in_columns
+from amoro_core.scan.column_store import packed_part, unpacked_part
+from amoro_core.scan.columns import (
+    FEW,
+    SCHEMA,
+    ColumnPart,
+    Gathering,
     PackedMap,
     PackedMetrics,
+    Paths,
+    Shape,
+    numbered,
     pack_map,
     pack_metrics,
     read_bytes,
     read_number,
+    shape_of,
 )
-from amoro_core.live.spelling import FEW, Paths, Shape, numbered, shape_of
-from amoro_core.live.storing import packed_part, unpacked_part
-from amoro_core.model.digests import BOUNDS, FileDigest, PartitionDigest
-from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
-from amoro_core.model.paths import normalise
-from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
-from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.digest import histogram
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
-from amoro_core.store import digests
-from amoro_core.validating import matching as one_by_one
-from amoro_core.validating.removal import removable_deletes
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.scan.matching import match
+from amoro_core.store import table_stats
+from amoro_core.validation import matching as one_by_one
+from amoro_core.validation.removable_deletes import removable_deletes
 from tests.tiers import count, seeds
 from tests.unit.planning.builders import MIB, NOW, data, equality_delete, position_delete, scan_of
 from tests.unit.planning.differences import TICK, lived
@@ -328,7 +333,7 @@ def test_verdicts_with_many_files_are_made_anew_each_time(monkeypatch: pytest.Mo
     files = [data(f"f{at}", 1000, partition=(bytes([at % 3]),), spec_id=1) for at in range(60)]
     live, dangling = match(files, [], frozenset())
     UNKNOWN.followed_by(KnownTable(), (live, dangling))
-    monkeypatch.setattr("amoro_core.planning.remembering.MOST_FILES", 40)
+    monkeypatch.setattr("amoro_core.planning.optimizing.partitions.MOST_FILES", 40)
     first = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
     again = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
     assert again == first
@@ -367,8 +372,8 @@ def test_what_is_stored_is_small_however_long_names_are() -> None:
     drawn = Random(1)
     names = ["".join(chr(drawn.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(200)]
     many = tuple(PartitionDigest(name, 50, "minor", name, 1, 2, 3, 4, 5, 6) for name in names)
-    document = digests.packed(FileDigest(7, 1, partitions=many, partitions_total=5000))
-    assert 4000 < len(document) <= digests.LARGEST
+    document = table_stats.packed(FileDigest(7, 1, partitions=many, partitions_total=5000))
+    assert 4000 < len(document) <= table_stats.LARGEST
     days = [(f"day=2026-01-{n:03}", 50, "minor", f"{n} fragments", n, n, n, n, n, n) for n in range(200)]
     ordinary = tuple(PartitionDigest(*one) for one in days)
-    assert len(digests.packed(FileDigest(7, 1, partitions=ordinary))) < 6000
+    assert len(table_stats.packed(FileDigest(7, 1, partitions=ordinary))) < 6000

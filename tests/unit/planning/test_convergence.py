@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amoro_core.model.config import OptimizingConfig, parse_config
-from amoro_core.model.copied_files import SUFFIX
+from amoro_core.model.file_markers import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import assess
-from amoro_core.planning.planner import plan
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.partitions import assess
+from amoro_core.planning.optimizing.planner import plan
 from tests.tiers import count
 from tests.unit.planning.builders import (
     NOW,

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.copied_files import SUFFIX
+from amoro_core.model.file_markers import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import assess
-from amoro_core.planning.prechecks import TableTotals, evaluate_totals, totals_of
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.messages import TableTotals, evaluate_totals, totals_of
+from amoro_core.planning.optimizing.partitions import assess
 from tests.unit.planning.builders import (
     MIB,
     NOW,

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from amoro_core.live.matching import match
-from amoro_core.live.spelling import Paths
-from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.file_markers import group_of
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import TaskPlan
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.clustering.kept import kept_groups
-from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.clustering.layouts import kept_groups
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.scan.columns import Paths
+from amoro_core.scan.matching import match
 from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, equality_delete, many, position_delete
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -20,12 +19,13 @@ from amoro_core.model.files import (
     ScannedFile,
     TableScan,
 )
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.tables import OptimizingType
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.files import FileClass, assess, classify, is_file_scoped, is_own
-from amoro_core.planning.packing import pack, pack_evenly, spread
-from amoro_core.planning.planner import plan
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.partitions import FileClass, assess, classify, is_file_scoped, is_own
+from amoro_core.planning.optimizing.planner import plan
+from amoro_core.planning.optimizing.tasks import pack, pack_evenly, spread
 from tests.tiers import count
 from tests.unit.planning.builders import (
     MIB,

@@ -10,10 +10,6 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.live import matching as in_columns
-from amoro_core.live.files import LiveFiles
-from amoro_core.live.matching import match
-from amoro_core.model.config import OptimizingConfig, parse_config
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -23,13 +19,17 @@ from amoro_core.model.files import (
     FileFormat,
     TableScan,
 )
+from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
-from amoro_core.validating import matching as one_by_one
-from amoro_core.validating.removal import removable_deletes
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.planner import plan
+from amoro_core.scan import matching as in_columns
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.scan.matching import match
+from amoro_core.validation import matching as one_by_one
+from amoro_core.validation.removable_deletes import removable_deletes
 from tests.tiers import count
 from tests.unit.planning.builders import MIB, NOW, PROCESS, data, equality_delete, many, position_delete
 from tests.unit.planning.random_tables import UNPARTITIONED, random_config, random_files

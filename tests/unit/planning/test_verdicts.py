@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.config import decide_enabled, parse_config
 from amoro_core.model.files import DataFile, DeleteFile, Partition, TableScan
-from amoro_core.model.groups import DEFAULT_MAX_INPUT_BYTES
+from amoro_core.model.group_config import DEFAULT_MAX_INPUT_BYTES
+from amoro_core.model.optimizing_config import decide_enabled, parse_config
 from amoro_core.model.plans import Evaluation, PartitionKey, TaskPlan
 from amoro_core.model.tables import LastOptimized
-from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import plan
+from amoro_core.planning.optimizing.evaluator import evaluate
+from amoro_core.planning.optimizing.planner import plan
 from tests.unit.planning.builders import NOW, data, equality_delete, in_both_forms, position_delete, scan_of
 
 Case = Mapping[str, Any]

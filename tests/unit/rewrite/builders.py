@@ -14,9 +14,9 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.files.parquet_format import FileMetaData, Struct, decoded, encoded
-from amoro_core.files.vector_writing import write_vectors
+from amoro_core.files.deletes.vectors import write_vectors
+from amoro_core.files.row_groups.parquet_format import FileMetaData, Struct, decoded, encoded
+from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     DELETE_POS_FIELD_ID,
@@ -27,8 +27,8 @@ from amoro_core.model.files import (
     Partition,
 )
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
-from amoro_core.positions import PositionSet
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_optimizer.rewrite.engine import rewrite
 
 ATTEMPT = Attempt(TaskId("01890000-0000-7000-8000-000000000001", 3), 2)

@@ -21,14 +21,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing, TableRefused
-from amoro_core.files import confining
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage import io
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.files import DataFile, FileFormat
-from amoro_core.model.rewrite import RewriteOutput
-from amoro_optimizer.rewrite.cache import BoundedCache
-from amoro_optimizer.rewrite.memory import reuse_freed
+from amoro_core.model.task_payload import RewriteOutput
+from amoro_optimizer.rewrite.delete_filter import BoundedCache
 from amoro_optimizer.rewrite.reading import ReadAhead
-from amoro_optimizer.rewrite.spilling import spill_directory, sweep_spills
+from amoro_optimizer.rewrite.spilling import reuse_freed, spill_directory, sweep_spills
 
 from .builders import (
     AVRO_NS,
@@ -323,7 +322,7 @@ def test_a_file_in_memory_is_read_where_it_may_be_alone(tmp_path: Path, monkeypa
     with pytest.raises(TableRefused, match="links lead to"):
         access.read_cached(str(link))
     # As if the link had come between the look and the opening.
-    monkeypatch.setattr(confining, "require_real", lambda *_: None)
+    monkeypatch.setattr(io, "require_real", lambda *_: None)
     with pytest.raises(TableRefused, match="links lead to"):
         access.read_cached(str(link))
 

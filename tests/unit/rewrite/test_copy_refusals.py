@@ -37,8 +37,8 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.copy_source import CopySource, FooterSchema, NotCopied, open_source
-from amoro_core.files.parquet_format import (
+from amoro_core.files.row_groups.checks import CopySource, FooterSchema, NotCopied, open_source
+from amoro_core.files.row_groups.parquet_format import (
     Bytes,
     ColumnIndex,
     FileMetaData,
@@ -48,10 +48,10 @@ from amoro_core.files.parquet_format import (
     decoded,
     encoded,
 )
-from amoro_core.files.schema import arrow_schema
-from amoro_core.model.copied_files import SUFFIX
+from amoro_core.files.schema.schemas import arrow_schema
+from amoro_core.model.file_markers import SUFFIX
 from amoro_core.model.files import ColumnMetrics, DataFile
-from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.task_payload import RewriteOutput
 
 from .builders import (
     EVERYTHING,

@@ -18,12 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
-from amoro_core.files import splicing
-from amoro_core.files.parquet_format import FileMetaData, decoded, is_known
-from amoro_core.files.splicing import split_offsets
-from amoro_core.model.copied_files import is_copied
+from amoro_core.files.row_groups import merge
+from amoro_core.files.row_groups.merge import split_offsets
+from amoro_core.files.row_groups.parquet_format import FileMetaData, decoded, is_known
+from amoro_core.model.file_markers import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
-from amoro_core.model.rewrite import CopyRule, RewriteOutput
+from amoro_core.model.task_payload import CopyRule, RewriteOutput
 
 from .builders import (
     AVRO_NS,
@@ -216,7 +216,7 @@ def test_footers_of_any_length_are_read_by_others(tmp_path: Path, groups: int) -
 
 
 def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amoro_core.files.behind_rows._PIECE_BYTES", 300)
+    monkeypatch.setattr("amoro_core.files.row_groups.merge._PIECE_BYTES", 300)
     output = copying(tmp_path, [file(tmp_path, write_page_index=True)])
     (made,) = output.data_files
     assert (output.files_copied, numbers_of(output)) == (1, list(range(100)))
@@ -313,14 +313,14 @@ def test_floats_have_bounds_only_where_their_nans_are_counted(
 def test_rows_that_do_not_end_where_they_were_written_fail_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = splicing._RowsApart.write
+    write = merge._RowsApart.write
 
     def write_more(sink: Any, content: Any) -> int:
         if sink._rows is not None:
             sink._rows.write(b"?")
         return write(sink, content)
 
-    monkeypatch.setattr(splicing._RowsApart, "write", write_more)
+    monkeypatch.setattr(merge._RowsApart, "write", write_more)
     with pytest.raises(CheckFailed, match="do not end where they were written"):
         copying(tmp_path, [older(tmp_path, 0)])
     assert written_under(tmp_path) == []

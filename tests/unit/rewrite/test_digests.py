@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
-from amoro_core.files.row_hashes import row_hashes, same_rows
-from amoro_optimizer.rewrite.digesting import digest_of, digest_rows
+from amoro_core.files.deletes.row_matcher import row_hashes, same_rows
+from amoro_optimizer.rewrite.live_rows import digest_of, digest_rows
 
 from .builders import NS, NS_COLUMNS, access_to, context, data_file, equality_deletes, numbered, run, task
 

@@ -17,9 +17,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.files import DataFile, DeleteFile
-from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, LINEAGE_IDS, ROW_ID_FIELD_ID
-from amoro_core.model.rewrite import RewriteOutput, TableContext
+from amoro_core.model.files import LAST_UPDATED_FIELD_ID, LINEAGE_IDS, ROW_ID_FIELD_ID, DataFile, DeleteFile
+from amoro_core.model.task_payload import RewriteOutput, TableContext
 from tests.tiers import seeds
 
 from .builders import (

@@ -20,7 +20,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull, TableRefused, UnreadableFile
-from amoro_core.files.io import FileAccess
+from amoro_core.files.storage.io import FileAccess
 
 from .builders import (
     NS,

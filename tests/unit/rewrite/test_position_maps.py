@@ -17,12 +17,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
-from amoro_core.files.options import WriterOptions, writer_options
-from amoro_core.files.position_maps import read_left_out
-from amoro_core.formats.carrying import write_carried
-from amoro_core.model.rewrite import MAP_ENDING, CopyRule, PositionMap, RewriteInput, RewriteOutput
-from amoro_core.positions import PositionSet
-from amoro_core.validating.rebasing import CarriedRows, translate
+from amoro_core.files.deletes.vectors import read_left_out
+from amoro_core.files.schema.write_options import WriterOptions, writer_options
+from amoro_core.formats.iceberg import write_carried
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import MAP_ENDING, CopyRule, PositionMap, RewriteInput, RewriteOutput
+from amoro_core.validation.view import CarriedRows, translate
 from tests.tiers import count
 
 from .builders import access_to, col, context, data_file, equality_deletes, position_deletes, run, task, written_under

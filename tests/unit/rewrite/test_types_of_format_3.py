@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.model.files import ColumnMetrics, FileFormat
-from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.task_payload import RewriteOutput
 
 from .builders import avro_file, col, context, data_file, equality_deletes, orc_col, orc_file, run, task
 

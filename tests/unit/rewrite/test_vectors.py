@@ -14,12 +14,12 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, UnreadableFile
-from amoro_core.files.footers import read_facts
-from amoro_core.files.io import FileAccess
+from amoro_core.files.parquet.reading import read_facts
+from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.commits import VectorFacts
 from amoro_core.model.files import DataFile, FileFormat
-from amoro_core.model.rewrite import RewriteInput
-from amoro_core.positions import PositionSet
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import RewriteInput
 
 from .builders import (
     NS,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amoro_core.model.config import OptimizingConfig, parse_config
-from amoro_core.model.containers import (
+from amoro_core.model.group_config import (
     EXTERNAL,
     InstancesView,
     Liveness,
@@ -19,7 +18,8 @@ from amoro_core.model.containers import (
     Scaling,
     ScalingConfig,
 )
-from amoro_core.scheduling.refreshing import refresh_interval
+from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
+from amoro_core.scheduling.refresh_interval import refresh_interval
 from amoro_core.scheduling.scaling import (
     LAST_WAIT,
     SETTLED,
@@ -28,6 +28,7 @@ from amoro_core.scheduling.scaling import (
     Drain,
     Forget,
     LiveOptimizer,
+    Member,
     Note,
     Settle,
     Start,
@@ -35,9 +36,10 @@ from amoro_core.scheduling.scaling import (
     Target,
     decide,
     failed,
+    nobody_knows,
+    nobody_works,
     orphans,
 )
-from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TICK = timedelta(milliseconds=1)

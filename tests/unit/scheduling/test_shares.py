@@ -14,15 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amoro_core.scheduling.policy import (
+    FIRST_GUESS_S,
+    LEAST_SHARE,
     POLICIES,
+    Accounts,
     CandidateTask,
     PendingTable,
+    TaskRun,
     Use,
     choose_tasks,
+    occupation,
     order_pending,
+    quota_limit,
+    settled,
+    share_of,
 )
-from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
-from amoro_core.scheduling.shares import FIRST_GUESS_S, LEAST_SHARE, Accounts, settled, share_of
 from tests import tiers
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,10 +8,9 @@ from datetime import timedelta
 
 import numpy as np
 
-from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
-from amoro_core.planning.clustering.choice import decide
-from amoro_core.planning.clustering.facts import ClusterRequest
-from amoro_core.planning.clustering.properties import GroupBy
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.planning.clustering.auto_columns import decide
+from amoro_core.planning.clustering.model import ClusterRequest, GroupBy
 from tests.unit.planning.clustering.world import (
     COLUMNS,
     MIB,

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.clustering import Strategy
-from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
-from amoro_core.model.sorting import Column
-from amoro_core.planning.clustering.choice import decide
-from amoro_core.planning.clustering.facts import ClusterRequest
-from amoro_core.planning.clustering.properties import ClusteringConfig
+from amoro_core.model.clustering import Column, Strategy
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.planning.clustering.auto_columns import decide
+from amoro_core.planning.clustering.model import ClusteringConfig, ClusterRequest
 from tests.tiers import count
 from tests.unit.planning.clustering.random_tables import changes_of_choice
 from tests.unit.planning.clustering.test_planning import rng

@@ -11,18 +11,21 @@ import pytest
 
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, ScannedFile
-from amoro_core.planning.clustering.depth import Ranges, depth, ideal, ranges_of, units_of
-from amoro_core.planning.clustering.facts import KeptGroup
 from amoro_core.planning.clustering.grouping import (
     MOST_MESSAGE_BYTES,
     Candidates,
+    Ranges,
+    depth,
     fitting,
     grouped,
+    ideal,
     merging_tiers,
     message_bytes,
+    ranges_of,
+    units_of,
 )
-from amoro_core.planning.clustering.kept import KeptFiles, Sealing
-from amoro_core.planning.clustering.properties import GroupBy
+from amoro_core.planning.clustering.layouts import KeptFiles, Sealing
+from amoro_core.planning.clustering.model import GroupBy, KeptGroup
 from tests.tiers import count
 from tests.unit.planning.builders import data, equality_delete
 from tests.unit.planning.clustering.world import key, number

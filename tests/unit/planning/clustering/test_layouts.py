@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import Column, Layout, LayoutKey, SortOrder, Strategy
 from amoro_core.model.properties import parse_into
-from amoro_core.model.sorting import Column, SortOrder
-from amoro_core.planning.clustering.facts import ClusterRequest
+from amoro_core.planning.clustering.auto_columns import Suggested, Suggestion, suggest
 from amoro_core.planning.clustering.layouts import Resolved, resolve, sort_order_id
-from amoro_core.planning.clustering.properties import ClusteringConfig, PartitionChoice, PartitionKind, partitions
-from amoro_core.planning.clustering.suggesting import Suggested, Suggestion, suggest
+from amoro_core.planning.clustering.model import (
+    ClusteringConfig,
+    ClusterRequest,
+    PartitionChoice,
+    PartitionKind,
+    partitions,
+)
 from tests.unit.planning.builders import equality_delete
 from tests.unit.planning.clustering.test_planning import rng
 from tests.unit.planning.clustering.world import COLUMNS, TARGET, Table, config, of_size, sorting, whole

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.live.spelling import FEW
-from amoro_core.model.clustered_files import group_of
-from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import Column, Layout, LayoutKey, Strategy
+from amoro_core.model.file_markers import group_of
 from amoro_core.model.files import DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
-from amoro_core.model.sorting import Column
-from amoro_core.planning.clustering.facts import ClusterRequest, ClusterVerdict
-from amoro_core.planning.clustering.kept import clustered_at, group_ids
-from amoro_core.planning.clustering.properties import (
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.planning.clustering.layouts import clustered_at, group_ids
+from amoro_core.planning.clustering.model import (
+    ClusterRequest,
+    ClusterVerdict,
     FileChoice,
     GroupBy,
     PartitionChoice,
     PartitionKind,
     PartitionOrder,
 )
+from amoro_core.scan.columns import FEW
 from tests.tiers import count
 from tests.unit.planning.clustering.random_tables import arrivals, random_table
 from tests.unit.planning.clustering.world import (

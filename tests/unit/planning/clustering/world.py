@@ -10,17 +10,21 @@ from uuid import UUID
 
 import numpy as np
 
-from amoro_core.live.matching import match
-from amoro_core.model.clustered_files import group_of
-from amoro_core.model.clustering import Layout, Strategy
-from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.clustering import Column, Layout, Sorting, Strategy
+from amoro_core.model.file_markers import group_of
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, FileFormat, Partition, ScannedFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.sorting import Column, Sorting
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.planning.clustering.facts import ClusterFacts, ClusterPlan, ClusterRequest, ClusterVerdict
+from amoro_core.planning.clustering.model import (
+    ClusterFacts,
+    ClusteringConfig,
+    ClusterPlan,
+    ClusterRequest,
+    ClusterVerdict,
+)
 from amoro_core.planning.clustering.planner import plan_clustering
-from amoro_core.planning.clustering.properties import ClusteringConfig
+from amoro_core.scan.matching import match
 
 MIB = 1024 * 1024
 TARGET = 128 * MIB

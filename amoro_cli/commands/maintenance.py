@@ -1,0 +1,302 @@
+"""amoro table maintain, actions."""
+
+import json
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from amoro_cli.context import OutputOption, Session, TableArgument, command, default, duration_option
+from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.progress import progress_report
+from amoro_cli.stdio import tell
+from amoro_cli.views.maintenance import (
+    ACTIONS,
+    FATES,
+    actions_document,
+    comparison_document,
+    maintain_document,
+    maintenance_document,
+    retention_document,
+)
+from amoro_cli.views.services import upgrade_document
+from amoro_cli.wait import Deadline, failure_of, maintain_once, undo_once
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.maintenance import TAKEN_BY, turn
+from amoro_core.model.tables import OptimizingType
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
+    from amoro_core.protocol import admin_pb2 as pb
+    from amoro_core.protocol import snapshots_pb2 as snapshots_pb
+
+
+_TIMEOUT = default("10m")
+
+
+def register_maintenance(app: typer.Typer) -> None:
+    """Add the commands to their group."""
+    command(app, "maintain", "amoro table maintain sales.db.orders --action expire-snapshots --dry-run")(maintain)
+    command(app, "actions", "amoro table actions sales.db.orders")(actions)
+
+
+def maintain(
+    session: Session,
+    table: TableArgument,
+    action: Annotated[
+        str,
+        typer.Option(
+            "--action", help="The actions, separated by commas [default: those that are due].", show_default=False
+        ),
+    ] = "",
+    older_than: Annotated[
+        timedelta | None, duration_option("--older-than", help_="Overrides the age that the properties set.")
+    ] = None,
+    retain_last: Annotated[
+        int | None,
+        typer.Option("--retain-last", min=1, help="How many snapshots of a branch to keep.", show_default=False),
+    ] = None,
+    snapshot: Annotated[
+        list[int] | None, typer.Option("--snapshot", help="Expire this snapshot; may be repeated.", show_default=False)
+    ] = None,
+    location: Annotated[
+        list[str] | None,
+        typer.Option("--location", help="Search this location too; may be repeated.", show_default=False),
+    ] = None,
+    file_list: Annotated[
+        str,
+        typer.Option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.", show_default=False),
+    ] = "",
+    confirm: Annotated[
+        str, typer.Option("--confirm", help="The table's full name: override the breakers.", show_default=False)
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    timeout: Annotated[
+        timedelta,
+        duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
+    ] = _TIMEOUT,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Maintain a table by actions other than optimizing, once.
+
+    The action runs whether or not the table's properties enable it. Without a running coordinator it runs in this
+    process, which waits for the end. What a breaker holds (6) waits for --confirm.
+
+    Exit status: as of `amoro optimize`.
+    """
+    from amoro_cli.client import Wanted
+
+    deadline = Deadline(timeout)
+    names = [name.strip() for name in action.split(",")] if action else []
+    if "" in names:
+        raise InvalidArgument(f"--action {action!r} contains an empty name", hint="Separate actions by single commas.")
+    given = {
+        "--older-than": older_than,
+        "--retain-last": retain_last,
+        "--snapshot": snapshot,
+        "--location": location,
+        "--file-list": file_list,
+    }
+    _require_action(names, [option for option, value in given.items() if value])
+    with session.reading(lasting=True) if dry_run else session.connect(timeout, lasting=True) as connection:
+        wanted = [
+            Wanted(
+                table, name, older_than, retain_last, tuple(snapshot or ()), tuple(location or ()), file_list, confirm
+            )
+            for name in names or _due(connection.client, table, confirm)
+        ]
+        done: list[tuple[pb.MaintainTableResponse, pb.Process | None]] = []
+        failure = None
+        with progress_report() as report:
+            for one in wanted:
+                if dry_run:
+                    done.append((connection.client.preview_maintenance(one, deadline.left), None))
+                    continue
+                # The next action sees the table as this one leaves it.
+                done.append(maintain_once(connection, one, deadline, report, wait=wait or len(wanted) > 1))
+                process = done[-1][1]
+                failure = failure_of(process, connection.embedded) if process is not None else None
+                if failure is not None:
+                    break
+        single = len(wanted) == 1 and bool(names)
+        write(maintain_document(*done[0]) if single else maintenance_document(table, done), output)
+        for answer, process in done:
+            if process is None and answer.process_id:
+                tell(f"Follow it with: amoro process show {answer.process_id}")
+        if failure is not None:
+            raise failure
+
+
+def _require_action(names: list[str], given: list[str]) -> None:
+    """Raise InvalidArgument for options that are for some action, where none is named."""
+    if given and not names:
+        takers = " or ".join(sorted(TAKEN_BY[given[0]]))
+        raise InvalidArgument(f"{given[0]} needs --action", hint=f"It is for {takers}: --action {takers.split()[0]}")
+
+
+def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
+    """The actions that are on and due on the table, in order.
+
+    Raises InvalidArgument for a confirmation that does not name the table, though nothing may be due that it is for.
+    """
+    known = client.list_actions(table)
+    if confirm and confirm != known.table:
+        raise InvalidArgument(
+            f"--confirm names {confirm!r}, and the table is {known.table}",
+            hint=f"Confirm it with: --confirm {known.table}",
+        )
+    return sorted((one.action for one in known.actions if one.is_due), key=turn)
+
+
+def actions(
+    session: Session,
+    table: TableArgument,
+    sort_by: Annotated[str, sort_option(ACTIONS)] = "",
+    columns: Annotated[str, columns_option(ACTIONS)] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the actions of a table: whether each is on and why, its last run, its next one, and what prevents it."""
+    with session.reading() as connection:
+        write(actions_document(connection.client.list_actions(table), Arrangement(sort_by, columns)), output)
+
+
+def register_snapshots(app: typer.Typer) -> None:
+    """Add the commands to `amoro table`."""
+    command(app, "compare", "amoro table compare sales.db.orders 3051729675574597004 5781947118336215154")(compare)
+    command(app, "retention", "amoro table retention sales.db.orders")(retention)
+
+
+def compare(
+    session: Session,
+    table: TableArgument,
+    before: Annotated[int, typer.Argument(metavar="BEFORE", help="The id of a snapshot.", show_default=False)],
+    after: Annotated[int, typer.Argument(metavar="AFTER", help="The id of another one.", show_default=False)],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Compare two snapshots of a table: files, rows and bytes, as their summaries tell them."""
+    with session.reading() as connection:
+        write(comparison_document(connection.client.compare_snapshots(table, before, after)), output)
+
+
+def retention(
+    session: Session,
+    table: TableArgument,
+    sort_by: Annotated[str, sort_option(FATES)] = "",
+    columns: Annotated[str, columns_option(FATES)] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show which snapshots the next expiry would take, and what keeps each of the others.
+
+    Whether expiry is on, and when it is due, is told by amoro table actions.
+    """
+    with session.reading() as connection:
+        write(retention_document(connection.client.get_retention(table), Arrangement(sort_by, columns)), output)
+
+
+_UNDO_TIMEOUT = default("10m")
+
+
+def register_undo(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "undo", "amoro undo 01a1ff --dry-run")(undo)
+
+
+def undo(
+    session: Session,
+    process: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.", show_default=False
+        ),
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show whether it is possible, and what would change.")
+    ] = False,
+    timeout: Annotated[
+        timedelta,
+        duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
+    ] = _UNDO_TIMEOUT,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Undo a process by a new commit. What others have committed since is kept.
+
+    Works for minor, major and full optimizing, data expiry, snapshot expiry, orphan cleaning, tags and statistics.
+    When it is not possible, or no longer, it is refused with the reason (6), and nothing changes. Without a running
+    coordinator it runs in this process, which waits for the end.
+
+        Exit status: as of `amoro optimize`.
+    """
+    deadline = Deadline(timeout)
+    if dry_run:
+        with session.reading(lasting=True) as connection:
+            answer = connection.client.preview_undo(process, deadline.left)
+        write(maintain_document(answer, None), output)
+        return
+    with session.connect(timeout, lasting=True) as connection:
+        with progress_report() as report:
+            answer, done = undo_once(connection, process, deadline, report, wait=wait)
+        write(maintain_document(answer, done), output)
+        if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
+            tell(f"Optimizing may do the same again. To prevent it: amoro table disable {answer.table}")
+        if done is None:
+            if answer.process_id:
+                tell(f"Follow it with: amoro process show {answer.process_id}")
+            return
+        failure = failure_of(done, connection.embedded)
+        if failure is not None:
+            raise failure
+
+
+_YES = ("y", "yes")
+
+
+def register_upgrade(app: typer.Typer) -> None:
+    """Add the command to those of tables."""
+    command(app, "upgrade", "amoro table upgrade sales.db.orders --format-version 3 --dry-run")(upgrade)
+
+
+def upgrade(
+    session: Session,
+    table: TableArgument,
+    format_version: Annotated[
+        int, typer.Option("--format-version", min=1, max=100, help="The version to have: 3.", show_default=False)
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check whether it is possible, and say what it means.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Upgrade a table to format 3, which can't be taken back. No other command does, and no property.
+
+    Engines that don't know format 3 lose the table. Rows get ids with the next commit. Another version than 3, and a
+    table that has it already, are refused (2); so is one that is not handled (6).
+    """
+    with session.connect() as connection:
+        checked = connection.client.upgrade_table(table, format_version, dry_run=True)
+        if dry_run:
+            write(upgrade_document(checked), output)
+            return
+        if not yes:
+            _ask(checked)
+        write(upgrade_document(connection.client.upgrade_table(table, format_version)), output)
+
+
+def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
+    """Tell what it means, and ask. Raises InvalidArgument unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise InvalidArgument(
+            f"the upgrade of {upgrade.table} can't be taken back, and there is no terminal to ask", hint="Say --yes."
+        )
+    for note in upgrade.notes:
+        tell(note)
+    # Not by typer, which writes to stdout, where the document goes.
+    tell(f"Upgrade {upgrade.table} from format {upgrade.before} to {upgrade.after}? [y/N]")
+    if sys.stdin.readline().strip().lower() not in _YES:
+        raise InvalidArgument(
+            f"{upgrade.table} was not upgraded: the answer was not yes", hint="Answer y, or say --yes."
+        )

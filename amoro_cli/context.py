@@ -1,0 +1,315 @@
+"""Shell completion of names."""
+
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from amoro_cli.client import Kind, Launcher
+from amoro_cli.connection import Connection, Place, connect, resolve_place
+from amoro_cli.help_format import CONNECTION, HelpfulCommand
+from amoro_cli.output import OutputFormat
+from amoro_cli.stdio import tell
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.principals import is_pattern, parse_pattern
+from amoro_core.model.properties import parse_duration, parse_memory
+from amoro_core.model.tables import parse_table
+from amoro_core.model.text_sanitizing import printable
+from amoro_core.model.tls_files import Trust
+from amoro_core.records import record
+
+Complete = Callable[[typer.Context, str], list[str]]
+
+_MOST = 500
+
+
+def names_of(kind: Kind) -> Complete:
+    """A completion of names of that kind from the state directory.
+
+    The shell waits for it at each Tab: no coordinator is called, and nothing heavy is imported.
+    """
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        root = ctx.find_root()
+        given = ctx.params.get("home") or root.params.get("home") or os.environ.get("AMORO_HOME") or "~/.amoro"
+        known = root.obj.launcher.names(kind, Path(given).expanduser())
+        return [name for name in known if name.startswith(incomplete) and name == printable(name)][:_MOST]
+
+    return complete
+
+
+Value = TypeVar("Value")
+
+MOST_THREADS = 1000  # of one optimizer
+LEAST_MEMORY = 1024 * 1024
+LOCK_WAIT = timedelta(seconds=10)  # of a command that does not wait for work
+
+
+def option_parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """The parser for an option: its errors are reported as wrong usage."""
+
+    def read(text: str) -> Value:
+        try:
+            return parse(text)
+        except InvalidArgument as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return read
+
+
+def _table_name(text: str) -> str:
+    parse_table(text, default_catalog="the-only-one")  # the coordinator resolves it
+    return text
+
+
+def _table_names(text: str) -> str:
+    if is_pattern(text):
+        parse_pattern(text)
+        return text
+    return _table_name(text)
+
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="The state directory [default: $AMORO_HOME, else ~/.amoro].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The settings [default: amoro.yaml in the state directory].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="The coordinator to ask [default: $AMORO_ADDRESS, else the one of the state directory].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="The admin token [default: $AMORO_TOKEN, else the state directory's].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="The certificate of the authority that signed the coordinator's; enables TLS [default: $AMORO_CA_FILE].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+CertificateFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate-file",
+        metavar="FILE",
+        help="This client's certificate, where the coordinator asks for one [default: $AMORO_CERTIFICATE_FILE].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The key of this client's certificate [default: $AMORO_KEY_FILE].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
+    ),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The format: json and yaml are stable and exact; wide shows all columns, however narrow the terminal.",
+        case_sensitive=False,
+    ),
+]
+_TABLES = typer.Argument(
+    metavar="TABLE",
+    parser=option_parser(_table_names),
+    autocompletion=names_of(Kind.TABLE),
+    help="catalog.namespace.table, several, or patterns such as 'shop.*'; the catalog may be left out where only one "
+    "is known.",
+    show_default=False,
+)
+TablesArgument = Annotated[list[str], _TABLES]
+OptionalTablesArgument = Annotated[list[str] | None, _TABLES]
+#: All tables without it.
+AnyTableArgument = Annotated[
+    str,
+    typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
+]
+TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        parser=option_parser(_table_name),
+        autocompletion=names_of(Kind.TABLE),
+        help="catalog.namespace.table; the catalog may be left out where only one is known.",
+        show_default=False,
+    ),
+]
+
+
+def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
+    """An option that takes a duration, such as 30s or 1h."""
+    return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
+
+
+def default(text: str) -> Any:
+    """The default of an option with a parser, as a user would write it."""
+    return text
+
+
+def memory_option(*names: str, help_: str) -> Any:
+    """An option that takes an amount of memory, such as 512MB."""
+    return typer.Option(*names, metavar="SIZE", parser=option_parser(_memory), help=help_)
+
+
+def _memory(text: str) -> int:
+    """A thread's memory in bytes. Raises ValueError below 1 MB: a bare 512 was meant as megabytes."""
+    size = parse_memory(text)
+    if size < LEAST_MEMORY:
+        raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
+    return size
+
+
+MEMORY = default("512MB")  # of a thread
+
+
+def with_example(text: str, example: str) -> str:
+    """The help of a command; the mark keeps the example's line unwrapped."""
+    return f"{text}\n\n\b\nExample:\n  {example}"
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@record
+class Globals:
+    """Options that may stand before or after the command."""
+
+    home: Path | None = None
+    config: Path | None = None
+    address: str | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    debug: bool = False
+
+
+@record
+class Session:
+    """One run of one command."""
+
+    launcher: Launcher
+    options: Globals = Globals()
+
+    @property
+    def place(self) -> Place:
+        """Which coordinator to use. Raises InvalidArgument."""
+        options = self.options
+        trust = Trust(options.ca_file, options.certificate_file, options.key_file)
+        return resolve_place(options.home, options.config, options.address, options.token_file, os.environ, trust)
+
+    def connect(self, lock_wait: timedelta = LOCK_WAIT, *, lasting: bool = False) -> AbstractContextManager[Connection]:
+        """The connection of a command that changes something."""
+        return connect(self.launcher, self.place, lock_wait, _note, lasting=lasting)
+
+    def reading(self, *, lasting: bool = False) -> AbstractContextManager[Connection]:
+        """The connection of a command that only reads and waits for no lock."""
+        return connect(self.launcher, self.place, LOCK_WAIT, _note, lasting=lasting, reading=True)
+
+
+def _note(text: str) -> None:
+    tell(printable(text))
+
+
+_GLOBAL_OPTIONS = {
+    "home": HomeOption,
+    "config": ConfigOption,
+    "address": AddressOption,
+    "token_file": TokenFileOption,
+    "ca_file": CaFileOption,
+    "certificate_file": CertificateFileOption,
+    "key_file": KeyFileOption,
+    "debug": DebugOption,
+}
+TRUST = ("ca_file", "certificate_file", "key_file")
+REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # commands that talk to a coordinator
+LOCAL = ("home", "config", "debug")
+
+
+def command(
+    app: typer.Typer, name: str, example: str, options: tuple[str, ...] = REMOTE
+) -> Callable[[Callable[..., None]], None]:
+    """Register a function of a session as a command: its docstring and the example are the help.
+
+    The global options named by `options` are also accepted after the command, and override those before it.
+    """
+
+    def register(function: Callable[..., None]) -> None:
+        def run(ctx: typer.Context, **given: Any) -> None:
+            # The root context holds the options before the command; a group's own object is for completion.
+            session: Session = ctx.find_root().obj
+            own = {option: given.pop(option) for option in options}
+            function(_with_options(session, own), **given)
+
+        signature = inspect.signature(function, eval_str=True)
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        own = list(signature.parameters.values())[1:]
+        shared = [_parameter(option) for option in options]
+        parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name, cls=HelpfulCommand, help=with_example(inspect.getdoc(function) or "", example))(run)
+
+    return register
+
+
+def _parameter(option: str) -> inspect.Parameter:
+    default = False if option == "debug" else None
+    return inspect.Parameter(
+        option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_GLOBAL_OPTIONS[option]
+    )
+
+
+def _with_options(session: Session, given: dict[str, Any]) -> Session:
+    before = session.options
+    merged = {name: given.get(name) or getattr(before, name) for name in _GLOBAL_OPTIONS}
+    return Session(session.launcher, Globals(**merged))

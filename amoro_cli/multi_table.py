@@ -1,0 +1,249 @@
+"""The outcome of a command for each of several tables, and the one exit status for all."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from amoro_cli.client import Ordering, remote_error
+from amoro_cli.progress import ProgressReport
+from amoro_cli.wait import Deadline, failure_of, optimize_once, wait_for_end
+from amoro_core.errors import (
+    AmoroError,
+    CommitUnknown,
+    Conflict,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    TableBusy,
+    TableRefused,
+    WaitTimeout,
+)
+from amoro_core.model.principals import is_pattern
+from amoro_core.records import record
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
+    from amoro_core.protocol import admin_pb2 as pb
+
+
+Answer = TypeVar("Answer")
+
+#: Exit statuses, worst first: those that need a person, then those that a later run settles, then success.
+WORST_FIRST = (1, 4, 2, 3, 6, 7, 5, 124, 0)
+_WORDS: tuple[tuple[type[AmoroError], str], ...] = (
+    (TableRefused, "refused"),
+    (NotFound, "not_found"),
+    (NotAllowed, "not_allowed"),
+    (InvalidArgument, "wrong_usage"),
+    (CommitUnknown, "commit_unknown"),
+    (Conflict, "conflict"),
+    (WaitTimeout, "not_ended"),
+)
+
+
+@record
+class Outcome(Generic[Answer]):
+    """The outcome for one table, or for a catalog that could not be listed: an answer, an error, or both."""
+
+    table: str
+    word: str
+    answer: Answer | None = None
+    error: AmoroError | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The error's exit status; 0 without an error."""
+        return self.error.exit_status if self.error else 0
+
+
+def is_one(names: Sequence[str]) -> bool:
+    """Whether exactly one table is named, not by a pattern: the output is then about that table alone."""
+    return len(names) == 1 and not is_pattern(names[0])
+
+
+def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list[Outcome[Any]]]:
+    """The selected tables, and an outcome for each catalog that could not be listed."""
+    found = client.select_tables(names)
+    unlisted: list[Outcome[Any]] = [
+        failed(item.catalog, remote_error(item.code, item.exit_status, item.message, item.hint))
+        for item in found.unlisted
+    ]
+    return list(found.tables), unlisted
+
+
+def each(
+    tables: Iterable[str], act: Callable[[str], Answer], word: Callable[[Answer], str]
+) -> Iterator[Outcome[Answer]]:
+    """Call `act` for one table after the other; an error ends only its own table."""
+    for table in tables:
+        yield tried(table, act, word)
+
+
+def tried(table: str, act: Callable[[str], Answer], word: Callable[[Answer], str]) -> Outcome[Answer]:
+    """The outcome of `act` for the table."""
+    try:
+        answer = act(table)
+    except AmoroError as error:
+        return failed(table, error)
+    return Outcome(table, word(answer), answer)
+
+
+def failed(table: str, error: AmoroError, answer: Answer | None = None) -> Outcome[Answer]:
+    """The outcome of a table that failed with the error."""
+    word = next((word for kind, word in _WORDS if isinstance(error, kind)), "failed")
+    return Outcome(table, word, answer, error)
+
+
+def worst(statuses: Iterable[int]) -> int:
+    """The worst exit status; 0 for none. An unknown status is worse than any other."""
+    known = {status: rank for rank, status in enumerate(WORST_FIRST)}
+    return min(statuses, key=lambda status: known.get(status, -1), default=0)
+
+
+def failure_of_all(outcomes: Sequence[Outcome[Answer]]) -> AmoroError | None:
+    """The error that the command ends with: that of the first of the worst tables; None when all succeeded."""
+    status = worst(outcome.exit_status for outcome in outcomes)
+    if not status:
+        return None
+    chosen = next(outcome for outcome in outcomes if outcome.exit_status == status)
+    bad = sum(bool(outcome.exit_status) for outcome in outcomes)
+    error = chosen.error or AmoroError("")
+    message = f"{bad} of {len(outcomes)} tables did not succeed; the worst is {chosen.table}: {error.message}"
+    return remote_error(error.code, status, message, error.hint or error.remedy)
+
+
+#: The cost of opening a file, in bytes: the default of Iceberg's `read.split.open-file-cost`.
+OPEN_FILE_COST = 4 * 1024 * 1024
+
+
+def gain_of(plan: "pb.Plan") -> int:
+    """The number of files saved: data files, and delete files of partitions that are rewritten."""
+    return sum(
+        part.data_files - part.expected_files + part.equality_delete_files + part.position_delete_files
+        for part in plan.partitions
+        if part.type
+    )
+
+
+def cost_of(plan: "pb.Plan") -> int:
+    """The bytes to read, plus the cost of opening the files."""
+    planned = [part for part in plan.partitions if part.type]
+    files = sum(part.data_files + part.equality_delete_files + part.position_delete_files for part in planned)
+    return sum(part.input_bytes for part in planned) + files * OPEN_FILE_COST
+
+
+def ranked(outcomes: "list[Outcome[pb.Plan]]") -> "list[Outcome[pb.Plan]]":
+    """Tables in the order in which optimizing them pays.
+
+    First tables with work that a coordinator optimizes automatically, then those with work that are only observed, each
+    by gain over cost; then those with nothing to do, and last those that could not be planned.
+    """
+    return sorted(outcomes, key=_place)
+
+
+def _place(outcome: "Outcome[pb.Plan]") -> tuple[int, float, str]:
+    plan = outcome.answer
+    if plan is None:
+        return 3, 0, outcome.table
+    if not plan.type:
+        return 2, 0, outcome.table
+    return (0 if plan.enabled else 1), -gain_of(plan) / max(1, cost_of(plan)), outcome.table
+
+
+if TYPE_CHECKING:
+    from amoro_cli.connection import Connection
+    from amoro_core.protocol import admin_pb2 as pb
+
+    Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
+
+_PLANNED_AT_ONCE = 4
+
+
+def plan_each(tables: Sequence[str], plan: "Callable[[str], pb.Plan]") -> "list[Outcome[pb.Plan]]":
+    """The plans of the tables, in their order; a few are made concurrently."""
+
+    def one(table: str) -> "Outcome[pb.Plan]":
+        return tried(table, plan, lambda made: "planned" if made.type else "nothing_to_do")
+
+    with ThreadPoolExecutor(_PLANNED_AT_ONCE, thread_name_prefix="plan") as pool:
+        return list(pool.map(one, tables))
+
+
+class Several:
+    """Optimizes tables, and knows the outcome of each at any time."""
+
+    def __init__(
+        self,
+        connection: "Connection",
+        request: tuple[str, bool, str, Ordering],
+        deadline: Deadline,
+        report: ProgressReport,
+        *,
+        wait: bool,
+    ) -> None:
+        """`request`: type, force and condition for all of them."""
+        self._connection = connection
+        self._request = request
+        self._deadline = deadline
+        self._report = report
+        self._wait = wait
+        self.outcomes: list[Outcome[Optimized]] = []
+
+    def optimize(self, tables: Sequence[str]) -> None:
+        """Optimize the tables.
+
+        In this process they run one by one, so that those cut off by --timeout have not begun; a coordinator gets all
+        at once, and its optimizers share them. Busy tables come last.
+        """
+        for table in tables:
+            self.outcomes.append(self._begin(table, patient=False))
+        for at, outcome in enumerate(self.outcomes):
+            if isinstance(outcome.error, TableBusy):
+                self.outcomes[at] = self._begin(outcome.table, patient=True)
+        if self._connection.embedded or not self._wait:
+            return
+        try:
+            for at, outcome in enumerate(self.outcomes):
+                if outcome.answer and outcome.answer[0].process_id:
+                    self.outcomes[at] = self._awaited(outcome)
+        except KeyboardInterrupt:
+            self._report.note("The processes go on. See: amoro process list")
+            raise
+
+    def _begin(self, table: str, *, patient: bool) -> "Outcome[Optimized]":
+        type_, force, where, ordering = self._request
+        if not self._deadline.left:
+            return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
+        try:
+            answer, process = optimize_once(
+                self._connection,
+                table,
+                type_,
+                force,
+                self._deadline,
+                self._report,
+                wait=False,
+                where=where,
+                patient=patient,
+                ordering=ordering,
+            )
+        except AmoroError as error:
+            return failed(table, error)
+        return self._ended(answer, process)
+
+    def _awaited(self, outcome: "Outcome[Optimized]") -> "Outcome[Optimized]":
+        if outcome.answer is None:
+            return outcome
+        answer = outcome.answer[0]
+        try:
+            process = wait_for_end(self._connection.client, answer.process_id, self._deadline, self._report)
+        except AmoroError as error:
+            return failed(outcome.table, error, outcome.answer)
+        return self._ended(answer, process)
+
+    def _ended(self, answer: "pb.OptimizeTableResponse", process: "pb.Process | None") -> "Outcome[Optimized]":
+        table = answer.plan.table
+        if process is None:
+            return Outcome(table, "planned" if answer.process_id else "nothing_to_do", (answer, None))
+        failure = failure_of(process, self._connection.embedded)
+        return Outcome(table, process.status, (answer, process), failure)

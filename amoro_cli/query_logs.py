@@ -1,0 +1,179 @@
+"""Files that tell how a table is read: queries, and event logs of Spark. The coordinator never reads them."""
+
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.query_log_parser import Told, scans_of_event_log, scans_of_queries, summed
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
+    from amoro_core.protocol import admin_pb2 as pb
+
+
+#: Bytes of a file of queries at most.
+MOST_OF_QUERIES = 64 * 1024 * 1024
+#: Bytes of all event logs together at most, uncompressed.
+MOST_OF_LOGS = 64 * 1024**3
+#: Bytes of one line at most.
+MOST_OF_LINE = 64 * 1024 * 1024
+#: Files of a directory at most.
+MOST_FILES = 10_000
+#: Sets of filters and days of logs at most.
+MOST_TOLD = 50_000
+_ZSTD = (".zstd", ".zst")
+#: A part of a log that Spark rolls; the name has the application.
+_ROLLED = re.compile(r"(?P<source>events_\d+_.+?)(?:\.compact)?(?:\.zstd|\.zst)?(?:\.compact)?")
+#: What other codecs of Spark call their files.
+_OTHERS = (".lz4", ".lzf", ".snappy", ".gz")
+
+
+def learn_from(
+    client: "AdminClient", table: str, spark_event_log: Path | None, queries: Path | None
+) -> "pb.LearnedScans":
+    """Tell the coordinator what one of the two tells. Raises InvalidArgument, with file and line, and as the call."""
+    if spark_event_log is not None and queries is None:
+        table = client.get_table(table).table
+        return client.learn_scans(table, told_by_event_logs(spark_event_log, table))
+    if queries is not None and spark_event_log is None:
+        return client.learn_scans(table, told_by_queries(queries))
+    raise InvalidArgument(
+        "Name either an event log of Spark or a file of queries", hint="One of --spark-event-log and --queries."
+    )
+
+
+def told_by_queries(file: Path) -> tuple[Told, ...]:
+    """The scans that a file of queries tells. Raises InvalidArgument, with file and line."""
+    with _opened(file) as opened:
+        return _bounded(scans_of_queries(_Lines(file, opened, MOST_OF_QUERIES), str(file)), file)
+
+
+def told_by_event_logs(place: Path, table: str) -> tuple[Told, ...]:
+    """The scans of the table that Spark's event logs tell: a file, or all in a directory and below.
+
+    `table` is the full name, catalog first. Raises InvalidArgument, with file and line.
+    """
+    name = table.partition(".")[2]
+    files = _files(place)
+    if not files:
+        raise InvalidArgument(f"{place} has no event logs", hint="Name the directory of spark.eventLog.dir.")
+
+    def every() -> Iterator[Told]:
+        left = MOST_OF_LOGS
+        for file in files:
+            with _opened(file) as opened:
+                lines = _Lines(file, opened, left)
+                rolled = _ROLLED.fullmatch(file.name)
+                yield from scans_of_event_log(lines, name, str(file), rolled["source"] if rolled else "")
+                left -= lines.bytes
+
+    return _bounded(every(), place)
+
+
+class _Lines:
+    """The lines of a file with their ends; `bytes` is what was read so far."""
+
+    def __init__(self, file: Path, opened: BinaryIO, most: int) -> None:
+        self.bytes = 0
+        self._file = file
+        self._opened = opened
+        self._most = most
+
+    def __iter__(self) -> Iterator[str]:
+        number = 0
+        while line := self._line():
+            number += 1
+            self.bytes += len(line)
+            if len(line) > MOST_OF_LINE:
+                raise InvalidArgument(
+                    f"{self._file}, line {number} has more than {MOST_OF_LINE:,} bytes", hint="Look at the file."
+                )
+            if self.bytes > self._most:
+                raise InvalidArgument(
+                    f"{self._file}, line {number}: more than {self._most:,} bytes can't be read at once",
+                    hint="Learn from fewer files, or a shorter one, at once.",
+                )
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidArgument(
+                    f"{self._file}, line {number} is not UTF-8", hint="Name files of text, or compressed by zstd."
+                ) from error
+
+    def _line(self) -> bytes:
+        try:
+            return self._opened.readline(MOST_OF_LINE + 1)
+        except OSError as error:
+            if self._file.suffix in _ZSTD and "Truncated" in str(error):
+                return b""  # of an application that runs
+            raise _unreadable(self._file, error) from error
+
+
+def _bounded(scans: Iterator[Told], place: Path) -> tuple[Told, ...]:
+    """The scans, summed while they come, so that a long log takes little memory."""
+    found: tuple[Told, ...] = ()
+    part: list[Told] = []
+    for one in scans:
+        part.append(one)
+        if len(part) >= MOST_TOLD:
+            found, part = _summed(found, part, place), []
+    return _summed(found, part, place)
+
+
+def _summed(found: Sequence[Told], part: Sequence[Told], place: Path) -> tuple[Told, ...]:
+    every = summed([*found, *part])
+    if len(every) > MOST_TOLD:
+        raise InvalidArgument(
+            f"{place} tells more than {MOST_TOLD:,} different sets of filters and days",
+            hint="Learn from fewer files, or a shorter one, at once.",
+        )
+    return every
+
+
+def _files(place: Path) -> list[Path]:
+    """The file, or those of the directory that are not hidden, in order."""
+    if not place.is_dir():
+        return [place]
+    files: list[Path] = []
+
+    def stop(error: OSError) -> None:
+        raise _unreadable(place, error) from error
+
+    for folder, folders, names in os.walk(place, onerror=stop):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [Path(folder, name) for name in sorted(names) if not name.startswith((".", "appstatus_"))]
+        if len(files) > MOST_FILES:
+            raise InvalidArgument(f"{place} has more than {MOST_FILES:,} files", hint="Name a directory with fewer.")
+    return files
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if file.suffix in _OTHERS:
+        raise InvalidArgument(
+            f"{file} is compressed in a way that is not read here",
+            hint="Decompress it, or write logs with spark.eventLog.compression.codec=zstd.",
+        )
+    try:
+        opened = _decompressed(file) if file.suffix in _ZSTD else file.open("rb")
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    with opened:
+        yield opened
+
+
+def _decompressed(file: Path) -> BinaryIO:
+    import pyarrow as pa  # only where a log is compressed: it takes a while to load
+
+    return io.BufferedReader(pa.input_stream(str(file), compression="zstd"))
+
+
+def _unreadable(file: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"{file} can't be read: {error.strerror or error}", hint="Check its name and rights, and that it is whole."
+    )

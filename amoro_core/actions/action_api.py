@@ -1,0 +1,442 @@
+"""The contract of an action. The engines call these methods, and depend on nothing else that an action does.
+
+An action decides and prepares; it changes no state, sends nothing and deletes nothing. Every method may be called
+again: after a conflict, and after a crash of the coordinator.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
+
+from amoro_core.errors import AmoroError
+from amoro_core.formats.ports import AnyTable, Committable, Role, lacking, with_roles
+from amoro_core.logger import get_logger
+from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions, KnownGroup
+from amoro_core.model.commits import PROCESS_ID, SnapshotAdded, StagedCommit
+from amoro_core.model.group_config import Capacity
+from amoro_core.model.maintenance import (
+    NO_OPTIONS,
+    NOTHING_TAKEN,
+    Condemned,
+    DataCommit,
+    DueBatch,
+    Options,
+    Removal,
+    Surroundings,
+    Taken,
+    Waiting,
+)
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.plans import Evaluation, PartitionKey
+from amoro_core.model.processes import Case, Change, Dropped, Figure, OptimizingProcess, Receipt
+from amoro_core.model.scan_stats import ColumnChoice, ScanUse
+from amoro_core.model.tables import LastOptimized
+from amoro_core.model.task_payload import Work
+from amoro_core.records import record
+
+#: The roles of a table's format that optimizing needs.
+OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
+
+
+@record
+class Situation:
+    """What the coordinator knows about a table when a plan is made."""
+
+    config: OptimizingConfig
+    properties: Mapping[str, str]  # of the table, over the defaults of its catalog
+    last: Mapping[PartitionKey, LastOptimized]
+    capacity: Capacity  # of the table's group
+    now: datetime
+    around: Callable[[], Surroundings] = Surroundings  # read when called
+    #: The locations of all other known tables, by full name; read when called, which takes long where there are many.
+    neighbours: Callable[[], Mapping[str, str]] = dict
+    task_limit: timedelta = timedelta(hours=2)  # how long tasks of an ended process may still write
+    due_batches: Callable[[], Iterable[DueBatch]] = tuple  # condemned files that may be deleted, in their order
+    delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most
+    last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
+    taken: Taken = NOTHING_TAKEN  # files that are in other plans of the table
+    known_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
+    scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, as far as anybody told
+    choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
+
+
+@record
+class Request:
+    """A request; without a name the triggers decide."""
+
+    name: str | None = None  # of the process
+    force: bool = False  # what gains nothing, too
+    where: str = ""  # a condition that chooses whole partitions
+    options: Options = NO_OPTIONS
+    cluster: ClusterOptions = AS_CONFIGURED
+    undone: Case | None = None  # the process that is to be taken back
+    is_preview: bool = False  # nothing begins
+    restorable: Waiting | None = None  # of what that process has condemned; None: something of it is being deleted
+    #: What other processes have condemned on the table, and whether its deletion has begun.
+    condemned_by_others: Mapping[str, bool] = field(default_factory=dict)
+
+
+class Verdict(Protocol):
+    """The verdict of an action on a table."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is something to do, or nothing."""
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When there may be something to do without further writes to the table; None: not known."""
+
+
+@record
+class TriggerVerdict:
+    """Whether an action is due."""
+
+    is_due: bool
+    reason: str
+    due_at: datetime | None = None  # when it is evaluated again at the latest; not before the next refresh
+
+
+@record
+class PlannedTask:
+    """One task for an optimizer."""
+
+    work: Work
+    cost: int  # bytes to be read and opened
+    partition: str  # its path, for people
+    input_files: int
+    input_bytes: int
+    input_rows: int = 0  # of data files, deletes not subtracted; 0: not known
+    stage: int = 0  # it waits until the process's tasks of lower stages have ended
+
+
+@record
+class Plan:
+    """A process to be stored: pinned to a snapshot, with its tasks."""
+
+    name: str
+    reason: str
+    snapshot_id: int
+    sequence_number: int  # of that snapshot
+    tasks: tuple[PlannedTask, ...]  # none: the work is done in the coordinator
+    detail: str = ""  # what the action needs of the plan later, in its own format
+    commits: bool = True  # else the process ends with its tasks
+    held: str = ""  # why it needs confirmation: it is stored and waits, unless the request is confirmed
+    measures: Mapping[str, int] = field(
+        default_factory=dict
+    )  # in which a confirmed plan must not exceed the one that was shown
+    condemned: tuple[Condemned, ...] = ()  # files that are condemned when the work is done
+    keep: timedelta = timedelta()  # how long condemned files stay before they are deleted
+    document: Mapping[str, object] = field(default_factory=dict)  # the preview, as values of JSON
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # that tasks fetch, by their SHA-256
+    data_files: tuple[str, ...] = ()  # that its tasks replace: in no other plan of the table
+    ttl: timedelta | None = None  # a plan that is stored before it is started is closed after so long
+    waits: bool = False  # it is started by command only
+    #: 0: one, of all that its tasks make; else groups are committed as they end, in so many at most.
+    max_commits: int = 0
+
+
+#: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
+#: which never changes. Of a process that commits group by group: what of its results is in no commit yet, or which
+#: groups are dropped when none of these can be committed. Raises CommitConflict when nothing of the process can be
+#: committed there (any more), CheckFailed when what was made does not add up, and what reading and staging raise.
+Prepare = Callable[[AnyTable, Case, datetime], Change | Dropped]
+
+
+class Action(Protocol):
+    """A kind of process, or several kinds from which one evaluation of a table chooses."""
+
+    @property
+    def name(self) -> str:
+        """Its name, under which back-off, reason, last and next run are stored for each table."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The types of its processes: stored, shown, a label of metrics. Unique among all actions."""
+
+    @property
+    def lane(self) -> str:
+        """The lane of its processes: a table has one at a time in each lane (`state.lanes`)."""
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """The roles it needs; a table whose format lacks one is refused for this action, and for no other."""
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Verdict, Plan | None]:
+        """The verdict on the table with its reason, and the plan; None: nothing to do.
+
+        Raises TableRefused, InvalidArgument for an invalid request, and what reading the table raises.
+        """
+
+    def preparing(self) -> Prepare:
+        """A function that makes the changes of one process."""
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        """The partitions whose times of last optimizing change when these tasks' results are committed."""
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        """The files that its tasks read, which must not be removed while it is active."""
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        """The files that these tasks have written, which are left over unless a commit references them.
+
+        Also those of any task that no commit ever references.
+        """
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        """The files that the process removes once its work is done and, where it commits, the commit has landed.
+
+        Each is removed only if the table no longer references it at that time.
+        """
+
+    def receipt(self, case: Case) -> Receipt | None:
+        """The receipt of a process that commits nothing."""
+
+
+@runtime_checkable
+class Triggered(Action, Protocol):
+    """An action that is evaluated at each refresh of a table, and on schedule."""
+
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
+        """Whether it is due on the table, and why or why not; None if the table's properties switch it off.
+
+        `properties` are the table's over the defaults of its catalog. Pure and cheap: it reads nothing beyond the
+        loaded table. Raises TableRefused("configuration").
+        """
+
+
+@runtime_checkable
+class Periodic(Action, Protocol):
+    """A scheduled action: it runs at the interval `every` on each table where it is on."""
+
+    @property
+    def every(self) -> timedelta:
+        """The default interval between two runs; the setting `NAME.interval` overrides it."""
+
+    @property
+    def switch(self) -> str:
+        """The table's property that switches it on and off; "": it has none."""
+
+    @property
+    def needs_gc(self) -> bool:
+        """Whether it is forbidden by `gc.enabled=false`, and by a catalog with branches of its own."""
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """Whether those properties switch it on; its default without its property. Raises TableRefused."""
+
+
+@runtime_checkable
+class Configured(Action, Protocol):
+    """An action with properties of its own."""
+
+    @property
+    def configuration(self) -> type:
+        """The class whose fields declare them (`model.properties`); changing one ends a pause."""
+
+
+@runtime_checkable
+class Clustering(Action, Protocol):
+    """An action whose tasks order the rows of groups of files, and whose groups are known afterwards.
+
+    The clock begins it only on tables that are optimized, and its plans are stored before they are started.
+    """
+
+    def data_files(self, given: bytes) -> tuple[str, ...]:
+        """The data files that a task with that input replaces."""
+
+    def made(self, case: Case, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+        """The groups of files that these tasks have made."""
+
+
+@runtime_checkable
+class Condemning(Action, Protocol):
+    """An action whose files to delete are known only once its commit has landed."""
+
+    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+        """The files that the reloaded table no longer needs. Called again after a crash.
+
+        Raises what reading the table raises; nothing is condemned then, and it is retried.
+        """
+
+    def keep(self, case: Case) -> timedelta:
+        """How long they are kept before they are deleted, as planned."""
+
+
+@runtime_checkable
+class Based(Action, Protocol):
+    """An action that needs an earlier state of the table after its commit, and as long as it can be undone."""
+
+    def base(self, case: Case) -> str:
+        """Where the metadata file of that state lies."""
+
+
+@runtime_checkable
+class Mending(Action, Protocol):
+    """An action whose commit may remove more than planned, if the catalog can't prevent that."""
+
+    def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
+        """Restore what the landed commit removed beyond its plan; returns a phrase for each, also if restored already.
+
+        Called before anything is condemned, and again after a crash. Raises what reading the table and sending raise.
+        """
+
+
+@runtime_checkable
+class Gathering(Action, Protocol):
+    """An action whose tasks determine what to do."""
+
+    def gathered(self, table: AnyTable, situation: Situation, case: Case, options: Options) -> Plan:
+        """The plan, without tasks, that follows from the results of all tasks; may be called again after a crash.
+
+        Raises CheckFailed for results that contradict themselves, TableRefused, and what reading the table raises.
+        """
+
+
+@runtime_checkable
+class Tidying(Action, Protocol):
+    """An action that, last of all, removes what lies empty beside a table's files."""
+
+    def tidy(self, table: AnyTable, case: Case) -> int:
+        """Remove it, once the process has succeeded; how many. Raises TableRefused, and what the storage raises."""
+
+
+@runtime_checkable
+class Sweeping(Action, Protocol):
+    """An action whose process deletes its table's condemned files that are due; by tasks, if it has any."""
+
+    @property
+    def sweeps(self) -> bool:
+        """True."""
+
+    def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
+        """The files that a task deletes, by batch."""
+
+    def narrowed(self, payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
+        """The same work restricted to these batches, each with these files."""
+
+    def removals_of(self, output: bytes) -> Mapping[str, Removal]:
+        """The outcome of each file, as reported by the task."""
+
+
+@runtime_checkable
+class Interruptible(Action, Protocol):
+    """An action that reads for a long time in the coordinator before it has something to commit."""
+
+    def interrupt(self) -> None:
+        """End this and any later reading soon, with AttemptAbandoned: the coordinator stops, the next one continues."""
+
+    def preparing_while(self, goes_on: Callable[[], bool]) -> Prepare:
+        """Like `preparing`; reading ends soon, with AttemptAbandoned, once `goes_on` returns False."""
+
+
+@runtime_checkable
+class Undoing(Action, Protocol):
+    """An action that undoes one process, `Request.undone`, whose commit has landed."""
+
+    @property
+    def undoes(self) -> tuple[str, ...]:
+        """The types of processes that it undoes. Its `plan` raises CannotUndo when that is not possible."""
+
+
+@runtime_checkable
+class Restoring(Undoing, Protocol):
+    """An action at whose end files condemned by another process are released."""
+
+    def restores(self, case: Case) -> str:
+        """The id of that process. No lane of the two may run beside `storage`, in which files are deleted."""
+
+    def spares(self, case: Case) -> tuple[str, ...]:
+        """Further files that come back although others have condemned them since."""
+
+
+class Optimizing(Action, Protocol):
+    """The action that a table's status reflects."""
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+        """Like any action's; the verdict covers each partition."""
+
+
+class Untasked:
+    """Default methods of an action that plans no tasks and ends with its commit."""
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        """None: nothing was rewritten."""
+        return frozenset()
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        """None: no task reads files."""
+        return ()
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        """None: no task writes files."""
+        return ()
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        """None: removed files still belong to earlier snapshots."""
+        return ()
+
+    def receipt(self, case: Case) -> Receipt | None:
+        """None: every process commits."""
+        return None
+
+
+def summary_of(process: OptimizingProcess, producer: str) -> dict[str, str]:
+    """The entries of a snapshot's summary about the process that committed it; `producer` is Amoro's word for it."""
+    return {"snapshot.producer": producer, PROCESS_ID: process.process_id}
+
+
+def staged_change(case: Case, staged: StagedCommit, told: str, more: tuple[Figure, ...], now: datetime) -> Change:
+    """The change of a process that adds a snapshot without new files; `told` is the summary, `more` its figures."""
+    return Change(
+        payload=staged.payload,
+        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number),
+        receipt=Receipt(
+            *(0,) * 9,
+            snapshot_id=staged.snapshot_id,
+            base_snapshot_id=staged.parent_snapshot_id,
+            duration_ms=round((now - case.process.created_at).total_seconds() * 1000),
+            words=told,
+            more=more,
+        ),
+        metadata_files=staged.metadata_files,
+    )
+
+
+log = get_logger("amoro.committing")
+
+
+class Clearing(Protocol):
+    """What removes files of processes."""
+
+    def clear(self, process_id: str) -> None:
+        """Remove what a process wrote down that it is to remove, and end it."""
+
+    def clean_up(self, process_id: str) -> tuple[str, ...]:
+        """Remove what a process has written that ended without commit."""
+
+    def tidy(self, process_id: str) -> None:
+        """Remove what lies empty beside the table's files, where that is the end of the process."""
+
+    def remove(self, case: Case, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
+        """Remove those of the files that no snapshot names; they were written before the table reached `since`."""
+
+
+class Gatherer(Protocol):
+    """What makes of results what a process does."""
+
+    def gather(self, case: Case, action: Gathering) -> None:
+        """Do what the results of all tasks come to."""
+
+
+def remove_fallen(case: Case, table: Committable, kept: Callable[[], frozenset[str]]) -> None:
+    """Delete what the commit has pushed out of the table's log, as far as nobody here needs it (`kept`)."""
+    if lacking(table, (Role.EXPIRE,), case.process.type) is not None:
+        return
+    try:
+        gone = with_roles(table, (Role.EXPIRE,), case.process.type).remove_fallen(kept)
+    except AmoroError as error:
+        log.warning("metadata.left_over", table=str(case.runtime.identifier), why=error.message)  # an orphan
+        return
+    if gone:
+        log.info("metadata.removed", table=str(case.runtime.identifier), files=len(gone))

@@ -1,0 +1,158 @@
+"""The arguments of operations: the services, the program around them, and the call."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from amoro_core.errors import NotAllowed
+from amoro_core.metrics_registry import Meters
+from amoro_core.model.principals import Principal, Role
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.records import record
+from amoro_core.services.accounts import SessionService, TokenService, UserService
+from amoro_core.services.audit import AuditService
+from amoro_core.services.blockers import BlockerService
+from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.containers import ContainerService
+from amoro_core.services.discovery import CatalogLookService, HearingService
+from amoro_core.services.groups import GroupService
+from amoro_core.services.history import JournalService
+from amoro_core.services.listings import OverviewService, QueueService, StateService
+from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService
+from amoro_core.services.metrics import ConditionService
+from amoro_core.services.optimizers import OptimizerService
+from amoro_core.services.planning import PlanningService, SavedPlanService
+from amoro_core.services.scan_learning import LearningService
+from amoro_core.services.snapshots import LeaseService, SnapshotService
+from amoro_core.services.stored_plans import StartingService
+from amoro_core.services.table_inspection import InspectionService
+from amoro_core.services.tables import TableService
+from amoro_core.services.task_lifecycle import OptimizingService
+from amoro_core.services.time_series import SamplingService
+from amoro_core.services.trash import TrashService
+from amoro_core.services.verification import VerifyingService
+
+Kept = TypeVar("Kept")
+
+#: The role of a coordinator that holds the lock on its state directory.
+LEADER = "leader"
+
+
+@record
+class Program:
+    """The coordinator as a program."""
+
+    version: str
+    started: datetime
+    settings: Sequence[tuple[str, str, str]]  # key, value, origin
+    address: Callable[[], str]  # where it listens
+    explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
+    http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
+    defaults: Mapping[str, str] = field(default_factory=dict)  # of settings, by key
+    role: str = LEADER  # reading: it answers one command from the state directory
+
+
+@record
+class Call:
+    """Who calls, and whether the caller still waits for the answer."""
+
+    principal: Principal
+    is_given_up: Callable[[], bool] = lambda: False
+    #: Raises Conflict unless what is to be changed is, as a message, what the caller has seen; None: whatever it is.
+    require_seen: Callable[[Message], None] | None = None
+
+    def condition(self, shown: Callable[[Kept], Message]) -> Callable[[Kept], None] | None:
+        """The same over the kept value that `shown` makes the message of: for the transaction that changes it."""
+        require = self.require_seen
+        return None if require is None else lambda kept: require(shown(kept))
+
+    @property
+    def caller(self) -> str:
+        """Who calls, in words."""
+        return self.principal.caller
+
+
+class Services(Protocol):
+    """Every service, by its subject."""
+
+    catalogs: CatalogService
+    catalog_looks: CatalogLookService
+    tables: TableService
+    planning: PlanningService
+    saved_plans: SavedPlanService
+    known_actions: KnownActionService
+    maintaining: MaintenanceService
+    starting: StartingService
+    learning: LearningService
+    hearing: HearingService
+    trash: TrashService
+    leasing: LeaseService
+    optimizing: OptimizingService
+    optimizers: OptimizerService
+    groups: GroupService
+    inspection: InspectionService
+    journal: JournalService
+    snapshots: SnapshotService
+    sampling: SamplingService
+    overview: OverviewService
+    queue: QueueService
+    state: StateService
+    verifying: VerifyingService
+    tokens: TokenService
+    auditing: AuditService
+    upgrading: UpgradeService
+    users: UserService
+    sessions: SessionService
+    blockers: BlockerService
+    containers: ContainerService
+    conditions: ConditionService
+    meters: Meters
+    program: Program
+
+    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+        """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
+
+
+#: The table that a request acts on. Raises what the operation itself would raise for a wrong name or id.
+Acted = Callable[[Services, Any], TableIdentifier]
+
+
+def by_table(services: Services, request: Any) -> TableIdentifier:
+    """The table named by `table`."""
+    return services.catalogs.resolve(request.table)
+
+
+def by_process(services: Services, request: Any) -> TableIdentifier:
+    """The table of the process `process_id`."""
+    return services.overview.process(request.process_id, services.optimizers.progress()).table
+
+
+def by_blocker(services: Services, request: Any) -> TableIdentifier:
+    """The table of the blocker `blocker_id`."""
+    return services.blockers.find(request.blocker_id).table
+
+
+def by_lease(services: Services, request: Any) -> TableIdentifier:
+    """The table of the lease `lease_id`."""
+    return services.leasing.find(request.lease_id).table
+
+
+def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:
+    """Raise NotAllowed unless the account may call the method; `acted` gives the table, which is asked if it matters.
+
+    The error names the role that would do.
+    """
+    if not principal.role.allows(needed):
+        raise NotAllowed(
+            f"{principal.title} has the role {principal.role}; {method} needs the role {needed}",
+            hint=f"Give a token with the role {needed}: amoro token create NAME --role {needed}",
+        )
+    if acted is not None and principal.pattern and not principal.may_act_on(table := acted()):
+        raise NotAllowed(
+            f"{principal.title} acts on {principal.pattern} alone; {method} on {table} needs the role {Role.OPERATOR} "
+            f"for that table, or {Role.ADMIN}",
+            hint="Ask an administrator for another pattern: amoro token create NAME --role operator --on PATTERN",
+        )

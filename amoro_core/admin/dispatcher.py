@@ -1,0 +1,221 @@
+"""Work that may hang, apart from the pool that answers people."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from amoro_core.admin.context import Call, Services, require
+from amoro_core.admin.operations import OPERATIONS, Operation
+from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
+from amoro_core.model import metrics
+from amoro_core.model.audit import Audited
+from amoro_core.model.principals import Principal, Way
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets
+from amoro_core.notifier import Changes, wait_for
+from amoro_core.protocol.deadlines import QUICK
+
+T = TypeVar("T")
+
+#: How much of it runs at once; what hangs counts until it ends.
+AT_ONCE = 4
+
+
+class Apart:
+    """Runs work in threads of its own, a few at once, for which the end of the process does not wait."""
+
+    def __init__(self, most: int = AT_ONCE) -> None:
+        self._most = most
+        self._places = threading.BoundedSemaphore(most)
+
+    def run(self, work: Callable[[], T]) -> "Future[T]":
+        """What the work will have answered. Raises Conflict, and does not begin, where enough of it runs."""
+        if not self._places.acquire(blocking=False):
+            raise Conflict(f"{self._most} such requests wait for an answer already", hint="Try again in a moment.")
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # from now on nobody cancels it
+        threading.Thread(target=self._run, args=(work, future), name="apart", daemon=True).start()
+        return future
+
+    def _run(self, work: Callable[[], T], future: "Future[T]") -> None:
+        try:
+            answer = work()
+        except BaseException as error:
+            self._places.release()
+            future.set_exception(error)
+        else:
+            self._places.release()
+            future.set_result(answer)
+
+
+_OBJECTS = ("table", "process_id", "blocker_id", "lease_id", "optimizer_id", "name", "id", "path", "user")
+_MOST = 40  # parameters
+_ITEMS = 20  # of a list
+_LONGEST = 300  # characters of a value
+#: Contents of files, of which only the size is told.
+_CONTENTS = frozenset({"site_files"})
+
+
+def noted(principal: Principal, method: str, request: Message, is_dry_run: bool) -> Audited:
+    """The call as the audit keeps it."""
+    told = parameters(request)
+    named = (str(getattr(request, name, "")) for name in _OBJECTS)
+    return Audited(principal, method, _shown(without_secrets(next(filter(None, named), ""))), told, is_dry_run)
+
+
+def parameters(request: Message) -> dict[str, str]:
+    """The fields that are set, as texts; those of messages within it and entries of maps by their dotted names."""
+    found = dict(_fields(request, ""))
+    if len(found) <= _MOST:
+        return found
+    left = len(found) - _MOST
+    return {**dict(list(found.items())[:_MOST]), "…": f"{left} more"}
+
+
+def _fields(message: Message, prefix: str) -> "list[tuple[str, str]]":
+    found: list[tuple[str, str]] = []
+    for field, value in message.ListFields():
+        name, kind = f"{prefix}{field.name}", field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            found += [_entry(field.name, name, key, value[key]) for key in sorted(value)]
+        elif field.is_repeated:
+            items = [str(len(one.ListFields())) + " fields" if kind else str(one) for one in value[:_ITEMS]]
+            more = [f"and {len(value) - _ITEMS} more"] if len(value) > _ITEMS else []
+            found.append((name, _safe(field.name, ", ".join([*items, *more]))))
+        elif kind is not None:
+            found += _fields(value, f"{name}.")
+        else:
+            found.append((name, _safe(field.name, str(value).lower() if isinstance(value, bool) else str(value))))
+    return found
+
+
+def _entry(field: str, name: str, key: Any, value: Any) -> tuple[str, str]:
+    shown = f"{len(str(value).encode())} bytes" if field in _CONTENTS else _safe(str(key), str(value))
+    return f"{name}.{_shown(str(key))}", shown
+
+
+def _safe(key: str, value: str) -> str:
+    return MASK if is_secret(key) else _shown(without_secrets(value))
+
+
+def _shown(text: str) -> str:
+    return briefly(printable(text), _LONGEST)
+
+
+MAX_WAIT_S = 20.0
+
+
+class Operations:
+    """The operations over these services, for any transport. Errors are AmoroErrors."""
+
+    def __init__(self, services: Services, changes: Changes, pool: Executor) -> None:
+        """`changes` fires when a process may have changed."""
+        self._services = services
+        self._changes = changes
+        self._pool = pool
+        self._apart = {name: Apart() for name, operation in OPERATIONS.items() if operation.is_apart}
+
+    async def admit(self, token: str, way: Way, address: str = "", said: str = "") -> Principal:
+        """The account of a token that came that way; `said` is the person's name as the client states it.
+
+        Raises UnknownToken, WaitTimeout.
+        """
+        asked = asyncio.get_running_loop().run_in_executor(self._pool, self._services.tokens.admit, token)
+        try:
+            found = await asyncio.wait_for(asked, QUICK.total_seconds())
+        except TimeoutError as late:
+            raise WaitTimeout("the coordinator is busy: the token was not looked at", hint="Try again.") from late
+        except UnknownToken:
+            self._services.meters.count(metrics.LOGIN_FAILURES)
+            raise
+        return replace(found, way=way, address=address, said=said)
+
+    async def refuse(self, method: str, caller: Principal, error: UnknownToken) -> None:
+        """Have the audit show that nobody known asked for the method, if it changes something.
+
+        `caller` has way, address and the name that the client states. What the request says is not kept: anybody can
+        send it.
+        """
+        operation = OPERATIONS[method]
+        if not operation.changes and not operation.is_dry_run:
+            return
+        call = Audited(caller, method, "", is_dry_run=operation.is_dry_run)
+        refuse = partial(self._services.auditing.refuse_stranger, call, error)
+        await asyncio.get_running_loop().run_in_executor(self._pool, refuse)
+
+    async def call(
+        self, method: str, request: Any, principal: Principal, require_seen: Callable[[Message], None] | None = None
+    ) -> Any:
+        """The answer of the method to that account.
+
+        `require_seen` is asked by updates, within their transaction, of what they change: `Call.require_seen`.
+        A call that changes something is written down in the audit, a refused one, too; one that can't be is not made.
+        Raises NotAllowed, StoreFailed, WaitTimeout at the deadline, and the errors of the operation. Work that has
+        begun runs on after the deadline, except where it asks `Call.is_given_up`.
+        """
+        operation, given_up = OPERATIONS[method], threading.Event()
+        look = partial(self._look, method, operation, request, Call(principal, given_up.is_set, require_seen))
+        try:
+            async with asyncio.timeout(operation.deadline.total_seconds()) as limit:
+                return await self._until_news(method, request, look)
+        except TimeoutError as late:
+            if not limit.expired():
+                raise
+            if operation.late is not None:
+                return operation.late(request)
+            raise WaitTimeout(
+                f"{method} did not end within {operation.deadline.total_seconds():g} s",
+                hint="What was begun goes on: look at it before you ask again." if operation.changes else "",
+            ) from late
+        finally:
+            given_up.set()
+
+    async def _until_news(self, method: str, request: Any, look: "partial[Any]") -> Any:
+        loop, operation = asyncio.get_running_loop(), OPERATIONS[method]
+        if operation.is_apart:
+            return await asyncio.wrap_future(self._apart[method].run(look))
+        if operation.is_news is None:
+            return await loop.run_in_executor(self._pool, look)
+        before, deadline = None, time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)
+        while True:
+            changed = self._changes.current()
+            answer = await loop.run_in_executor(self._pool, look)
+            left = deadline - time.monotonic()
+            if left <= 0 or self._changes.are_over or operation.is_news(before, answer):
+                return answer
+            before = answer
+            await wait_for(changed, left)
+
+    def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
+        if not operation.changes and not operation.is_dry_run:
+            return self._work(method, operation, request, call)
+        end = self._services.auditing.begin(noted(call.principal, method, request, operation.is_dry_run))
+        try:
+            answer = self._work(method, operation, request, call)
+        except BaseException as error:
+            end(error)
+            raise
+        end(None)
+        return answer
+
+    def _work(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
+        on, principal = operation.on, call.principal
+        try:
+            require(principal, method, operation.role, on and partial(on, self._services, request))
+            return operation.work(self._services, request, call)
+        except TableNotFound as error:
+            self._suggest(error, known_only=principal.way is Way.PAGE)
+            raise
+
+    def _suggest(self, error: TableNotFound, *, known_only: bool) -> None:
+        # No page waits for a catalog.
+        find = self._services.tables.similar
+        if isinstance(error.table, TableIdentifier) and (name := find(error.table, known_only=known_only)):
+            error.hint = f"Did you mean {name}?"

@@ -1,1 +1,0 @@
-"""Values of the services as messages of the AdminService: one schema for every transport."""

@@ -1,0 +1,1 @@
+"""Start-up: settings, composition of the services, the servers, the process of a coordinator."""

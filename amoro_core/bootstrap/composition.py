@@ -1,0 +1,346 @@
+"""The services over one store, wired together: for a coordinator, or for a read-only command."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import field
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from amoro_core.actions.registry import Actions
+from amoro_core.admin.context import Program
+from amoro_core.admin.dispatcher import Operations
+from amoro_core.bootstrap.plugins import containers, more_actions, scheduling_policies, table_formats
+from amoro_core.bootstrap.secrets import Passwords
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.containers.base import Container
+from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.formats.tables import Formats, Tables, Vending
+from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
+from amoro_core.iceberg.manifest.columns import ColumnCache, read_here
+from amoro_core.iceberg.manifest.decoding import DecodingWorkers
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
+from amoro_core.model.group_config import RESOURCE_LABEL
+from amoro_core.model.principals import Role
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.task_payload import RewriteInput
+from amoro_core.model.text_sanitizing import Secret, masked
+from amoro_core.model.verification import RowsDigest
+from amoro_core.notifier import Changes
+from amoro_core.records import record
+from amoro_core.scheduling.policy import Policy
+from amoro_core.scheduling.scaling import LiveOptimizer, Member, nobody_knows, nobody_works
+from amoro_core.services.accounts import SessionService, TokenService, UserService
+from amoro_core.services.audit import AuditService, RepeatingService
+from amoro_core.services.blockers import BlockerService
+from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.committing import CommittingService, GatheringService
+from amoro_core.services.containers import ContainerService, Joining, Registrations
+from amoro_core.services.discovery import CatalogLookService, ComparingService, DiscoveryService, HearingService
+from amoro_core.services.file_deletion import AckGuardService, SweepingService
+from amoro_core.services.groups import GroupService
+from amoro_core.services.history import HistoryService, JournalService, LateDeleteService
+from amoro_core.services.listings import OverviewService, QueueService, StateService
+from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService, WorkLimits
+from amoro_core.services.metrics import ConditionService, MeteringService
+from amoro_core.services.optimizers import OptimizerService
+from amoro_core.services.planning import PlanningService, SavedPlanService
+from amoro_core.services.post_commit_cleanup import ClearingService
+from amoro_core.services.scan_learning import LearningService
+from amoro_core.services.snapshots import LeaseService, SnapshotService
+from amoro_core.services.stored_plans import StartingService
+from amoro_core.services.table_inspection import InspectionService
+from amoro_core.services.tables import TableService
+from amoro_core.services.task_lifecycle import OptimizingService, Signals
+from amoro_core.services.time_series import SamplingService
+from amoro_core.services.trash import TrashService
+from amoro_core.services.verification import VerifyingService
+from amoro_core.store import tables
+from amoro_core.store.database import Store
+from amoro_core.transactions.maintenance_schedule import Clockwork
+from amoro_optimizer.rewrite.live_rows import digest_rows
+
+#: Memory of each running verification: delete keys beyond it are spilled to disk.
+VERIFYING_BYTES = 512 * 1024 * 1024
+
+
+def utc_now() -> datetime:
+    """The wall clock, in whole milliseconds, the resolution of the store."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+@record
+class Around:
+    """What the services know about the program around them."""
+
+    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
+    explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
+    address: Callable[[], str]  # where it listens
+    local_address: Callable[[], str]  # where it answers in the clear on this machine
+    http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
+    look: Callable[[int, str], bool] = lambda table_id, catalog: True  # looks at a table of the catalog now
+    joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
+
+
+def _nothing() -> None:
+    """Nothing was begun."""
+
+
+@record
+class Parts:
+    """The parts from which services are built; tests replace some of them."""
+
+    formats: Formats
+    containers: Mapping[str, Container]
+    policies: Mapping[str, Policy]
+    catalogs: Callable[[], Sequence[CatalogConfig]]  # known beside those of the store
+    actions: Actions = field(default_factory=Actions)
+    clock: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    work: Changes = field(default_factory=Changes)  # there are planned tasks
+    changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
+    meters: Meters = field(default_factory=Meters)
+    background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs what nobody waits for
+    close: Callable[[], None] = _nothing  # ends what was begun for them
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Run work that only reads; it ends with the process."""
+    threading.Thread(target=work, name="guard", daemon=True).start()
+
+
+def installed(
+    home: Path,
+    given_catalogs: Sequence[CatalogConfig],
+    cache_bytes: int = 0,
+    planning_bytes: int = 0,
+    planning_processes: int = 0,
+) -> Parts:
+    """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
+
+    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`. Up to
+    `planning_processes` decode those of large tables; `Parts.close` ends them.
+    """
+    cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
+    tables = KnownTables(planning_bytes) if planning_bytes else None
+    workers = DecodingWorkers(planning_processes) if planning_processes else None
+    return Parts(
+        Formats(table_formats(cache, tables, workers.read if workers else read_here)),
+        containers(home),
+        scheduling_policies(),
+        lambda: [*pyiceberg_catalogs(), *given_catalogs],
+        Actions(more_actions()),
+        background=_in_a_thread,
+        close=workers.close if workers else _nothing,
+    )
+
+
+class Services:
+    """Every service, by its subject."""
+
+    def __init__(  # noqa: PLR0915 - a statement for each service
+        self,
+        store: Store,
+        home: Path,
+        settings: Settings,
+        own_tokens: Mapping[Role, Secret],
+        around: Around,
+        parts: Parts,
+    ) -> None:
+        self._around = around
+        self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
+        formats, clock, meters = parts.formats, parts.clock, parts.meters
+        self.meters = meters
+        store.when_written = partial(_written, meters)
+        self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
+        self.catalog_looks = CatalogLookService(store, clock)
+        tables_of = Tables(
+            formats,
+            self.catalogs.get,
+            lambda name: store.read(lambda db: tables.find(db, name)),
+            partial(_heard, meters, self.catalog_looks.note),
+        )
+        self.tables_of = tables_of
+        self.discovery = DiscoveryService(store, tables_of, clock)
+        self.comparing = ComparingService(store, tables_of, clock, parts.monotonic)
+        find_action = self.actions.by_own_name.__getitem__
+        clockwork = Clockwork(self.actions.every, settings.rhythm())
+        self.tables = TableService(
+            store,
+            tables_of,
+            clock,
+            around.joining,
+            clockwork,
+            find_action,
+            settings.table_series,
+            LateDeleteService(store, clock, meters).look,
+        )
+        vending = Vending(lambda one: tables_of.open(one).io_properties(), clock)
+        self.planning = PlanningService(
+            store,
+            tables_of,
+            self.actions.optimizing,
+            find_action,
+            clock,
+            vending,
+            work_planned=self.work.fire,
+            changed=self.changes.fire,
+        )
+        signals = Signals(
+            work_planned=self.work.fire,
+            commit_due=around.commit_due,
+            left_over=around.left_over,
+            changed=self.changes.fire,
+        )
+        self.ack_guarding = AckGuardService(
+            store,
+            tables_of,
+            self.actions.of,
+            clock,
+            lambda effects: self.optimizing.announce(effects),
+            parts.background,
+        )
+        self.optimizing = OptimizingService(
+            store,
+            vending,
+            clock,
+            signals,
+            self.actions.of,
+            self.ack_guarding,
+            lambda: self.optimizers.core_ms(),
+            meters,
+        )
+        self.maintaining = MaintenanceService(
+            store,
+            tables_of,
+            self.actions.by_own_name,
+            clock,
+            self.optimizing.announce,
+            clockwork,
+            WorkLimits(settings.start_to_close, settings.delete_rate),
+        )
+        self.starting = StartingService(store, tables_of, self.actions.of, clock, self.optimizing.announce)
+        self.hearing = HearingService(self.discovery.find, around.look)
+        self.learning = LearningService(store, tables_of, clock)
+        self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
+        self.optimizers = OptimizerService(
+            store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout, self.work.fire
+        )
+        self.inspection = InspectionService(store, tables_of, clock)
+        self.overview = OverviewService(store)
+        self.journal = JournalService(store)
+        self.snapshots = SnapshotService(store, tables_of, find_action, clock)
+        self.sampling = SamplingService(store, clock)
+        self.state = StateService(store)
+        self.repeating = RepeatingService(store, clock)
+        self.saved_plans = SavedPlanService(store, clock)
+        self.tokens = TokenService(store, clock, own_tokens)
+        self.auditing = AuditService(store, clock)
+        self.users = UserService(store, clock, Passwords())
+        terms = settings.provider_terms()
+        self.sessions = SessionService(store, clock, self.tokens.find, terms.fingerprint if terms else "")
+        self.containers = ContainerService(
+            store,
+            clock,
+            parts.containers,
+            Joining(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
+            Registrations(self._live, self.optimizers.drain, self._dismiss),
+            parts.monotonic,
+        )
+        self.groups = GroupService(store, clock, parts.policies, self.containers.check)
+        self.queue = QueueService(
+            store, clock, lambda: self.optimizing.scheduling.scheduler.accounts, parts.policies, parts.monotonic
+        )
+        self.blockers = BlockerService(store, clock, settings.blocker_timeout)
+        self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)
+        self.trash = TrashService(store, tables_of, clock)
+        self.leasing = LeaseService(store, tables_of, clock)
+        self.upgrading = UpgradeService(tables_of)
+        self.verifying = VerifyingService(tables_of, _digest, self.leasing.reading)
+        self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
+        gathering = GatheringService(store, tables_of, self.actions.of, clock, settings.start_to_close)
+        self.committing = CommittingService(
+            store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing, gathering, meters
+        )
+        self.history = HistoryService(store, clock, settings.history_keep)
+        self.metering = MeteringService(
+            store,
+            clock,
+            version("amoro"),
+            self.actions.names,
+            lambda: self.sweeping.guard_hits + self.ack_guarding.guard_hits,
+            meters,
+        )
+        self.conditions = ConditionService(self.metering.read, clock)
+        self.program = Program(
+            version("amoro"),
+            clock(),
+            settings.described(),
+            around.address,
+            around.explore,
+            around.http_address,
+            {key: value for key, value, _ in Settings().described()},
+            role="reading" if store.only_reads else "leader",
+        )
+
+    def operations(self, pool: Executor) -> Operations:
+        """The operations over these services; they run in threads of the pool."""
+        return Operations(self, self.changes, pool)
+
+    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+        """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
+        if self._around.joining:
+            return ""
+        members = [
+            Member(optimizer.draining, life.touched_at is not None, optimizer.kinds)
+            for optimizer, life in self.optimizers.list_optimizers()
+            if optimizer.group == group
+        ]
+        if any(member.takes_tasks for member in members):
+            return nobody_knows(group, members, kinds)
+        try:
+            container, kept = self.groups.find(group).container, self.containers.find(group)
+        except GroupNotFound as error:
+            return f"{error.message}: create it with amoro group create {group}"
+        return nobody_works(group, container, members, kept)
+
+    def _live(self) -> list[LiveOptimizer]:
+        """Registered optimizers that were started as a resource."""
+        return [
+            LiveOptimizer(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
+            for optimizer, life in self.optimizers.list_optimizers()
+            if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
+        ]
+
+    def _dismiss(self, optimizer_id: str) -> None:
+        self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
+        self.optimizers.forget(optimizer_id)
+
+
+def _written(meters: Meters, seconds: float, worked: bool) -> None:
+    meters.observe(metrics.TRANSACTION_TIME, seconds)
+    meters.set(metrics.STORE_UP, float(worked))
+
+
+def _heard(
+    meters: Meters,
+    note: Callable[[str, CatalogUnavailable | None], None],
+    catalog: str,
+    error: CatalogUnavailable | None,
+) -> None:
+    """A catalog that denies access to something answers."""
+    note(catalog, error)
+    meters.set(metrics.CATALOG_UP, float(error is None or isinstance(error, AccessDenied)), catalog)
+    meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
+
+
+def _digest(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled, lineage=lineage)

@@ -1,0 +1,409 @@
+"""Wiring: the only place that knows every part of the coordinator, and of an optimizer in its process."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amoro_core.bootstrap.composition import Around, Services, installed
+from amoro_core.bootstrap.secrets import ensure_token
+from amoro_core.bootstrap.settings import Settings
+from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
+from amoro_core.iceberg.catalog.timeouts import limit_requests
+from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
+from amoro_core.logger import get_logger
+from amoro_core.loops.coordinator import CoordinatorLoops, Limits
+from amoro_core.loops.loop import Loop
+from amoro_core.metrics_registry import Meters, certificate_end, free_part
+from amoro_core.model import metrics
+from amoro_core.model.principals import Role, hash_token
+from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.tls_files import Certificates, is_loopback
+from amoro_core.notifier import Revisions
+from amoro_core.rpc.admin import admin_handler
+from amoro_core.rpc.calls import Timing
+from amoro_core.rpc.optimizing import OptimizingServicer
+from amoro_core.rpc.server import STOP_GRACE_S, Server
+from amoro_core.store import accounts, groups
+from amoro_core.store.connect import StateLock
+from amoro_core.store.database import Connection, Store
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.runner import OptimizerConfig, Runner
+
+if TYPE_CHECKING:
+    from amoro_core.rpc.prometheus import MetricsServer
+
+
+log = get_logger("amoro.app")
+
+RPC_THREADS = 16
+#: Of people and their tools: however many ask, an optimizer's ack finds a thread.
+PEOPLE_THREADS = 16
+PASSING_GRACE_S = 10.0
+#: Together with the end of the process itself, these take less than five seconds.
+GUARD_INTERVAL_S = 0.5
+LOST_PATIENCE = timedelta(seconds=1)
+
+
+class Coordinator:
+    """A coordinator on one state directory, from its lock to its address."""
+
+    def __init__(
+        self,
+        home: Path,
+        settings: Settings,
+        *,
+        watch: bool = True,
+        lock_wait: timedelta = timedelta(0),
+        catalogs: Sequence[CatalogConfig] = (),
+        passing: bool = False,
+        lock: StateLock | None = None,
+        when_lost: Callable[[Fenced], None] = lambda why: None,
+    ) -> None:
+        """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives; `passing`: for one
+        command only; `lock`: that of the state directory, where it is held already; `when_lost` is told once that the
+        state directory is not this coordinator's any more: it reads, writes and commits nothing from then on."""
+        certificates = settings.certificates()
+        refuse_exposure(settings, "host", settings.host)
+        allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
+        self.home = home
+        self.settings = settings
+        self._passing = passing
+        self.lost: Fenced | None = None
+        self._when_lost = when_lost
+        self._guard = Loop("guard", self._look_after, GUARD_INTERVAL_S)
+        self._lock = lock or lock_home(home, lock_wait, passing=passing)
+        try:
+            self.admin_token = ensure_token(home / "admin.token")
+            self.enrolment_token = ensure_token(home / "enrolment.token")
+            self._store = Store.open(home / "amoro.db")
+        except BaseException:
+            self._lock.release()
+            raise
+        self._given_catalogs = tuple(catalogs)
+        self._metrics: MetricsServer | None = None
+        self._end_workers: Callable[[], None] = lambda: None
+        self._store.write(self._prepare)
+        self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
+        self.people_pool = ThreadPoolExecutor(PEOPLE_THREADS, thread_name_prefix="people")
+        self.http_address = ""  # of whoever serves pages and REST
+        try:
+            self._wire(watch, certificates)
+        except BaseException:
+            self._close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """The address on which it listens."""
+        return self._server.address
+
+    @property
+    def local_address(self) -> str:
+        """The unencrypted address on this machine."""
+        return self._server.local_address
+
+    def revisions(self) -> Revisions:
+        """Revisions of what is stored, from now on."""
+        made = Revisions(start=time.time_ns() // 1000)
+        self._store.watch(made.note)
+        return made
+
+    def start(self) -> None:
+        """Recover, listen, and start working. Raises AddressInUse, InvalidSettings; nothing is left running then."""
+        try:
+            self.optimizing.recover()
+            self._server.start()
+            self._announce()
+        except BaseException:
+            self._server.stop()
+            self._close()
+            raise
+        self._guard.start()
+        self._loops.start()
+        if self._metrics:
+            self._metrics.start()
+        log.info("coordinator.started", address=self.address, home=str(self.home), pid=os.getpid())
+
+    def stop(self) -> None:
+        """Stop listening, finish what has begun, and release the state directory."""
+        _withdraw(self.home)  # first, so that no client connects any more
+        self._guard.stop()
+        # Calls that arrive while a command ends are answered, not refused.
+        self._server.stop(PASSING_GRACE_S if self._passing else STOP_GRACE_S)
+        self._loops.stop()
+        self._close()
+        log.info("coordinator.stopped")
+
+    def _look_after(self) -> None:
+        """Check whether the state directory still belongs to this coordinator."""
+        if self.lost is not None:
+            return
+        try:
+            self._lock.require_own(self.home)
+            self._store.require_own()
+        except Fenced as error:
+            self.lost = error
+            log.critical("coordinator.lost", home=str(self.home), code=error.code, why=error.message)
+            self._store.fence(error)
+            self.services.changes.fire()  # wake waiting callers
+            self._when_lost(error)
+        except StoreFailed:
+            return  # reported by whoever needs the database
+
+    def _wire(self, watch: bool, certificates: Certificates | None) -> None:
+        settings = self.settings
+        around = Around(
+            commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
+            left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
+            explore=lambda: self._loops.explore_now(),
+            look=lambda table_id, catalog: self._loops.look_at(table_id, catalog),
+            address=lambda: self.address,
+            local_address=lambda: self.local_address,
+            http_address=lambda: self.http_address,
+        )
+        own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
+        # Nobody waits for the other threads of a coordinator of one command.
+        workers = 0 if self._passing else settings.planning_processes
+        parts = installed(self.home, self._given_catalogs, settings.cache_bytes, settings.planning_bytes, workers)
+        self._end_workers = parts.close
+        made = self.services = Services(self._store, self.home, settings, own_tokens, around, parts)
+        self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
+        self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
+        self.tokens, self.blockers, self.verifying = made.tokens, made.blockers, made.verifying
+        limits = Limits(
+            settings.schedule_to_ack,
+            settings.start_to_close,
+            settings.explore_interval,
+            settings.explore_threads,
+            settings.explore_queue,
+            settings.maintenance_threads,
+        )
+        self._tell(made.meters, certificates)
+        self._loops = CoordinatorLoops(made, limits, watch=watch)
+        needs_own = settings.metrics_port and not settings.shares_metrics_port
+        self._metrics = self._open_metrics() if needs_own else None
+        self._server = Server(
+            settings.host,
+            settings.port,
+            admin_handler(made.operations(self.people_pool)),
+            self._optimizing_servicer,
+            changes=(made.work, made.changes),
+            certificates=certificates,
+            interceptors=(Timing(made.meters),),
+        )
+
+    def _tell(self, meters: Meters, certificates: Certificates | None) -> None:
+        """What only the program itself knows of its state."""
+        meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
+        meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
+        if certificates is not None:
+            meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
+
+    def _open_metrics(self) -> "MetricsServer":
+        # Prometheus's client is imported only if needed.
+        from amoro_core.rpc.prometheus import MetricsServer
+
+        read = self.services.metering.read
+        return MetricsServer(self.settings.metrics_port, read, lambda token: self.tokens.holds(Role.VIEWER, token))
+
+    def _optimizing_servicer(self) -> OptimizingServicer:
+        return OptimizingServicer(
+            self.optimizing,
+            self.optimizers,
+            may_enrol=lambda token: self.tokens.holds(Role.ENROLMENT, token),
+            heartbeat_interval=self.settings.heartbeat_interval,
+            heartbeat_timeout=self.settings.heartbeat_timeout,
+            start_to_close=self.settings.start_to_close,
+            work=self.services.work,
+            pool=self._pool,
+        )
+
+    def _prepare(self, db: Connection) -> None:
+        for name in self.settings.groups:
+            groups.add(db, ResourceGroup(name))
+        accounts.save_builtin_token(db, "admin", hash_token(self.admin_token.reveal()))
+        accounts.save_builtin_token(db, "enrolment", hash_token(self.enrolment_token.reveal()))
+
+    def _announce(self) -> None:
+        """Write process and address to the state directory, atomically."""
+        target = self.home / "coordinator.json"
+        draft = self.home / f".coordinator.{os.getpid()}"
+        # A coordinator of one command ends with it: long work needs a lasting one.
+        passing = {"passing": True} if self._passing else {}
+        record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address, **passing}
+        try:
+            draft.write_text(json.dumps(record))
+            draft.chmod(0o600)
+            draft.replace(target)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise _unusable(self.home, f"{target.name}: {error.strerror}") from error
+
+    def _close(self) -> None:
+        self._end_workers()
+        if self._metrics:
+            self._metrics.stop()
+        self._pool.shutdown()
+        self.people_pool.shutdown()
+        self._store.close()
+        self._lock.release()
+
+
+@contextmanager
+def running(
+    home: Path,
+    settings: Settings,
+    *,
+    watch: bool = True,
+    lock_wait: timedelta = timedelta(0),
+    threads: int = 0,
+    memory_bytes: int = 512 * 1024 * 1024,
+    catalogs: Sequence[CatalogConfig] = (),
+    passing: bool = False,
+    lock: StateLock | None = None,
+    patience: timedelta | None = None,
+    when_lost: Callable[[Fenced], None] = lambda why: None,
+) -> Iterator[Coordinator]:
+    """A coordinator with an optimizer of `threads` threads (0: none) in this process, during the block.
+
+    At the end, what has begun is finished within `patience` (None: however long it takes); what takes longer continues
+    in threads that are not awaited, and ends with the process. A restart resumes it. If the state directory was lost
+    (`when_lost`, as for the coordinator) hardly anything is awaited.
+    """
+    coordinator = Coordinator(
+        home,
+        settings,
+        watch=watch,
+        lock_wait=lock_wait,
+        catalogs=catalogs,
+        passing=passing,
+        lock=lock,
+        when_lost=when_lost,
+    )
+    coordinator.start()
+    ending = ExitStack()
+    ending.callback(coordinator.stop)
+    try:
+        if threads:
+            ending.enter_context(optimizer_beside(coordinator, threads, memory_bytes))
+        yield coordinator
+    finally:
+        _end(ending.close, home, patience if coordinator.lost is None else LOST_PATIENCE)
+
+
+def _end(end: Callable[[], None], home: Path, patience: timedelta | None) -> None:
+    """Stop what runs on the state directory; after `patience` it is abandoned, and its address withdrawn."""
+    if patience is None:
+        end()
+        return
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            end()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="ending", daemon=True)
+    thread.start()
+    thread.join(patience.total_seconds())
+    if thread.is_alive():
+        _withdraw(home)
+        busy = sorted({other.name for other in threading.enumerate()} - {"MainThread", "ending"})
+        log.warning("coordinator.cut", after_s=patience.total_seconds(), threads=busy)
+    elif failed:
+        raise failed[0]
+
+
+def _withdraw(home: Path) -> None:
+    """Remove what `_announce` wrote, unless it is another coordinator's."""
+    announced = home / "coordinator.json"
+    try:
+        if json.loads(announced.read_text(encoding="utf-8")).get("pid") == os.getpid():
+            announced.unlink()
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+@contextmanager
+def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) -> Iterator[Runner]:
+    """A standalone optimizer in this process, which talks to the coordinator over gRPC like any other."""
+    config = OptimizerConfig(
+        address=coordinator.local_address,
+        group=coordinator.settings.groups[0],
+        threads=threads,
+        memory_bytes=memory_bytes,
+        enrolment_token=coordinator.enrolment_token,
+        # For timely progress: a heartbeat within this process costs next to nothing.
+        heartbeat_interval_s=min(coordinator.settings.heartbeat_interval.total_seconds(), 1.0),
+        labels={"pid": str(os.getpid()), "backend": "standalone", "beside": "coordinator"},
+        is_beside=True,
+    )
+    runner = Runner(config, InProcess())
+    ready = threading.Event()
+    failed: list[AmoroError] = []
+
+    def run() -> None:
+        try:
+            runner.run(ready.set)
+        except AmoroError as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="optimizer")
+    thread.start()
+    ready.wait()
+    try:
+        if failed:
+            raise failed[0]
+        yield runner
+    finally:
+        runner.stop(at_once=coordinator.lost is not None)
+        thread.join()
+
+
+def refuse_exposure(settings: Settings, key: str, host: str) -> None:
+    """Raise InvalidSettings if tokens and vended credentials would leave the machine unencrypted without consent.
+
+    `key` is the setting that gives the host to listen on.
+    """
+    if is_loopback(host) or settings.tls_certificate or settings.insecure:
+        return
+    raise InvalidSettings(
+        f"{key} {host} is beyond loopback, where tokens and credentials would travel unencrypted",
+        hint="Name a certificate and its key with tls-certificate and tls-key in amoro.yaml, or listen on 127.0.0.1 "
+        "and tunnel to it; insecure: true accepts it in a network you trust.",
+    )
+
+
+def embedded_settings(settings: Settings) -> Settings:
+    """Settings of a coordinator that serves one command: any port, on loopback."""
+    clear = {"metrics_port": 0, "http_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
+    return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
+
+
+def lock_home(home: Path, wait: timedelta, *, passing: bool = False) -> StateLock:
+    """The lock on the state directory, which is made if need be. Raises InvalidSettings, StateDirectoryLocked."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
+        return StateLock.acquire(home, wait, passing=passing)
+    except OSError as error:
+        why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror
+        raise _unusable(home, str(why)) from error
+
+
+def _unusable(home: Path, why: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"the state directory {home} can't be used: {why}",
+        hint="Make it writable, or name another with --home or AMORO_HOME.",
+    )

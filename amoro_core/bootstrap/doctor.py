@@ -1,0 +1,238 @@
+"""The checks of `amoro doctor`."""
+
+import errno
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import Place, running_endpoint
+from amoro_core.bootstrap.health import coordinator_health
+from amoro_core.bootstrap.plugins import table_formats
+from amoro_core.bootstrap.settings import Settings, load_settings
+from amoro_core.errors import AmoroError, InvalidSettings
+from amoro_core.formats.tables import Formats
+from amoro_core.iceberg.catalog.catalogs import kind_of, other_names, pyiceberg_catalogs
+from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
+from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.records import record
+from amoro_core.rpc.tls import valid_until
+from amoro_core.store import catalogs
+from amoro_core.store.connection import ENGINE_VERSION
+from amoro_core.store.readonly import ReadingStore
+
+FREE_BYTES = 1024**3
+#: Time for a catalog beside its requests, such as for importing its client.
+LOADING_S = 30.0
+#: A certificate not renewed by then was probably forgotten.
+RENEWED_BEFORE = timedelta(days=14)
+#: From this version on SQLite has fixed a rare corruption of a write-ahead log reset by two connections at once.
+SQLITE_SAFE = (3, 51, 3)
+
+
+@record
+class Diagnosis:
+    """The result of one check."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+def diagnose(home: Path, config: Path | None) -> list[Diagnosis]:
+    """Run all checks; each finding that is not ok says what to do."""
+    return [*_checks(home, config)]
+
+
+def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
+    yield Diagnosis(
+        "python",
+        sys.version_info >= (3, 11),
+        sys.version.split()[0],
+        "Install Python 3.11 or newer.",
+    )
+    sqlite = ENGINE_VERSION
+    detail = ".".join(map(str, sqlite))
+    if sqlite < SQLITE_SAFE:
+        detail += " (older than 3.51.3: only safe with one writer, which is how it is used here)"
+    yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
+    yield _guarded("settings", lambda: _said(load_settings(home, config)), "Fix the settings file.")
+    yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
+    free = shutil.disk_usage(_nearest(home)).free
+    yield Diagnosis(
+        "disk",
+        free >= FREE_BYTES,
+        f"{free / 1024**3:.1f} GB free",
+        "Free some space: outputs are written before inputs are removed.",
+    )
+    yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
+    yield from _tls(home, config)
+    with suppress(InvalidSettings):  # said already
+        settings = load_settings(home, config)
+        allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
+    if health := coordinator_health(home):
+        serves, said = health
+        yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")
+        if serves:
+            yield from _optimizers(home)
+    try:
+        found = _known_catalogs(home)
+    except AmoroError as error:
+        yield Diagnosis("catalogs", False, error.message, error.hint or error.remedy)
+        return
+    if not found:
+        yield Diagnosis(
+            "catalogs", False, "none is known", "Run `amoro catalog add NAME type=… uri=…` or write ~/.pyiceberg.yaml."
+        )
+    yield from _in_time(found)
+
+
+def _optimizers(home: Path) -> Iterator[Diagnosis]:
+    """Whether an optimizer works for each group with tables; for every group if none has tables."""
+    fix = "Start an optimizer for the group; until then its tables are evaluated, and nothing more."
+    try:
+        endpoint = running_endpoint(Place(home), lasting=True)
+        if endpoint is None:
+            return
+        with closing(AdminClient(endpoint)) as client:
+            groups = client.list_groups().items
+    except AmoroError as error:
+        yield Diagnosis("optimizers", False, error.message, error.hint or error.remedy)
+        return
+    needed = [group for group in groups if group.tables] or list(groups)
+    missing = [group.no_optimizer for group in needed if group.no_optimizer]
+    here = ", ".join(f"{group.optimizers} in group {group.name}" for group in needed if group.optimizers)
+    yield Diagnosis("optimizers", not missing, "; ".join(missing) or here, fix)
+
+
+def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
+    """The certificate for listening, if configured; unreadable settings are reported already."""
+    fix = "Renew it: amoro up takes the new files by itself."
+    try:
+        settings = load_settings(home, config)
+    except InvalidSettings:
+        return
+    try:
+        files = settings.certificates()
+        if files is None:
+            return
+        end = valid_until(files)
+    except InvalidSettings as error:
+        yield Diagnosis("tls", False, error.message, error.hint or fix)
+        return
+    yield Diagnosis("tls", end - datetime.now(UTC) >= RENEWED_BEFORE, f"valid until {end:%F %T} UTC", fix)
+
+
+def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
+    """Each catalog, checked concurrently; one that neither answers nor fails within the limit is given up."""
+    answers: dict[str, Diagnosis] = {}
+
+    def ask(item: CatalogConfig) -> None:
+        answers[item.name] = _catalog(item)
+
+    deadline = time.monotonic() + limits().whole_s + LOADING_S
+    asked = [threading.Thread(target=ask, args=(item,), name=f"ask-{item.name}", daemon=True) for item in catalogs]
+    for thread in asked:
+        thread.start()
+    for item, thread in zip(catalogs, asked, strict=True):
+        thread.join(max(0.0, deadline - time.monotonic()))
+        yield answers.get(item.name) or Diagnosis(
+            _name(item),
+            False,
+            f"hangs: there was no answer within {limits().whole_s + LOADING_S:g} s",
+            "Check that its server runs and can be reached from here.",
+        )
+
+
+def _name(item: CatalogConfig) -> str:
+    return f"catalog {item.name}"
+
+
+def _catalog(item: CatalogConfig) -> Diagnosis:
+    formats = Formats(table_formats())
+    name = _name(item)
+    try:
+        formats.check(item)
+        elsewhere = _elsewhere(item)
+    except AmoroError as error:
+        return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
+    refusal = formats.commits_refused(item)
+    if refusal is not None:
+        return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
+    return Diagnosis(name, True, f"answers ({item.origin}){elsewhere}")
+
+
+def _elsewhere(item: CatalogConfig) -> str:
+    """What is odd about a SQL catalog without tables, whose database has those of others. Raises CatalogUnavailable."""
+    if kind_of(item) != "sql":
+        return ""
+    others = other_names(item)
+    if not others:
+        return ""
+    return (
+        f"; it has no table, but its database has tables of {', '.join(others)}: a table belongs to its catalog's name"
+    )
+
+
+def _known_catalogs(home: Path) -> list[CatalogConfig]:
+    """Catalogs of pyiceberg's configuration and added ones. Raises InvalidSettings, StoreFailed."""
+    known = {item.name: item for item in pyiceberg_catalogs()}
+    with closing(ReadingStore.open(home / "amoro.db")) as store:
+        known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
+    return [known[name] for name in sorted(known)]
+
+
+def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
+    try:
+        return Diagnosis(name, True, look())
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return Diagnosis(name, False, f"{where}{error.strerror or error}", fix)
+    except AmoroError as error:
+        return Diagnosis(name, False, error.message, error.hint or fix)
+
+
+def _said(settings: Settings) -> str:
+    """What differs from the defaults, with the origins."""
+    said = [f"{key} {value} ({origin})" for key, value, origin in settings.described() if origin != "default"]
+    return ", ".join(said) or "all defaults"
+
+
+def _writable(home: Path) -> str:
+    """The directory, if it can be written or created; raises OSError."""
+    with suppress(FileNotFoundError):
+        home.stat()
+    for name in ("amoro.lock", "amoro.db", "admin.token", "enrolment.token"):
+        if _is_seen(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(home / name))
+    with tempfile.TemporaryFile(dir=_nearest(home)) as file:
+        file.write(b"amoro")
+        os.fsync(file.fileno())
+    return str(home)
+
+
+def _nearest(home: Path) -> Path:
+    """The directory, or its nearest existing parent."""
+    return next(place for place in (home, *home.parents) if _is_seen(place))
+
+
+def _is_seen(path: Path) -> bool:
+    """Whether the path is known to exist: `Path.exists` raises without permission."""
+    return os.path.exists(path)
+
+
+def _loopback() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+    return "127.0.0.1"

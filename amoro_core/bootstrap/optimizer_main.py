@@ -1,0 +1,86 @@
+"""An optimizer as a program of its own; nothing of the coordinator is loaded for it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from amoro_cli.client import OptimizerOptions, SparkOptions
+from amoro_core.bootstrap.logs import configure_logs
+from amoro_core.bootstrap.secrets import read_token
+from amoro_core.bootstrap.signals import on_signals
+from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
+from amoro_core.logger import get_logger
+from amoro_core.model.group_config import RESOURCE_LABEL
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.protocol import tokens
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.rewrite.spilling import resident_bytes
+from amoro_optimizer.runner import OptimizerConfig, Runner
+
+log = get_logger("amoro.app")
+
+
+def run(options: OptimizerOptions) -> None:
+    """Run an optimizer until a signal ends it. Raises permanent errors of its registration."""
+    configure_logs()
+    if options.spark is not None:
+        _on_spark(options, options.spark)
+        return
+    config = _config(options, options.threads or os.cpu_count() or 1, {"backend": "standalone"})
+    runner = Runner(config, InProcess())
+    # Resident memory stays below this base plus threads times the limit.
+    log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
+    with on_signals(lambda again: runner.stop(at_once=again)):
+        runner.run()
+
+
+def _config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
+    return OptimizerConfig(
+        address=options.address,
+        group=options.group,
+        threads=threads,
+        memory_bytes=options.memory_bytes,
+        enrolment_token=_enrolment_token(options),
+        heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
+        labels={"pid": str(os.getpid()), **labels}
+        | ({RESOURCE_LABEL: options.resource_id} if options.resource_id else {}),
+        trust=options.trust,
+    )
+
+
+def _enrolment_token(options: OptimizerOptions) -> Secret:
+    """The token of the given file, else the environment's, else the state directory's."""
+    said = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
+    try:
+        if options.token_file is not None:
+            return tokens.read_token(options.token_file)
+        if given := os.environ.get("AMORO_TOKEN"):
+            return tokens.parse_token(given)
+    except (OSError, ValueError) as error:
+        why = f"{said} can't be used: {tokens.told(error)}"
+        raise InvalidArgument(why, hint="It must hold the enrolment token and nothing else.") from error
+    return read_token(options.home / "enrolment.token")
+
+
+def _on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
+    """Run an optimizer in a Spark application until a signal ends it. Raises OptimizerError when that ends first."""
+    try:
+        # Spark needs to be installed only if requested.
+        from amoro_optimizer.backends.spark.driver import spark_backend
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "py4j"):
+            raise
+        raise InvalidSettings(
+            "PySpark is not installed", hint="Install it with: pip install 'amoro[spark]'; it needs Java 17 too."
+        ) from error
+    config = _config(options, options.threads or 1, {"backend": "spark"})
+    # Entered before our signal handlers: PySpark replaces SIGINT's when it starts.
+    with spark_backend(spark.master, dict(spark.settings)) as backend:
+        labels = {**config.labels, "application": backend.application, "master": backend.master}
+        config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
+        runner = Runner(config, backend, None if options.threads else backend.slots)
+        backend.when_lost(lambda: runner.stop(at_once=True))
+        with on_signals(lambda again: runner.stop(at_once=again)):
+            runner.run()
+        if backend.loss:
+            raise OptimizerError(f"the Spark application {backend.application} has ended: {backend.loss}")

@@ -1,0 +1,118 @@
+"""Plug-ins of installed packages, by entry point."""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from amoro_core.actions.action_api import Action
+from amoro_core.actions.registry import GROUP as ACTION_GROUP
+from amoro_core.actions.registry import Actions
+from amoro_core.containers.base import Container, ContainerFactory, ExternalContainer
+from amoro_core.containers.local import LocalContainer
+from amoro_core.containers.spark import SparkContainer
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.ports import TableFormat
+from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, read_here
+from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.logger import get_logger
+from amoro_core.model.entry_points import extensions
+from amoro_core.model.group_config import EXTERNAL
+from amoro_core.scheduling.policy import POLICIES, Policy
+
+#: An entry point of this group names a scheduling policy: a function as `amoro_core.scheduling.policy.Policy` says.
+POLICY_GROUP = "amoro.scheduling_policies"
+#: One of this group names a container: a function as `amoro_core.containers.base.ContainerFactory` says.
+CONTAINER_GROUP = "amoro.containers"
+#: One of this group names a table format: a function without arguments that makes one.
+FORMAT_GROUP = "amoro.table_formats"
+
+#: The built-in containers.
+CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
+    {EXTERNAL: ExternalContainer, "local": LocalContainer, "spark": SparkContainer}
+)
+
+log = get_logger("amoro.plugins")
+
+
+def scheduling_policies() -> Mapping[str, Policy]:
+    """All policies by name: our own, which can't be replaced, and those of installed packages.
+
+    One that can't be loaded is logged and left out.
+    """
+    found: Mapping[str, Policy] = _plugged_in(POLICY_GROUP)
+    return {**POLICIES, **{name: policy for name, policy in found.items() if name not in POLICIES}}
+
+
+def containers(home: Path) -> Mapping[str, Container]:
+    """All containers by name, for the coordinator of that state directory; as for policies, ours can't be replaced.
+
+    One that can't be loaded or made is logged and left out.
+    """
+    made: dict[str, Container] = {name: make(home) for name, make in CONTAINERS.items()}
+    for name, make in _plugged_in(CONTAINER_GROUP).items():
+        try:
+            made.setdefault(name, make(home))
+        except Exception as error:
+            log.exception("plugin.failed", group=CONTAINER_GROUP, name=name, why=str(error))
+    return made
+
+
+def table_formats(
+    cache: ColumnCache | None = None, tables: KnownTables | None = None, columns: ColumnReader = read_here
+) -> tuple[TableFormat, ...]:
+    """All table formats: Iceberg, which can't be replaced, with what it knows and what decodes its manifests, and those
+    of installed packages.
+
+    One that can't be loaded or made, or has the name of another one, is logged and left out.
+    """
+    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(cache, tables, columns)}
+    for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
+        found[made.name] = made
+    return tuple(found.values())
+
+
+def more_actions() -> tuple[Action, ...]:
+    """The actions of installed packages.
+
+    One that can't be loaded or made, or has a process's name of another one, is logged and left out.
+    """
+    found: list[Action] = []
+    for made in _made(ACTION_GROUP, lambda action: Actions((*found, action))):
+        found.append(made)
+    return tuple(found)
+
+
+def _require_new(name: str, known: Mapping[str, object]) -> None:
+    if name in known:
+        raise ValueError(f"there is one of the name {name!r} already")
+
+
+def _made(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
+    """Objects made by the functions of a group that pass the check, which may raise."""
+    for name, make in _plugged_in(group).items():
+        try:
+            check(made := make())
+        except Exception as error:
+            log.exception("plugin.failed", group=group, name=name, why=str(error))
+        else:
+            yield made
+
+
+def _plugged_in(group: str) -> dict[str, Callable[..., Any]]:
+    loaded = ((point.name, _loaded(group, point)) for point in extensions(group))
+    return {name: found for name, found in loaded if found is not None}
+
+
+def _loaded(group: str, point: EntryPoint) -> Callable[..., Any] | None:
+    try:
+        found = point.load()
+        if not callable(found):
+            raise TypeError(f"{point.value} is not a function")
+    except Exception as error:
+        log.exception("plugin.failed", group=group, name=point.name, why=str(error))
+        return None
+    log.info("plugin.loaded", group=group, name=point.name, value=point.value)
+    plugged: Callable[..., Any] = found
+    return plugged

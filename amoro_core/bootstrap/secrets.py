@@ -1,0 +1,70 @@
+"""Tokens of a state directory: files for local clients, hashes for the database."""
+
+import os
+import secrets
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amoro_core.errors import InvalidSettings, NotAllowed
+from amoro_core.model.text_sanitizing import Secret
+from amoro_core.protocol import tokens
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+
+def ensure_token(path: Path) -> Secret:
+    """The token in the file, created at first start, readable by its owner only. Raises NotAllowed, InvalidSettings."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_token(path)
+    token = f"amo_{secrets.token_urlsafe(32)}"
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token + "\n")
+    return Secret(token)
+
+
+def read_token(path: Path) -> Secret:
+    """The token in the file. Raises NotAllowed, InvalidSettings."""
+    try:
+        return tokens.read_token(path)
+    except OSError as error:
+        raise NotAllowed(
+            f"token file {path} can't be read: {tokens.told(error)}",
+            hint="`amoro up` makes it, for its own user to read; name another with --token-file.",
+        ) from error
+    except ValueError as error:
+        raise InvalidSettings(
+            f"token file {path} can't be used: {tokens.told(error)}",
+            hint="Remove it: a new one is made at the next start of a coordinator.",
+        ) from error
+
+
+class Passwords:
+    """Hashes and checks passwords with the defaults of argon2-cffi: 64 MiB and about a quarter of a second each."""
+
+    def hash(self, password: str) -> str:
+        """The form to store, with its salt and parameters."""
+        return self._hasher.hash(password)
+
+    def is_right(self, password: str, stored: str | None) -> bool:
+        """Whether the password has that hash. None, for an unknown user, takes as long, and is never right."""
+        from argon2.exceptions import InvalidHashError, VerificationError
+
+        try:
+            return self._hasher.verify(stored or self._of_nobody, password) and stored is not None
+        except (VerificationError, InvalidHashError):
+            return False
+
+    @cached_property
+    def _hasher(self) -> "PasswordHasher":
+        # Loaded only where somebody logs in: most coordinators of one command never do.
+        from argon2 import PasswordHasher
+
+        return PasswordHasher()
+
+    @cached_property
+    def _of_nobody(self) -> str:
+        return self._hasher.hash("nobody's password")

@@ -1,0 +1,626 @@
+"""Settings of a coordinator, with their origins."""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, field, fields, replace
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, create_model
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from amoro_core.errors import InvalidArgument, InvalidSettings
+from amoro_core.model.accounts import ProviderTerms, is_safe_url, parse_rule
+from amoro_core.model.paths import flaw_of_prefix
+from amoro_core.model.processes import CatalogRules
+from amoro_core.model.properties import parse_duration, parse_memory
+from amoro_core.model.tables import LONGEST_HOLD
+from amoro_core.model.text_sanitizing import MASK, is_secret
+from amoro_core.model.tls_files import Certificates, is_loopback
+from amoro_core.records import record
+
+
+def _dotted(key: str, default: Any, **limits: int) -> Any:
+    """A field whose key is not its name: Amoro's own."""
+    return field(default=default, metadata={"key": key, **limits})
+
+
+def parse_cache_size(text: str) -> int:
+    """The bytes in a text like "512MB" or "2GB"; "0" is none. Raises ValueError, for a number without unit too."""
+    if text.strip() == "0":
+        return 0
+    if not text.strip()[-1:].isalpha():
+        raise ValueError(f"{text!r} has no unit")
+    return parse_memory(text)
+
+
+#: More than these gain nothing: the coordinator's own threads feed them.
+MOST_WORKERS = 64
+AUTO, NONE = "auto", "none"
+
+
+def parse_workers(text: str) -> int:
+    """A number of processes from 1 to 64; `auto` is the number of cores but one, at least one, and `none` is 0.
+
+    Raises ValueError for anything else, 0 included: it does not say whether it means none or no limit.
+    """
+    known = {AUTO: min(max(1, (os.cpu_count() or 1) - 1), MOST_WORKERS), NONE: 0}
+    if text.strip() in known:
+        return known[text.strip()]
+    if not 1 <= int(text) <= MOST_WORKERS:
+        raise ValueError(f"{text!r} is not from 1 to {MOST_WORKERS}")
+    return int(text)
+
+
+@record
+class Settings:
+    """The keys of `amoro.yaml`; durations are written 30s, 10m, 1h."""
+
+    host: str = "127.0.0.1"
+    port: int = field(default=1261, metadata={"least": 0, "most": 65535})
+    metrics_port: int = field(default=0, metadata={"least": 0, "most": 65535})  # of /metrics, on loopback; 0: none
+    http_host: str = "127.0.0.1"
+    http_port: int = field(default=1630, metadata={"least": 0, "most": 65535})  # of pages and REST; 0: none
+    #: Names that a Host header may say, beside loopback's and the address.
+    http_hosts: tuple[str, ...] = field(default=(), metadata={"pattern": r"[^\s/]{1,255}", "word": "names of hosts"})
+    http_streams: int = field(default=200, metadata={"least": 0, "most": 10_000})  # of live updates, open at a time
+    mcp_writes: bool = False  # whether /mcp offers tools that write, to operators
+    #: Addresses or networks whose X-Forwarded-For and -Proto count.
+    trusted_proxies: tuple[str, ...] = field(default=(), metadata={"pattern": r"\S{1,100}", "word": "addresses"})
+    insecure: bool = False  # listen beyond loopback although nothing is encrypted
+    tls_certificate: str = ""  # a file in PEM; with it and its key the address is encrypted
+    tls_key: str = ""
+    tls_client_ca: str = ""  # with it only clients that have a certificate of this authority are let in
+    oidc_issuer: str = ""  # of the OpenID provider whose people may log in; "": none
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""  # env:NAME or file:PATH, never the secret itself; "": a public client
+    oidc_name_claim: str = "sub"
+    oidc_role_claim: str = "groups"
+    #: VALUE=ROLE or VALUE=operator PATTERN; the first that fits counts.
+    oidc_roles: tuple[str, ...] = field(default=(), metadata={"pattern": ".{1,500}", "word": "VALUE=ROLE"})
+    oidc_scopes: tuple[str, ...] = field(
+        default=("openid", "profile", "email"),
+        metadata={"pattern": r"[\x21\x23-\x5b\x5d-\x7e]{1,255}", "word": "scopes"},
+    )
+    heartbeat_interval: timedelta = timedelta(seconds=10)
+    heartbeat_timeout: timedelta = timedelta(seconds=60)
+    schedule_to_ack: timedelta = timedelta(seconds=30)
+    start_to_close: timedelta = timedelta(hours=2)
+    groups: tuple[str, ...] = field(
+        default=("default",), metadata={"pattern": r"\S{1,255}", "word": "names of 1 to 255 characters without spaces"}
+    )
+    #: Classes that catalogs and tables may name in their -impl properties.
+    allowed_classes: tuple[str, ...] = field(
+        default=(), metadata={"pattern": r"\w+(\.\w+)+", "word": "classes, such as package.module.Class"}
+    )
+    strict_locations: bool = False  # in every catalog
+    catalogs: tuple[CatalogRules, ...] = ()  # each name once
+    history_keep: timedelta = timedelta(days=30)
+    cache_size: str = field(default="2GB", metadata={"parse": parse_cache_size})  # of decoded manifests; 0: none
+    #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
+    planning_memory: str = field(default="1GB", metadata={"parse": parse_cache_size})
+    #: Processes that decode the manifests of large tables; each begins with the first such table.
+    planning_workers: str = field(
+        default=AUTO,
+        metadata={
+            "parse": parse_workers,
+            "word": f"auto, none, or a number from 1 to {MOST_WORKERS}",
+            "schema": {"anyOf": [{"enum": [AUTO, NONE]}, {"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}]},
+        },
+    )
+    table_series: bool = True  # whether tables' numbers are kept over time
+    blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
+    catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
+    explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))
+    explore_threads: int = _dotted("refresh-external-catalogs.thread-count", 10, least=1, most=1000)
+    explore_queue: int = _dotted("refresh-external-catalogs.queue-size", 1_000_000, least=1, most=2**31)
+    maintenance_threads: int = field(default=2, metadata={"least": 1, "most": 100})  # of each catalog
+    delete_rate: int = field(default=1000, metadata={"least": 1, "most": 1_000_000})  # files of a catalog in a second
+    #: For each scheduled action: whether it is on, and the interval between two runs on a table.
+    expire_snapshots_enabled: bool = _dotted("expire-snapshots.enabled", True)
+    expire_snapshots_interval: timedelta = _dotted("expire-snapshots.interval", timedelta(hours=1))
+    clean_orphan_files_enabled: bool = _dotted("clean-orphan-files.enabled", True)
+    clean_orphan_files_interval: timedelta = _dotted("clean-orphan-files.interval", timedelta(days=1))
+    clean_dangling_delete_files_enabled: bool = _dotted("clean-dangling-delete-files.enabled", True)
+    clean_dangling_delete_files_interval: timedelta = _dotted("clean-dangling-delete-files.interval", timedelta(days=1))
+    expire_data_enabled: bool = _dotted("expire-data.enabled", True)
+    expire_data_interval: timedelta = _dotted("expire-data.interval", timedelta(days=1))
+    auto_create_tags_enabled: bool = _dotted("auto-create-tags.enabled", True)
+    auto_create_tags_interval: timedelta = _dotted("auto-create-tags.interval", timedelta(minutes=1))
+    rewrite_manifests_enabled: bool = _dotted("rewrite-manifests.enabled", True)
+    rewrite_manifests_interval: timedelta = _dotted("rewrite-manifests.interval", timedelta(days=1))
+    compute_statistics_enabled: bool = _dotted("compute-statistics.enabled", True)
+    compute_statistics_interval: timedelta = _dotted("compute-statistics.interval", timedelta(days=1))
+    empty_trash_enabled: bool = _dotted("empty-trash.enabled", True)
+    empty_trash_interval: timedelta = _dotted("empty-trash.interval", timedelta(hours=1))
+    #: The origins of values by field; a missing one is a default.
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The limit of all decoded manifests on disk together."""
+        return parse_cache_size(self.cache_size)
+
+    @property
+    def planning_bytes(self) -> int:
+        """The limit of what is kept in memory of all tables' live files together, by estimate."""
+        return parse_cache_size(self.planning_memory)
+
+    @property
+    def planning_processes(self) -> int:
+        """The most processes that decode manifests; 0: none."""
+        return parse_workers(self.planning_workers)
+
+    def with_values(self, origin: str, **values: object) -> "Settings":
+        """These settings with other values, set by `origin`."""
+        changes: dict[str, Any] = {**values, "origins": {**self.origins, **dict.fromkeys(values, origin)}}
+        return replace(self, **changes)
+
+    def described(self) -> tuple[tuple[str, str, str], ...]:
+        """Each key of `amoro.yaml`, its value as written there, and its origin."""
+        return tuple(
+            (inner, value, self.origins.get(name, "default"))
+            for key, name in KEYS.items()
+            for inner, value in _written_below(key, getattr(self, name))
+        )
+
+    def checked(self) -> "Settings":
+        """These settings. Raises InvalidSettings for two that contradict each other, with values and origins."""
+        if self.heartbeat_interval >= self.heartbeat_timeout:
+            raise InvalidSettings(
+                f"{self._said('heartbeat-interval')} is not below {self._said('heartbeat-timeout')}",
+                hint="An optimizer that reports less often is taken for lost: lower the first or raise the second.",
+            )
+        if self.port == self.metrics_port != 0:
+            raise InvalidSettings(
+                f"{self._said('metrics-port')} is the same as {self._said('port')}", hint="Each needs its own."
+            )
+        if self.port == self.http_port != 0:
+            raise InvalidSettings(
+                f"{self._said('http-port')} is the same as {self._said('port')}", hint="Each needs its own."
+            )
+        if self.metrics_port == self.http_port != 0 and not self.shares_metrics_port:
+            raise InvalidSettings(
+                f"{self._said('metrics-port')} is the same as {self._said('http-port')}",
+                hint="Only unencrypted and on loopback they may be: choose another http-port (0: none).",
+            )
+        for proxy in self.trusted_proxies:
+            _require_network("trusted-proxies", proxy)
+        if self.blocker_timeout > LONGEST_HOLD:
+            raise InvalidSettings(
+                f"{self._said('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
+                hint="Lower it; a blocker that is needed for longer is renewed.",
+            )
+        self.provider_terms()
+        repeated = [name for at, name in enumerate(self.groups) if name in self.groups[:at]]
+        if repeated:
+            raise InvalidSettings(f"{self._said('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
+        return self
+
+    def provider_terms(self) -> ProviderTerms | None:
+        """What was agreed on with the OpenID provider; None without one. Raises InvalidSettings."""
+        secret = self.oidc_client_secret
+        if secret and not secret.startswith(("env:", "file:")):
+            raise InvalidSettings(
+                "oidc-client-secret holds something else than env:NAME or file:PATH; it is not shown here",
+                hint="Write where the secret is, not the secret: settings are shown to administrators.",
+            )
+        if not self.oidc_issuer:
+            return None
+        if not is_safe_url(self.oidc_issuer):
+            raise InvalidSettings(
+                f"{self._said('oidc-issuer')} is not the https address of a provider",
+                hint="Write it as the provider does, such as https://login.example.com/realms/data.",
+            )
+        if missing := [key for key in ("oidc-client-id", "oidc-roles") if not getattr(self, KEYS[key])]:
+            raise InvalidSettings(
+                f"{self._said('oidc-issuer')} needs {missing[0]} too", hint="See docs/howto/roles.md for all of them."
+            )
+        try:
+            rules = tuple(map(parse_rule, self.oidc_roles))
+        except InvalidArgument as error:
+            raise InvalidSettings(f"oidc-roles: {error.message}", hint=error.hint) from error
+        scopes = tuple(dict.fromkeys(("openid", *self.oidc_scopes)))
+        return ProviderTerms(
+            self.oidc_issuer, self.oidc_client_id, self.oidc_name_claim, self.oidc_role_claim, scopes, rules
+        )
+
+    @property
+    def shares_metrics_port(self) -> bool:
+        """Whether the HTTP server, which has /metrics too, is the one on the metrics port."""
+        plain_and_near = not self.tls_certificate and is_loopback(self.http_host)
+        return self.metrics_port == self.http_port != 0 and plain_and_near
+
+    def _said(self, key: str) -> str:
+        name = KEYS[key]
+        return f"{key} {written(getattr(self, name))} ({self.origins.get(name, 'default')})"
+
+    def rules_of(self, catalog: str) -> CatalogRules:
+        """The rules for that catalog, including those for all catalogs."""
+        own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
+        return replace(own, strict_locations=own.strict_locations or self.strict_locations)
+
+    def rhythm(self) -> Mapping[str, timedelta | None]:
+        """The intervals of scheduled actions by name; None for one that is off."""
+        found: dict[str, timedelta | None] = {}
+        for key, name in KEYS.items():
+            action, dot, last = key.rpartition(".")
+            if dot and last == "interval" and f"{action}.enabled" in KEYS:
+                found[action] = getattr(self, name) if getattr(self, KEYS[f"{action}.enabled"]) else None
+        return found
+
+    def certificates(self) -> Certificates | None:
+        """The certificates for TLS; None without TLS. Raises InvalidSettings."""
+        named = {"tls-certificate": self.tls_certificate, "tls-key": self.tls_key}
+        missing = [key for key, value in named.items() if not value]
+        if not missing:
+            client_ca = Path(self.tls_client_ca).expanduser() if self.tls_client_ca else None
+            return Certificates(Path(self.tls_certificate).expanduser(), Path(self.tls_key).expanduser(), client_ca)
+        if len(missing) == len(named) and not self.tls_client_ca:
+            return None
+        raise InvalidSettings(
+            f"TLS needs {missing[0]} too", hint="Name files in PEM with tls-certificate and tls-key in amoro.yaml."
+        )
+
+
+def _require_network(key: str, text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise InvalidSettings(
+            f"{key} holds {text!r}, which is neither an address nor a network", hint="Write 10.0.0.7 or 10.0.0.0/24."
+        ) from error
+
+
+#: Names of fields by key.
+KEYS = {
+    item.metadata.get("key", item.name.replace("_", "-")): item.name
+    for item in fields(Settings)
+    if item.name != "origins"
+}
+
+
+def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
+    """The key with its value; for catalogs, the nested keys with theirs."""
+    if not isinstance(value, tuple) or not any(isinstance(one, CatalogRules) for one in value):
+        yield key, written(value)
+        return
+    for rules in value:
+        yield f"{key}.{rules.name}.allow-locations", written(rules.allow_locations)
+        yield f"{key}.{rules.name}.strict-locations", written(rules.strict_locations)
+
+
+def written(value: object) -> str:
+    """The value as written in `amoro.yaml`."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+            if seconds >= size and seconds % size == 0:
+                return f"{seconds / size:g}{unit}"
+        return f"{seconds:g}s"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+_CATALOGS = "catalogs"
+_RULES = tuple[CatalogRules, ...]
+_MOST_DIGITS = 19  # Python refuses to read thousands of them
+_DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
+_SIZE = r"^(0|\d+(\.\d+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB]))$"
+_MEND = "Write a key, a colon and a value on each line, such as port: 1261."
+_MEND_VALUE = "Give it such a value, or leave it out for its default."
+
+
+def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a state directory: the environment's AMORO_KEY over `amoro.yaml` in it, or the file named.
+
+    Raises InvalidSettings naming source, key and value of a wrong value, or two contradicting values; an unknown key is
+    an error.
+    """
+    file, path = _File(home, config), config or home / "amoro.yaml"
+    said = _Environment(environment)
+    origins = {
+        **{KEYS[key]: f"file {path}" for key in file.found},
+        **{KEYS[key]: f"environment {variable_of(key)}" for key in said.found},
+    }
+    # Values with keys of their own would be mixed.
+    file.found = {key: value for key, value in file.found.items() if key not in said.found}
+    sources: dict[str, Any] = {"environment": said, "file": file}
+    try:
+        model = _model()(**sources)
+    except ValidationError as error:
+        raise _malformed(error, origins, {**file.found, **said.found}) from error
+    said_values = {name: getattr(model, name) for name in origins}
+    return replace(Settings(), **said_values, origins=origins).checked()
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a key: AMORO_PORT for port."""
+    return f"AMORO_{re.sub('[.-]', '_', key).upper()}"
+
+
+def file_schema() -> dict[str, Any]:
+    """The JSON Schema of `amoro.yaml`; keys with a dot may also be nested."""
+    schema = _model().model_json_schema(by_alias=True)
+    properties: dict[str, Any] = schema["properties"]
+    nested: dict[str, Any] = {}
+    for key, value in properties.items():
+        value.pop("title", None)
+        outer, dot, inner = key.partition(".")
+        if dot:
+            nested.setdefault(outer, {})[inner] = value
+    groups = {
+        outer: {"type": "object", "properties": inner, "additionalProperties": False} for outer, inner in nested.items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "amoro.yaml",
+        "type": "object",
+        "properties": {**properties, **groups},
+        "additionalProperties": False,
+    }
+
+
+class _Settings(BaseSettings):
+    """All keys; the given sources take precedence in their order, the defaults come last."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        given = init_settings.init_kwargs if isinstance(init_settings, InitSettingsSource) else {}
+        return tuple(_Said(settings_cls, given[name]) for name in ("environment", "file"))
+
+
+class _Said(PydanticBaseSettingsSource):
+    """A source with known values by key."""
+
+    def __init__(self, settings_cls: type[BaseSettings], source: "_Environment | _File") -> None:
+        super().__init__(settings_cls)
+        self._found = source.found
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self._found.get(field.alias), field.alias, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self._found)
+
+
+class _Environment:
+    """The variables AMORO_KEY, parsed: a number, names separated by commas, catalogs in YAML, or text."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        named = {key: environment[variable_of(key)] for key in KEYS if variable_of(key) in environment}
+        self.found = {key: _plain(text, _KINDS[KEYS[key]]) for key, text in named.items()}
+
+
+class _File:
+    """The settings file, if there is one; a given one must exist."""
+
+    def __init__(self, home: Path, config: Path | None) -> None:
+        path = config or home / "amoro.yaml"
+        self.found: dict[str, Any] = {}
+        try:
+            text = path.read_text(encoding="utf-8")
+            twice = _key_twice(yaml.compose(text, yaml.SafeLoader))
+            content = yaml.safe_load(text) or {}
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if config is None:
+                return
+            raise InvalidSettings(
+                f"settings file {config} does not exist", hint="Name another with --config."
+            ) from error
+        except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:  # ValueError: a day that is none
+            hint = "Check its rights." if isinstance(error, OSError) else _MEND
+            raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}", hint=hint) from error
+        if twice:
+            raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
+        if not isinstance(content, dict):
+            raise InvalidSettings(f"settings file {path} must hold keys and values", hint=_MEND)
+        for key, value in _flattened(content):
+            name = key.replace("_", "-")
+            if name not in KEYS:
+                close = difflib.get_close_matches(name, KEYS, n=1)
+                hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
+                raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
+            self.found[name] = value
+
+
+def _unreadable(error: Exception) -> str:
+    """The reason in a few words: the position, without quoting the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or 'it is not YAML'}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else "it is not YAML of keys and values"
+
+
+def _key_twice(node: Any, are_names: bool = False) -> str:
+    """A key that occurs twice in the same mapping, of which YAML would take the last; "" without one.
+
+    `are_names`: the node's keys are names of catalogs, where a_b and a-b are different.
+    """
+    if not isinstance(node, yaml.MappingNode):
+        return ""
+    keys = [key.value if isinstance(key.value, str) else "" for key, _ in node.value]
+    if not are_names:
+        keys = [key.replace("_", "-") for key in keys]
+    own = next((key for at, key in enumerate(keys) if key in keys[:at]), "")
+    inner = zip(keys, (value for _, value in node.value), strict=True)
+    return own or next((found for key, value in inner if (found := _key_twice(value, key == _CATALOGS))), "")
+
+
+def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys and values; nested keys are joined by a dot."""
+    for key, value in content.items():
+        if isinstance(value, dict) and value and key != _CATALOGS:
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield str(key), value
+
+
+def _plain(text: str, kind: object) -> object:
+    if kind is int:
+        return int(text) if text.strip().isdecimal() and len(text) < _MOST_DIGITS else text
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if kind in (str, timedelta):
+        return text
+    if kind == _RULES:
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+_KINDS = {item.name: item.type for item in fields(Settings)}
+
+
+@cache
+def _model() -> type[_Settings]:
+    described: dict[str, Any] = {}
+    keys = {name: key for key, name in KEYS.items()}
+    for item in fields(Settings):
+        if item.name in keys:
+            default = item.default if item.default is not MISSING else None
+            shown = written(default) if isinstance(default, timedelta) else default
+            described[item.name] = (
+                _type_of(item.type, item.metadata),
+                Field(default, alias=keys[item.name], json_schema_extra={"default": shown}),
+            )
+    made: type[_Settings] = create_model("AmoroSettings", __base__=_Settings, **described)
+    return made
+
+
+def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
+    if kind is timedelta:
+        return Annotated[
+            timedelta,
+            BeforeValidator(lambda value: parse_duration(str(value))),
+            WithJsonSchema({"type": "string", "pattern": _DURATION}),
+        ]
+    if kind is bool:
+        return Annotated[bool, BeforeValidator(_required(bool, "true or false"))]
+    if kind is int:
+        least, most = limits["least"], limits["most"]
+        return Annotated[
+            int,
+            BeforeValidator(_number(least, most)),
+            WithJsonSchema({"type": "integer", "minimum": least, "maximum": most}),
+        ]
+    if kind is str and "parse" in limits:
+        check = _parsed(limits["parse"], limits.get("word", _A_SIZE))
+        return Annotated[str, BeforeValidator(check), WithJsonSchema(limits.get("schema", _SIZE_SCHEMA))]
+    if kind is str:
+        return Annotated[str, BeforeValidator(_required(str, "text"))]
+    if kind == _RULES:
+        return Annotated[_RULES, BeforeValidator(_catalog_rules), WithJsonSchema(_RULES_SCHEMA)]
+    items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
+    names = {"type": "array", "items": items, "minItems": 1}
+    check = _names(limits.get("pattern", ".*"), limits.get("word", "names"))
+    return Annotated[tuple[str, ...], BeforeValidator(check), WithJsonSchema(names)]
+
+
+def _required(kind: type, word: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if not isinstance(value, kind):
+            raise ValueError(f"expected {word}")
+        return value
+
+    return check
+
+
+def _number(least: int, most: int) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"expected a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _parsed(parse: Callable[[str], int], word: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        try:
+            parse(str(value))
+        except ValueError as error:
+            raise ValueError(f"expected {word}") from error
+        return str(value)
+
+    return check
+
+
+def _names(pattern: str, word: str) -> Callable[[object], object]:
+    fits = re.compile(pattern, re.DOTALL).fullmatch
+
+    def check(value: object) -> object:
+        if isinstance(value, list) and value and all(isinstance(one, str) and fits(one) for one in value):
+            return tuple(value)
+        raise ValueError(f"expected a list of {word}")
+
+    return check
+
+
+_A_SIZE = "a size such as 512MB or 2GB, or 0"
+_SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": _SIZE, "minimum": 0, "maximum": 0}
+_RULES_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {
+            "allow-locations": {"type": "array", "items": {"type": "string"}},
+            "strict-locations": {"type": "boolean"},
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def _catalog_rules(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected names of catalogs, each with allow-locations or strict-locations below it")
+    return tuple(_rules_of(str(name), said) for name, said in value.items())
+
+
+def _rules_of(name: str, said: object) -> CatalogRules:
+    if not isinstance(said, dict):
+        raise ValueError(f"expected allow-locations or strict-locations below {name}")
+    found = {str(key).replace("_", "-"): value for key, value in said.items()}
+    if unknown := sorted(found.keys() - {"allow-locations", "strict-locations"}):
+        raise ValueError(f"{name} has the unknown key {unknown[0]!r}; known are allow-locations and strict-locations")
+    prefixes, strict = found.get("allow-locations", []), found.get("strict-locations", False)
+    if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
+        raise ValueError(f"expected a list of locations as allow-locations of {name}")
+    for prefix in prefixes:
+        if flaw := flaw_of_prefix(prefix):
+            raise ValueError(f"{prefix!r} among the allow-locations of {name} is not a location: {flaw}")
+    if not isinstance(strict, bool):
+        raise ValueError(f"expected true or false as strict-locations of {name}")
+    return CatalogRules(name, tuple(prefixes), strict)
+
+
+def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mapping[str, object]) -> InvalidSettings:
+    first = error.errors()[0]
+    key = str(first["loc"][0])
+    source = (
+        origins[KEYS[key]].replace("file ", "settings file ", 1).replace("environment ", "environment variable ", 1)
+    )
+    why = first.get("ctx", {}).get("error", first["msg"])
+    value = MASK if is_secret(key) else repr(found[key])
+    return InvalidSettings(f"{source}: {key} has the malformed value {value}: {why}", hint=_MEND_VALUE)

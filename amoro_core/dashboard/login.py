@@ -1,0 +1,208 @@
+"""How people get in: passwords, login links, and the cookie of a session."""
+
+import asyncio
+import hashlib
+import hmac
+import math
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from amoro_core.errors import AmoroError, UnknownToken
+from amoro_core.model.accounts import LONGEST_SESSION
+from amoro_core.model.audit import Audited
+from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.requests import Throttle
+from amoro_core.services.accounts import SessionService, UserService
+from amoro_core.services.audit import AuditService
+
+T = TypeVar("T")
+
+#: Password checks at once, each of 64 MiB, and how many more may wait for their turn.
+AT_ONCE, WAITING = 2, 8
+_MINUTE = timedelta(minutes=1)
+_MOST_RIGHT = 100
+
+
+class TooManyTries(Exception):
+    """It was tried too often; nothing was looked at."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"Too many tries to log in: wait for {retry_after_s} s, then try again.")
+        self.retry_after_s = retry_after_s
+
+
+class Doors:
+    """Logs people in and out. Blocking work runs in the pool."""
+
+    def __init__(
+        self, users: UserService, sessions: SessionService, auditing: AuditService, pool: Executor, state: str
+    ) -> None:
+        """`state` tells this state directory from others: cookies ignore ports, so two on a host need two names."""
+        self._users = users
+        self._sessions = sessions
+        self._auditing = auditing
+        self._pool = pool
+        self._state = hashlib.sha256(state.encode()).hexdigest()[:8]
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._pending = 0
+        self._key = secrets.token_bytes(32)
+        self._right: dict[bytes, str] = {}  # fingerprints of accounts by names and passwords that were right
+        self._by_user, self._by_address = Throttle(5, _MINUTE), Throttle(20, _MINUTE)
+
+    async def check(self, name: str, password: str, address: str) -> Principal | None:
+        """The user if the password is right, else None. Raises TooManyTries."""
+        wait = max(self._by_address.take(address), self._by_user.take(name))
+        if self._pending >= AT_ONCE + WAITING:
+            wait = max(wait, 1.0)
+        if wait:
+            raise TooManyTries(math.ceil(wait))
+        self._pending += 1
+        try:
+            async with self._turns:
+                return await self._run(lambda: self._users.check(name, password))
+        finally:
+            self._pending -= 1
+
+    async def recognize(self, name: str, password: str, address: str) -> Principal | None:
+        """As `check`, but a password that was right a moment ago is known as long as its account is unchanged.
+
+        A script sends its password with every request; a wrong one is in the audit. Raises TooManyTries.
+        """
+        account = await self._run(lambda: self._users.account(name))
+        given = hmac.digest(self._key, f"{name}\0{password}".encode(errors="replace"), "sha256")
+        if account is not None and self._right.get(given) == account.fingerprint:
+            return Principal(account.name, account.role, account.pattern, Way.REST, address, is_user=True)
+        found = await self.check(name, password, address)
+        if found is None:
+            await self._note_wrong(name, Way.REST, address)
+            return None
+        if account is not None:
+            self._right[given] = account.fingerprint
+            while len(self._right) > _MOST_RIGHT:
+                del self._right[next(iter(self._right))]
+        return replace(found, way=Way.REST, address=address)
+
+    async def log_in(self, request: Request, name: str, password: str) -> str | None:
+        """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
+        address = _address(request)
+        found = await self.check(name, password, address)
+        if found is None:
+            await self._note_wrong(name, Way.PAGE, address)
+            return None
+        return await self._begin(request, replace(found, way=Way.PAGE, address=address))
+
+    async def follow_link(self, request: Request, code: str) -> str | None:
+        """The id of a new session of the link's account, which is used up; None for one that can't be used.
+
+        Raises TooManyTries.
+        """
+        address = _address(request)
+        wait = self._by_address.take(address)
+        if wait:
+            raise TooManyTries(math.ceil(wait))
+        found = await self._run(lambda: self._sessions.spend_link(code))
+        return None if found is None else await self._begin(request, replace(found, way=Way.PAGE, address=address))
+
+    async def admit(self, request: Request, person: Principal) -> str:
+        """The id of a new session of a person whom the OpenID provider knows; it is in the audit."""
+        known = replace(person, way=Way.PAGE, address=_address(request))
+        return await self._begin(request, known, self._sessions.begin_of_person)
+
+    async def refuse(self, request: Request, name: str, error: AmoroError) -> None:
+        """Note in the audit that a login by the OpenID provider failed; `name` is "" where it is not proven."""
+        caller = Principal(name, Role.VIEWER, way=Way.PAGE, address=_address(request), is_user=True)
+        await self._run(lambda: self._auditing.note(Audited(caller, "LogIn", name), error))
+
+    def limit(self, request: Request) -> None:
+        """Count a try of the request's address. Raises TooManyTries."""
+        if wait := self._by_address.take(_address(request)):
+            raise TooManyTries(math.ceil(wait))
+
+    def cookie(self, request: Request, kind: str) -> tuple[str, bool]:
+        """The name of a cookie of this coordinator, and whether it travels by TLS alone."""
+        is_secure = request.url.scheme == "https"
+        return f"{'__Host-' if is_secure else ''}{kind}-{self._state}", is_secure
+
+    async def log_out(self, request: Request) -> None:
+        """End the request's session, if it has one; the audit has it."""
+        if session_id := self._session_id(request):
+            address = _address(request)
+            await self._run(lambda: self._end(session_id, address))
+
+    def _end(self, session_id: str, address: str) -> None:
+        if who := self._sessions.find(session_id):
+            call = Audited(replace(who, way=Way.PAGE, address=address), "LogOut", who.name)
+            self._auditing.note(call, None)
+        self._sessions.end(session_id)
+
+    async def visitor(self, request: Request) -> Principal | None:
+        """Who the session of the request's cookie stands for; None without one, or when it has ended."""
+        session_id = self._session_id(request)
+        return await self._run(lambda: self._sessions.find(session_id)) if session_id else None
+
+    def let_in(self, request: Request, response: Response, session_id: str) -> Response:
+        """The response with the cookie of the session."""
+        name, is_secure = self._name(request)
+        response.set_cookie(
+            name,
+            session_id,
+            max_age=int(LONGEST_SESSION.total_seconds()),
+            path="/",
+            secure=is_secure,
+            httponly=True,
+            samesite="lax",
+        )
+        return response
+
+    def let_out(self, request: Request, response: Response) -> Response:
+        """The response that takes the cookie away."""
+        name, is_secure = self._name(request)
+        response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
+        return response
+
+    async def _note_wrong(self, name: str, way: Way, address: str) -> None:
+        # What is no user's name may be a password in the wrong field.
+        known = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
+        wrong = UnknownToken("the user or the password is wrong")
+        call = Audited(replace(known, way=way, address=address), "LogIn", known.name)
+        await self._run(lambda: self._auditing.note(call, wrong))
+
+    async def _begin(
+        self, request: Request, principal: Principal, begin_session: Callable[[Principal], str] | None = None
+    ) -> str:
+        before = self._session_id(request)
+
+        def begin() -> str:
+            end = self._auditing.begin(Audited(principal, "LogIn", principal.name))
+            try:
+                made = (begin_session or self._sessions.begin)(principal)
+            except BaseException as error:
+                end(error)
+                raise
+            end(None)
+            if before:
+                self._sessions.end(before)
+            return made
+
+        return await self._run(begin)
+
+    def _name(self, request: Request) -> tuple[str, bool]:
+        """The cookie's name, and whether it travels by TLS alone."""
+        return self.cookie(request, "amoro")
+
+    def _session_id(self, request: Request) -> str:
+        return request.cookies.get(self._name(request)[0], "")
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""

@@ -1,0 +1,310 @@
+"""Documents that are more than a message: without the key `schema`, which whoever shows them adds."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from amoro_core.documents.message_json import describe_field, encode
+from amoro_core.protocol import accounts_pb2 as accounts
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import audit_pb2 as audit
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.protocol import queue_pb2 as queue
+from amoro_core.protocol import snapshots_pb2 as shown
+
+Body = dict[str, Any]
+
+
+def optimize_body(plan: "pb.Plan", process_id: str, process: "pb.Process | None", changes: Sequence[str] = ()) -> Body:
+    """Of amoro.optimize/v1.
+
+    The outcome is "nothing_to_do", "changed" where the kept plan is not the plan any more, "planned" when the end was
+    not waited for, else the status of the process.
+    """
+    begun = "planned" if process_id else "changed" if changes else "nothing_to_do"
+    return {
+        "table": plan.table,
+        "outcome": process.status if process else begun,
+        "process_id": process_id or None,
+        "changes": list(changes),
+        "plan": encode(plan),
+        "process": encode(process) if process else None,
+    }
+
+
+def maintain_body(answer: "pb.MaintainTableResponse", process: "pb.Process | None") -> Body:
+    """Of amoro.maintain/v1.
+
+    The outcome is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of
+    the process. `plan` is what would be done, or was planned: the items with their reasons.
+    """
+    planned = "planned" if answer.process_id else "due" if answer.is_due else "nothing_to_do"
+    told = encode(answer)
+    del told["document"]
+    return {
+        **told,
+        "outcome": process.status if process else planned,
+        "plan": json.loads(answer.document) if answer.document else None,
+        "process": encode(process) if process else None,
+    }
+
+
+def group_body(group: "pb.Group") -> Body:
+    """Of amoro.group/v1: `occupation` is null for a table without limit."""
+    body = encode(group)
+    for use in body["uses"]:
+        use["occupation"] = None if use["occupation"] < 0 else use["occupation"]
+    return body
+
+
+def check_body(problems: Sequence[str]) -> Body:
+    """Of amoro.check/v1."""
+    return {"ok": not problems, "problems": list(problems)}
+
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_TEXT: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "integer"}
+_FLAG: Schema = {"type": "boolean"}
+
+
+def schemas() -> dict[str, Schema]:
+    """The schema of each document, by the name in its key `schema`, such as amoro.tables/v1."""
+    return {name: _document(name, make()) for name, make in _DOCUMENTS.items()}
+
+
+def file_name(name: str) -> str:
+    """The file of a schema: tables.v1.json for amoro.tables/v1."""
+    return f"{name.removeprefix('amoro.').replace('/', '.')}.json"
+
+
+def stored(name: str) -> Schema:
+    """The schema as the package holds it. Raises FileNotFoundError."""
+    text = resources.files("amoro_core.documents").joinpath("schemas", file_name(name)).read_text(encoding="utf-8")
+    found: Schema = json.loads(text)
+    return found
+
+
+def message_schema(descriptor: Descriptor) -> Schema:
+    """The schema of a message as `encode` gives it, wherever it stands in a document."""
+    return _object(_message(descriptor))
+
+
+def _document(name: str, properties: Mapping[str, Schema]) -> Schema:
+    return {
+        "$schema": _DRAFT,
+        "title": name,
+        **_object({"schema": {"const": name}, **properties}, _OPTIONAL.get(name, ())),
+    }
+
+
+def _object(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in optional],
+    }
+
+
+def _message(descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
+    described = (_field(field) for field in descriptor.fields if field.name not in without)
+    return dict(described)
+
+
+def _field(field: FieldDescriptor) -> tuple[str, Schema]:
+    known = describe_field(field)
+    return known.name, _nullable(_value(field, known.is_time)) if known.is_nullable else _value(field, known.is_time)
+
+
+def _value(field: FieldDescriptor, is_time: bool) -> Schema:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        return {"type": "object", "additionalProperties": _TEXT}
+    single = _object(_message(kind)) if kind is not None else _scalar(field, is_time)
+    return {"type": "array", "items": single} if field.is_repeated else single
+
+
+def _scalar(field: FieldDescriptor, is_time: bool) -> Schema:
+    if is_time:
+        return {"type": "string", "format": "date-time"}
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_STRING:
+            return _TEXT
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return _FLAG
+        case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
+            return {"type": "number"}
+    return _NUMBER
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _list(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
+    return lambda: {key: {"type": "array", "items": _object(_message(descriptor, without))}}
+
+
+def _page(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
+    """A list that may continue on further pages."""
+    return lambda: {**_list(key, descriptor, without)(), "total": _NUMBER, "next": _nullable(_TEXT)}
+
+
+def _one(descriptor: Descriptor, **before: Schema) -> Callable[[], dict[str, Schema]]:
+    return lambda: {**before, **_message(descriptor)}
+
+
+def _group() -> dict[str, Schema]:
+    properties = _message(pb.Group.DESCRIPTOR)
+    occupation = properties["uses"]["items"]["properties"]["occupation"]
+    properties["uses"]["items"]["properties"]["occupation"] = _nullable(occupation)
+    return properties
+
+
+def _optimize() -> dict[str, Schema]:
+    return {
+        "table": _TEXT,
+        "outcome": _TEXT,
+        "process_id": _nullable(_TEXT),
+        "changes": {"type": "array", "items": _TEXT},
+        "plan": _object(_message(pb.Plan.DESCRIPTOR)),
+        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+    }
+
+
+def _maintain() -> dict[str, Schema]:
+    process = _nullable(_object(_message(pb.Process.DESCRIPTOR)))
+    told = {name: shape for name, shape in _message(pb.MaintainTableResponse.DESCRIPTOR).items() if name != "document"}
+    return {**told, "outcome": _TEXT, "plan": _nullable({"type": "object"}), "process": process}
+
+
+def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:
+    """Several tables, each with its outcome and `more`."""
+
+    def made() -> dict[str, Schema]:
+        words = {
+            "table": _TEXT,
+            "outcome": _TEXT,
+            "exit_status": _NUMBER,
+            "code": _TEXT,
+            "message": _TEXT,
+            "hint": _TEXT,
+        }
+        return {"tables": {"type": "array", "items": _object({**words, **more()})}, "exit_status": _NUMBER}
+
+    return made
+
+
+def _optimized() -> dict[str, Schema]:
+    return {
+        "process_id": _nullable(_TEXT),
+        "plan": _nullable(_object(_message(pb.Plan.DESCRIPTOR))),
+        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+    }
+
+
+def _ranked() -> dict[str, Schema]:
+    plan = _nullable(_object(_message(pb.Plan.DESCRIPTOR)))
+    return {"gain_files": _NUMBER, "cost_bytes": _NUMBER, "plan": plan}
+
+
+def _findings() -> dict[str, Schema]:
+    finding = _object({"name": _TEXT, "ok": _FLAG, "detail": _TEXT, "fix": _TEXT})
+    return {"ok": _FLAG, "findings": {"type": "array", "items": finding}}
+
+
+def _package() -> dict[str, Schema]:
+    distribution = _object({"name": _TEXT, "version": _TEXT})
+    return {
+        "path": _TEXT,
+        "size_bytes": _NUMBER,
+        "python": _TEXT,
+        "has_interpreter": _FLAG,
+        "distributions": {"type": "array", "items": distribution},
+    }
+
+
+#: Keys that only some documents of the name have: tables are forgotten with a catalog only.
+_OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
+
+_DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
+    "amoro.audit/v1": _page("audit", audit.AuditEvent.DESCRIPTOR),
+    "amoro.audited/v1": _one(audit.AuditEvent.DESCRIPTOR),
+    "amoro.attempts/v1": lambda: {"process_id": _TEXT, **_page("attempts", journal.AttemptInfo.DESCRIPTOR)()},
+    "amoro.backup/v1": _one(pb.BackupStateResponse.DESCRIPTOR),
+    "amoro.actions/v1": _one(pb.ListActionsResponse.DESCRIPTOR),
+    "amoro.blocker/v1": _one(pb.Blocker.DESCRIPTOR),
+    "amoro.blockers/v1": _page("blockers", pb.Blocker.DESCRIPTOR),
+    "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
+    "amoro.catalogs/v1": _page("catalogs", pb.Catalog.DESCRIPTOR),
+    "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
+    "amoro.checked/v1": _one(pb.CatalogCheck.DESCRIPTOR),
+    "amoro.clustering/v1": _one(pb.Clustering.DESCRIPTOR),
+    "amoro.comparison/v1": _one(shown.SnapshotComparison.DESCRIPTOR),
+    "amoro.digest/v1": _one(journal.TableDigest.DESCRIPTOR),
+    "amoro.event/v1": _one(journal.Event.DESCRIPTOR),
+    "amoro.events/v1": _page("events", journal.Event.DESCRIPTOR),
+    "amoro.exported/v1": lambda: {"files": {"type": "array", "items": _TEXT}},
+    "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
+    "amoro.coordinator/v1": _one(pb.GetStatusResponse.DESCRIPTOR),
+    "amoro.findings/v1": _findings,
+    "amoro.group/v1": _group,
+    "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
+    "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
+    "amoro.hurried/v1": _one(pb.HurryTrashResponse.DESCRIPTOR),
+    "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
+    "amoro.learned/v1": _one(pb.LearnedScans.DESCRIPTOR),
+    "amoro.lease/v1": _one(pb.Lease.DESCRIPTOR),
+    "amoro.leases/v1": _page("leases", pb.Lease.DESCRIPTOR),
+    "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
+    "amoro.maintain/v1": _maintain,
+    "amoro.maintenance/v1": lambda: {"table": _TEXT, "actions": {"type": "array", "items": _object(_maintain())}},
+    "amoro.metadata/v1": _one(shown.TableMetadata.DESCRIPTOR),
+    "amoro.optimize/v1": _optimize,
+    "amoro.optimized/v1": _outcomes(_optimized),
+    "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
+    "amoro.optimizers/v1": _page("optimizers", pb.Optimizer.DESCRIPTOR),
+    "amoro.overview/v1": _one(queue.Overview.DESCRIPTOR),
+    "amoro.package/v1": _package,
+    "amoro.plan/v1": _one(pb.Plan.DESCRIPTOR),
+    "amoro.plans/v1": _outcomes(_ranked),
+    "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
+    "amoro.processes/v1": _page("processes", pb.Process.DESCRIPTOR),
+    "amoro.properties/v1": _one(pb.GetTablePropertiesResponse.DESCRIPTOR),
+    "amoro.queue/v1": _one(queue.ListQueueResponse.DESCRIPTOR),
+    "amoro.released/v1": _one(pb.ReleaseOptimizerResponse.DESCRIPTOR),
+    "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
+    "amoro.saved-plan/v1": _one(pb.SavedPlan.DESCRIPTOR),
+    "amoro.selected/v1": _outcomes(lambda: {"result": _nullable(_object(_message(pb.Table.DESCRIPTOR)))}),
+    "amoro.selection/v1": _one(pb.SelectTablesResponse.DESCRIPTOR),
+    "amoro.series/v1": _one(journal.GetSeriesResponse.DESCRIPTOR),
+    "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
+    "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
+    "amoro.state/v1": _one(pb.StateFacts.DESCRIPTOR),
+    "amoro.status/v1": lambda: {
+        **_message(pb.GetStatusResponse.DESCRIPTOR),
+        **_list("conditions", monitoring.Condition.DESCRIPTOR)(),
+    },
+    "amoro.suggested/v1": _one(pb.SuggestedColumns.DESCRIPTOR),
+    "amoro.table/v1": _one(pb.Table.DESCRIPTOR),
+    "amoro.tables/v1": _page("tables", pb.Table.DESCRIPTOR),
+    "amoro.task/v1": _one(pb.TaskInfo.DESCRIPTOR, process_id=_TEXT, table=_TEXT),
+    "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)()},
+    "amoro.token/v1": _one(pb.Token.DESCRIPTOR),
+    "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
+    "amoro.trash/v1": _page("trash", pb.Trash.DESCRIPTOR),
+    "amoro.trashed/v1": _one(pb.ShowTrashResponse.DESCRIPTOR),
+    "amoro.retention/v1": _one(shown.Retention.DESCRIPTOR),
+    "amoro.restored/v1": _one(pb.Trash.DESCRIPTOR),
+    "amoro.upgrade/v1": _one(shown.TableUpgrade.DESCRIPTOR),
+    "amoro.user/v1": _one(accounts.User.DESCRIPTOR),
+    "amoro.users/v1": _page("users", accounts.User.DESCRIPTOR),
+    "amoro.login/v1": _one(accounts.LoginLink.DESCRIPTOR),
+    "amoro.verification/v1": _one(pb.Verification.DESCRIPTOR),
+}

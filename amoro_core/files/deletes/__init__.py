@@ -1,0 +1,1 @@
+"""Delete files and deletion vectors, and the rows that they mark."""

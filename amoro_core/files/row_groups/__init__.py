@@ -1,0 +1,1 @@
+"""Row groups that are copied without being decoded."""

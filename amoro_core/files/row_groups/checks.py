@@ -1,0 +1,770 @@
+"""Parquet files whose row groups can be copied byte for byte: what must be true of them, and their pages verified.
+
+Everything here reads files of any writer, damaged ones among them: nothing is believed that was not checked. What is
+not as expected raises `NotCopied` with the reason, and is then decoded.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+from amoro_core.files.deletes.vectors import crc32
+from amoro_core.files.parquet.metrics import raised_bytes, raised_text
+from amoro_core.files.row_groups.parquet_format import (
+    MAGIC,
+    MAGIC_ENCRYPTED,
+    MISSING_CODEC,
+    BloomFilterHeader,
+    Bytes,
+    ColumnIndex,
+    FileMetaData,
+    OffsetIndex,
+    PageHeader,
+    Struct,
+    encoded,
+)
+from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
+from amoro_core.records import record
+
+S = TypeVar("S", bound=Struct)
+
+_TAIL_BYTES = 8
+#: What a footer's number of rows begins with where nothing is before it (field 3, of 64 bits), and how an encoded one
+#: ends after that mark if it is 0 and nothing is behind it.
+_NUM_ROWS, _NO_ROWS = b"\x36", b"\0\0"
+_DEEPEST = 100
+#: Page indexes up to this size are read at once, with what lies between them.
+_INDEX_BYTES = 4 << 20
+_REQUIRED, _REPEATED = 0, 2
+#: Room for a bloom filter's header where its length is not told.
+_FILTER_HEADER_BYTES = 64
+#: parquet-mr wrote wrong bounds of binary columns before 1.8 (PARQUET-251), and in signed order before 1.10; the first
+#: parquet-cpp did so too. Readers go by the writer's name, which an output of several writers does not keep.
+_DISTRUSTED = {"parquet-mr": (1, 10, 0), "parquet-cpp": (1, 3, 0)}
+_WRITER = re.compile(r"(.*?)\s+version\s+(\d+)\.(\d+)\.(\d+)")
+#: Converted types that say what a logical type says, by their number; older writers set them alone.
+_CONVERTED = {0: "string", 1: "map", 3: "list", 4: "enum", 6: "date", 19: "json", 20: "bson"}
+_TIMES = {7: ("time", "millis"), 8: ("time", "micros"), 9: ("timestamp", "millis"), 10: ("timestamp", "micros")}
+_DECIMAL = 5
+#: INT_32 of an INT32 and INT_64 of an INT64 say nothing.
+_PLAIN_INTEGERS = {(1, 17): 32, (2, 18): 64}
+
+Read = Callable[[int, int], bytes]
+#: What a file's columns are, whatever words its writer has for it: equal values can share an output.
+Agreement = tuple[object, ...]
+
+
+class NotCopied(ValueError):
+    """The reason why something can't be copied."""
+
+
+@record
+class Leaf:
+    """A leaf column of a file."""
+
+    path: tuple[bytes, ...]
+    type: int
+    definition: int  # the highest levels
+    repetition: int
+
+
+@record
+class FooterSchema:
+    """The begin of a footer, and what it says: files of a table mostly have the same."""
+
+    text: bytes  # up to the number of rows, of which it has the field's mark
+    version: int
+    elements: Sequence[Struct]
+    leaves: tuple[Leaf, ...]
+    meanings: Agreement
+
+
+@record
+class CopySource:
+    """An open Parquet file, of whose footer everything needed was checked."""
+
+    read: Read  # so many bytes at an offset
+    content: bytes | None  # the whole file, if it is in memory
+    structs: Bytes | None  # the same; else its page indexes, if they are few enough
+    structs_at: int  # where these begin in the file
+    footer: Struct
+    schema: FooterSchema
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaf columns."""
+        return self.schema.leaves
+
+    @property
+    def agreement(self) -> Agreement:
+        """What the columns are."""
+        return self.schema.meanings
+
+    @property
+    def created_by(self) -> bytes:
+        """The name of the writer."""
+        found: bytes = self.footer.created_by
+        return found
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The number of rows of each row group."""
+        return tuple(group.num_rows for group in self.footer.row_groups)
+
+    def struct(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
+        """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
+        if self.structs is not None and at >= self.structs_at:
+            return self.structs.known(kind, at - self.structs_at, length)
+        return Bytes(self.read(at, length)).known(kind, 0, length)
+
+
+def open_source(read: Read, size: int, content: bytes | None = None, like: FooterSchema | None = None) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied.
+
+    `like` spares the work for a schema that is byte for byte that of a file that was opened before.
+    """
+    if MISSING_CODEC:
+        raise NotCopied(MISSING_CODEC)
+    if size < 2 * _TAIL_BYTES:
+        raise NotCopied("the file is too short")
+    tail = read(size - _TAIL_BYTES, _TAIL_BYTES)
+    if tail[4:] == MAGIC_ENCRYPTED:
+        raise NotCopied("its footer is encrypted")
+    begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
+        raise NotCopied("its marks are not those of a Parquet file")
+    footer, schema = _footer(read(begin, size - _TAIL_BYTES - begin), like)
+    try:
+        source = CopySource(read, content, None if content is None else Bytes(content), 0, footer, schema)
+        _require_orders(footer, len(schema.leaves))
+        _require_sound(source, begin)
+        if content is None:
+            source = _with_indexes(source, begin)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
+    _require_trusted(footer.created_by)
+    return source
+
+
+def _footer(text: bytes, like: FooterSchema | None) -> tuple[Struct, FooterSchema]:
+    """The footer, and what its begin says. Raises NotCopied unless it is the same bytes when it is encoded again."""
+    is_like = like is not None and text.startswith(like.text)
+    if is_like and like is not None:
+        text = _NUM_ROWS + text[len(like.text) :]
+    try:
+        found = Bytes(text).known(FileMetaData, 0, len(text))
+    except (ValueError, TypeError) as error:
+        raise NotCopied(f"its footer can't be read: {error}") from error
+    if found is None:
+        raise NotCopied("its footer has fields that are not known here")
+    footer = found[0]
+    if is_like and like is not None:
+        footer.version, footer.schema = like.version, like.elements
+        return footer, like
+    try:
+        return footer, _schema_of(footer)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
+
+
+def _schema_of(footer: Struct) -> FooterSchema:
+    begin = encoded(FileMetaData(version=footer.version, schema=footer.schema, num_rows=0))
+    return FooterSchema(
+        begin.removesuffix(_NO_ROWS),
+        footer.version,
+        footer.schema,
+        _leaves(footer.schema),
+        tuple(_meaning(element) for element in footer.schema[1:]),
+    )
+
+
+def _with_indexes(source: CopySource, end: int) -> CopySource:
+    """The file that is not in memory with its page indexes, read at once: writers put them before the footer."""
+    chunks = [chunk for group in source.footer.row_groups if group.num_rows for chunk in group.columns]
+    begin = min((at for one in chunks for at in (one.offset_index_offset, one.column_index_offset) if at), default=end)
+    if not 0 < end - begin <= _INDEX_BYTES:
+        return source
+    return replace(source, structs=Bytes(source.read(begin, end - begin)), structs_at=begin)
+
+
+def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
+    found: list[Leaf] = []
+    waiting = iter(schema)
+
+    def descend(count: int, path: tuple[bytes, ...], definition: int, repetition: int) -> None:
+        if len(path) > _DEEPEST:
+            raise NotCopied("its schema is nested too deeply")
+        for _ in range(count):
+            element = next(waiting, None)
+            if element is None:
+                raise NotCopied("its schema ends early")
+            own, kind = (*path, element.name), element.repetition_type
+            levels = definition + (kind != _REQUIRED), repetition + (kind == _REPEATED)
+            if element.num_children:
+                descend(element.num_children, own, *levels)
+            elif element.type is None:
+                raise NotCopied(f"its column {element.name!r} has no type")
+            else:
+                found.append(Leaf(own, element.type, *levels))
+
+    root = next(waiting, None)
+    if root is None:
+        raise NotCopied("it has no schema")
+    descend(root.num_children or 0, (), 0, 0)
+    if next(waiting, None) is not None:
+        raise NotCopied("its schema has more elements than its tree")
+    return tuple(found)
+
+
+def _require_orders(footer: Struct, leaves: int) -> None:
+    orders = footer.column_orders
+    if orders is None or len(orders) != leaves or any(one.type_order is None for one in orders):
+        raise NotCopied("its columns have no order, so their bounds must stay unused")
+
+
+def _meaning(element: Struct) -> tuple[object, ...]:
+    """What the element says, in one way for all writers; a time is local whatever its writer says of it."""
+    return (
+        element.name,
+        element.num_children or 0,
+        element.type,
+        element.type_length if element.type_length else None,
+        element.repetition_type,
+        element.field_id,
+        _logical(element),
+    )
+
+
+def _logical(element: Struct) -> object:
+    logical = element.logical_type
+    if logical is None:
+        return _by_converted(element, element.converted_type)
+    name, value = _only(logical)
+    match name:
+        case "decimal":
+            return name, value.precision, value.scale
+        case "time":
+            return name, _unit(value)
+        case "timestamp":
+            return name, _unit(value), value.is_adjusted_to_utc
+        case "integer" if value.is_signed and {1: 32, 2: 64}.get(element.type) == value.bit_width:
+            return None
+    return name, encoded(logical) if vars(value) else b""
+
+
+def _only(union: Struct) -> tuple[str, Struct]:
+    """The only field of a union that is set, and its value."""
+    ((name, value),) = vars(union).items()
+    return name, value
+
+
+def _by_converted(element: Struct, converted: int | None) -> object:
+    if converted is None or (element.type, converted) in _PLAIN_INTEGERS:
+        return None
+    if converted in _CONVERTED:
+        return _CONVERTED[converted], b""
+    if converted == _DECIMAL:
+        return "decimal", element.precision, element.scale or 0
+    if converted in _TIMES:
+        name, unit = _TIMES[converted]
+        return (name, unit) if name == "time" else (name, unit, True)
+    return "converted", converted
+
+
+def _unit(moment: Struct) -> str:
+    return _only(moment.unit)[0]
+
+
+def _require_trusted(created_by: bytes | None) -> None:
+    if not created_by:
+        raise NotCopied("its footer does not say who wrote it")
+    found = _WRITER.match(created_by.decode(errors="replace"))
+    if found is not None:
+        least = _DISTRUSTED.get(found[1].strip())
+        if least is not None and tuple(map(int, found.groups()[1:])) < least:
+            raise NotCopied(f"statistics of {found[0]} are not believed")
+
+
+def _require_sound(source: CopySource, footer_begin: int) -> None:
+    """Raise NotCopied unless counts agree, and all that the footer points to lies before it without overlap."""
+    footer = source.footer
+    used: list[tuple[int, int]] = [(0, len(MAGIC))]
+    for group in footer.row_groups:
+        if len(group.columns) != len(source.leaves):
+            raise NotCopied("a row group has other columns than the schema")
+        for leaf, chunk in zip(source.leaves, group.columns, strict=True):
+            used += _places(leaf, chunk, group.num_rows)
+    if sum(source.rows) != footer.num_rows or min(source.rows, default=0) < 0:
+        raise NotCopied("its row groups do not have the rows that the footer says")
+    used.sort()
+    if any(length < 0 for _, length in used) or any(one[0] + one[1] > other[0] for one, other in pairwise(used)):
+        raise NotCopied("its parts overlap")
+    if used[-1][0] + used[-1][1] > footer_begin:
+        raise NotCopied("it ends before a part that the footer names")
+
+
+def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
+    """Where the parts of a column chunk lie; of a row group without rows, none."""
+    meta = chunk.meta_data
+    if chunk.file_path is not None:
+        raise NotCopied("a column lies in another file")
+    if meta.type != leaf.type or tuple(meta.path_in_schema) != leaf.path:
+        raise NotCopied("a column is not the one that the schema says")
+    if meta.num_values < rows or (meta.num_values != rows and not leaf.repetition):
+        raise NotCopied("a column has another number of values than of rows")
+    _require_levels(leaf, meta.size_statistics)
+    if rows == 0:
+        return []
+    begin, length = extent(meta)
+    if length <= 0 or (meta.index_page_offset or 0) > 0:
+        raise NotCopied("a column has no pages, or an index page")
+    places = [(begin, length)]
+    for at, size in (
+        (chunk.offset_index_offset, chunk.offset_index_length),
+        (chunk.column_index_offset, chunk.column_index_length),
+        (meta.bloom_filter_offset, meta.bloom_filter_length or (meta.bloom_filter_offset and 1)),
+    ):
+        if (at is None) != (size is None):
+            raise NotCopied("an index has an offset without a length")
+        if at:
+            places.append((at, size))
+    return places
+
+
+def _require_levels(leaf: Leaf, sizes: Struct | None) -> None:
+    """Raise NotCopied for histograms of other levels than the column has: Arrow ends the process on them."""
+    if sizes is None:
+        return
+    for histogram, highest in (
+        (sizes.repetition_level_histogram, leaf.repetition),
+        (sizes.definition_level_histogram, leaf.definition),
+    ):
+        if histogram and len(histogram) != highest + 1:
+            raise NotCopied("a column has a histogram of other levels")
+
+
+def extent(meta: Struct) -> tuple[int, int]:
+    """Where a column chunk begins, and its length: some writers say 0 where there is no dictionary."""
+    begin = meta.data_page_offset
+    if meta.dictionary_page_offset:
+        begin = min(begin, meta.dictionary_page_offset)
+    return begin, meta.total_compressed_size
+
+
+def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tuple[Struct, bytes] | None:  # noqa: C901 - a list of what an index must say
+    """The chunk's offset index, and its column index as it is stored; None where it has not both. Raises NotCopied."""
+    if not chunk.offset_index_offset:
+        return None
+    try:
+        offsets = source.struct(OffsetIndex, chunk.offset_index_offset, chunk.offset_index_length)
+        if offsets is None:
+            raise NotCopied("its offset index is not understood")
+        index = offsets[0]
+        firsts = [one.first_row_index for one in index.page_locations]
+        pages = len(firsts)
+        if firsts[:1] != [0] or firsts != sorted(set(firsts)) or firsts[-1] >= rows:
+            raise NotCopied("its offset index is not understood")
+        if not chunk.column_index_offset:
+            return None
+        found = source.struct(ColumnIndex, chunk.column_index_offset, chunk.column_index_length)
+        if found is None:
+            raise NotCopied("its column index is not understood")
+        columns, text = found
+        for one in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
+            if one is not None and len(one) != pages:
+                raise NotCopied("its column index has another number of pages")
+        for one, highest in (
+            (columns.repetition_level_histograms, leaf.repetition),
+            (columns.definition_level_histograms, leaf.definition),
+        ):
+            if one and len(one) != pages * (highest + 1):
+                raise NotCopied("its column index has histograms of other levels")
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its page index can't be read") from error
+    return index, text
+
+
+def bloom_filter(source: CopySource, meta: Struct) -> bytes | None:
+    """The chunk's bloom filter with its header, as it is stored. Raises NotCopied."""
+    at, length = meta.bloom_filter_offset, meta.bloom_filter_length
+    if not at:
+        return None
+    begin = source.read(at, length or _FILTER_HEADER_BYTES)
+    try:
+        header, end = Bytes(begin).read(BloomFilterHeader, 0)
+        whole = end + header.num_bytes
+    except (ValueError, TypeError) as error:
+        raise NotCopied("a bloom filter can't be read") from error
+    if header.num_bytes <= 0 or (length and whole != length):
+        raise NotCopied("a bloom filter has another length than it says")
+    found = begin if length else source.read(at, whole)
+    if len(found) != whole:
+        raise NotCopied("a bloom filter is cut short")
+    return found
+
+
+#: Types of Parquet by their numbers.
+_BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE, _BOUNDED_BYTE_ARRAY, _FIXED = 0, 1, 2, 4, 5, 6, 7
+#: How a type is stored, and the begin of what the file must say that it means.
+_STORED: Mapping[type[IcebergType], tuple[int, tuple[object, ...]]] = {
+    BooleanType: (_BOOLEAN, ()),
+    IntegerType: (_INT32, ()),
+    LongType: (_INT64, ()),
+    DateType: (_INT32, ("date",)),
+    TimeType: (_INT64, ("time", "micros")),
+    TimestampType: (_INT64, ("timestamp", "micros")),
+    TimestamptzType: (_INT64, ("timestamp", "micros")),
+    TimestampNanoType: (_INT64, ("timestamp", "nanos")),
+    TimestamptzNanoType: (_INT64, ("timestamp", "nanos")),
+    FloatType: (_FLOAT, ()),
+    DoubleType: (_DOUBLE, ()),
+    StringType: (_BOUNDED_BYTE_ARRAY, ("string",)),
+    BinaryType: (_BOUNDED_BYTE_ARRAY, ()),
+    FixedType: (_FIXED, ()),
+}
+_FLOATS = FloatType, DoubleType
+_CODECS = {
+    number: struct.Struct(code)
+    for number, code in ((_BOOLEAN, "<b"), (_INT32, "<i"), (_INT64, "<q"), (_FLOAT, "<f"), (_DOUBLE, "<d"))
+}
+_SINGLE_BYTES = 4  # the width of a bound from before the column was promoted to double
+#: Older fields of statistics are believed by readers for these: others were written in a wrong order.
+_ORDERED_ALWAYS = BooleanType, IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType
+
+
+class ComparedColumn(NamedTuple):
+    """A column whose statistics can be compared with bounds."""
+
+    number: int  # of the leaf
+    field_id: int
+    kind: IcebergType
+    parse: Callable[[bytes], Any]  # a value in the statistics into what sorts as the values do; NaN into None
+
+
+def compared_columns(footer: FooterSchema, schema: Schema) -> tuple[ComparedColumn, ...]:
+    """The file's columns that are stored as the table's are, without those within lists and maps.
+
+    UUIDs are left out, since writers do not agree on their order, and lineage, which files may tell of some rows alone.
+    """
+    meanings = (one for one in footer.meanings if isinstance(one, tuple) and not one[1])
+    found, known = [], set(schema.field_ids)
+    for number, (leaf, meaning) in enumerate(zip(footer.leaves, meanings, strict=True)):
+        field_id, logical = meaning[-2], meaning[-1] or ()
+        if leaf.repetition or field_id in LINEAGE_IDS or field_id not in known:
+            continue
+        kind = schema.find_type(field_id)
+        if isinstance(kind, DecimalType):
+            is_stored = leaf.type in (_INT32, _INT64, _FIXED) and logical[:1] == ("decimal",)
+        else:
+            wanted, words = _STORED.get(type(kind), (None, ()))
+            is_stored = leaf.type == wanted and logical[: len(words) or None] == words
+        if is_stored:
+            found.append(ComparedColumn(number, field_id, kind, _parse_of(kind, leaf.type)))
+    return tuple(found)
+
+
+def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
+    if stored in _CODECS:
+        return partial(_number, _CODECS[stored])
+    return partial(int.from_bytes, byteorder="big", signed=True) if isinstance(kind, DecimalType) else bytes
+
+
+def require_told(
+    source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, told: ColumnMetrics, *, are_reached: bool
+) -> None:
+    """Raise NotCopied unless the statistics of all row groups are within the bounds that are told of the file.
+
+    `are_reached`: the bounds are the least and the greatest of the file's values, so the statistics must have them.
+    """
+    groups = [group for group in source.footer.row_groups if group.num_rows]
+    for column in columns:
+        lower, upper = told.lower_bounds.get(column.field_id), told.upper_bounds.get(column.field_id)
+        if lower is None and upper is None:
+            continue
+        # Writers do not agree on the statistics of NaN values.
+        is_exact = not isinstance(column.kind, _FLOATS) or told.nan_value_counts.get(column.field_id) == 0
+        metas = [group.columns[column.number].meta_data for group in groups]
+        try:
+            is_told = _is_told(column, metas, lower, upper, are_reached and is_exact)
+        except struct.error:  # a value of another width
+            is_told = False
+        if not is_told:
+            raise NotCopied(f"statistics of column {schema.find_column_name(column.field_id)} contradict the manifest")
+
+
+def _is_told(
+    column: ComparedColumn, metas: Sequence[Struct], lower: bytes | None, upper: bytes | None, is_exact: bool
+) -> bool:
+    lows, highs = [], []
+    for meta in metas:
+        low, high = _ends(column, meta.statistics)
+        is_known = low is not None, high is not None
+        if meta.statistics is not None and meta.statistics.null_count == meta.num_values:
+            if any(is_known):
+                return False  # readers would find nulls alone
+            continue
+        if all(is_known) and low > high:
+            return False
+        lows.append(low)
+        highs.append(high)
+    least, greatest = _bound(column.kind, lower), _bound(column.kind, upper)
+    for end in (*lows, *highs):
+        if end is not None and ((least is not None and end < least) or (greatest is not None and end > greatest)):
+            return False
+    if not is_exact:
+        return True
+    if least is not None and None not in lows and not (lows and _is_lower(min(lows), least)):
+        return False
+    return greatest is None or None in highs or bool(highs and _is_upper(column.kind, max(highs), greatest))
+
+
+def _ends(column: ComparedColumn, statistics: Struct | None) -> tuple[Any, Any]:
+    """The least and the greatest value, each None where it is not told, or where another is told in its place."""
+    if statistics is None:
+        return None, None
+    low, high = statistics.min_value, statistics.max_value
+    if low is None and high is None and isinstance(column.kind, _ORDERED_ALWAYS):
+        low, high = statistics.min, statistics.max
+    return (
+        None if low is None or statistics.is_min_value_exact is False else column.parse(low),
+        None if high is None or statistics.is_max_value_exact is False else column.parse(high),
+    )
+
+
+def _bound(kind: IcebergType, bound: bytes | None) -> Any:
+    """The bound of a manifest (Iceberg specification, appendix D) as statistics are parsed."""
+    if bound is None or isinstance(kind, StringType | BinaryType | FixedType):
+        return bound
+    if isinstance(kind, _FLOATS):
+        return _number(_CODECS[_FLOAT if len(bound) == _SINGLE_BYTES else _DOUBLE], bound)
+    return int.from_bytes(bound, "big" if isinstance(kind, DecimalType) else "little", signed=True)
+
+
+def _is_lower(low: Any, bound: Any) -> bool:
+    """Whether the bound is of that least value; of texts it may have the first characters alone."""
+    return bool(low == bound or (isinstance(low, bytes) and bound and low.startswith(bound)))
+
+
+def _is_upper(kind: IcebergType, high: Any, bound: Any) -> bool:
+    """Whether the bound is of that greatest value; of texts it may have the first characters alone, rounded up."""
+    if high == bound or not isinstance(high, bytes):
+        return bool(high == bound)
+    if not isinstance(kind, StringType):
+        return bool(raised_bytes(high, len(bound)) == bound)
+    try:
+        return bool(raised_text(high.decode(), len(bound.decode())) == bound)
+    except UnicodeDecodeError:
+        return False
+
+
+def _number(codec: struct.Struct, value: bytes) -> int | float | None:
+    """The number in these bytes; None for NaN. Raises struct.error for another width."""
+    (found,) = codec.unpack(value)
+    return None if math.isnan(found) else found
+
+
+_DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+#: PLAIN and its older name; not every writer names a dictionary's in the footer.
+_DICTIONARY_ENCODINGS = (0, 2)
+#: Bytes of a value by type: of INT32, INT64, INT96, FLOAT and DOUBLE.
+_WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+#: Before each value of a BYTE_ARRAY stands its length.
+_BYTE_ARRAY, _LENGTH = 6, 4
+#: The encoding of levels; what is said of levels that a column does not have is ignored by readers.
+_RLE = 3
+#: Codecs by their numbers in the format; Arrow's names of those whose bytes have no mark.
+_UNCOMPRESSED, _SNAPPY, _GZIP, _ZSTD = 0, 1, 2, 6
+_UNMARKED = {4: "brotli", 7: "lz4_raw"}
+#: What a Zstandard frame begins with; at most descriptor, window, dictionary and size follow.
+_ZSTD_MARK = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEAD = len(_ZSTD_MARK) + 1 + 1 + 4 + 8
+
+
+def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, begin: int, index: Struct | None) -> None:  # noqa: C901, PLR0912 - one pass over the bytes
+    """Raise NotCopied unless the chunk's pages fill it, have its values, and are as checksums, footer and index say.
+
+    The chunk lies at `begin` in `content`, of which `view` shows the bytes; index and footer count from the file's
+    begin, where the chunk lies at `extent`.
+    """
+    first, length = extent(meta)
+    at, end, shift = begin, begin + length, first - begin
+    values, nulls, data_pages, encodings = 0, 0, list[tuple[int, int]](), dict[int, int]()
+    try:
+        while at < end:
+            header, body = content.read(PageHeader, at)
+            after = body + header.compressed_page_size
+            if header.compressed_page_size < 0 or after > end:
+                raise NotCopied("a page ends behind its column")
+            if not content.is_known(header, at, body):
+                raise NotCopied("a page header has fields that are not known here")
+            count, encoding = _page(header, leaf, at == begin)
+            if encoding not in (_DICTIONARY_ENCODINGS if header.type == _DICTIONARY_PAGE else meta.encodings):
+                raise NotCopied("a page has an encoding that the footer does not name")
+            page = view[body:after]
+            if header.type == _DATA_PAGE_V2:
+                _require_page_levels(header.data_page_header_v2, leaf, page)
+            if header.crc is not None and crc32(page) != header.crc & 0xFFFFFFFF:
+                raise NotCopied("a page is not as its checksum says")
+            if header.type != _DICTIONARY_PAGE:
+                data_pages.append((at + shift, after - at))
+                values += count
+                nulls += header.data_page_header_v2.num_nulls if header.type == _DATA_PAGE_V2 else 0
+                encodings[encoding] = encodings.get(encoding, 0) + 1
+            # To decompress is dear: where bytes have no mark, the first pages must do.
+            if meta.codec not in _UNMARKED or at == begin or len(data_pages) == 1:
+                _require_codec(header, page, meta.codec)
+            at = after
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise NotCopied("a page header lacks a required field") from error
+    except ValueError as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("a page header can't be read") from error
+    told = meta.statistics
+    if nulls and leaf.definition == 1 and not leaf.repetition and told and told.null_count not in (None, nulls):
+        raise NotCopied("its pages have another number of nulls than the footer says")
+    if meta.encoding_stats and encodings != _encodings(meta.encoding_stats):
+        raise NotCopied("its pages have other encodings than the footer says")
+    if values != meta.num_values or not data_pages or data_pages[0][0] != meta.data_page_offset:
+        raise NotCopied("its pages are not those that the footer says")
+    if index is not None and data_pages != [(one.offset, one.compressed_page_size) for one in index.page_locations]:
+        raise NotCopied("its pages are not those that the offset index says")
+
+
+def _encodings(stats: Sequence[Struct]) -> dict[int, int]:
+    """The encodings of the data pages, of both versions: not every writer distinguishes them here."""
+    found: dict[int, int] = {}
+    for one in stats:
+        if one.page_type != _DICTIONARY_PAGE and one.count:
+            found[one.encoding] = found.get(one.encoding, 0) + one.count
+    return found
+
+
+def _page(header: Struct, leaf: Leaf, is_first: bool) -> tuple[int, int]:
+    """Values and encoding of a page."""
+    match header.type:
+        case 0:
+            one = header.data_page_header
+            if (leaf.definition and one.definition_level_encoding != _RLE) or (
+                leaf.repetition and one.repetition_level_encoding != _RLE
+            ):
+                raise NotCopied("a page has levels of an unknown encoding")
+        case 3:
+            one = header.data_page_header_v2
+            sizes = one.definition_levels_byte_length, one.repetition_levels_byte_length
+            if min(*sizes, one.num_nulls, one.num_rows) < 0 or sum(sizes) > header.compressed_page_size:
+                raise NotCopied("a page has levels behind its end")
+        case 2 if is_first:
+            one = header.dictionary_page_header
+            size, width = header.uncompressed_page_size, _WIDTHS.get(leaf.type)
+            if (
+                one.num_values * width != size
+                if width
+                else leaf.type == _BYTE_ARRAY and one.num_values * _LENGTH > size
+            ):
+                raise NotCopied("a dictionary has another size than its values")
+        case _:
+            raise NotCopied(f"it has a page of the type {header.type}")
+    if one.num_values < 0:
+        raise NotCopied("a page has a negative number of values")
+    return one.num_values, one.encoding
+
+
+def _require_page_levels(header: Struct, leaf: Leaf, page: memoryview) -> None:
+    """Raise NotCopied unless the levels of a page of version 2, which are never compressed, end where it says."""
+    begin = header.repetition_levels_byte_length
+    end = begin + header.definition_levels_byte_length
+    for levels, highest in ((page[:begin], leaf.repetition), (page[begin:end], leaf.definition)):
+        if _levels(levels, highest.bit_length()) < (header.num_values if highest else 0):
+            raise NotCopied("a page has fewer levels than values")
+
+
+def _levels(runs: memoryview, bits: int) -> int:
+    """How many levels the runs hold at most: packed ones come in eights. Raises NotCopied for runs cut short."""
+    at = found = 0
+    while at < len(runs):
+        kind, length = _varint(runs[at:])
+        count = kind >> 1
+        at += length + (count * bits if kind & 1 else (bits + 7) // 8)
+        found += 8 * count if kind & 1 else count
+        if kind < 0 or at > len(runs):
+            raise NotCopied("a page has levels that end early")
+    return found
+
+
+def _require_codec(header: Struct, page: memoryview, codec: int) -> None:
+    """Raise NotCopied unless the page is compressed as the footer says, so far as its first bytes tell."""
+    size = header.uncompressed_page_size
+    if header.type == _DATA_PAGE_V2:
+        two = header.data_page_header_v2
+        levels = two.definition_levels_byte_length + two.repetition_levels_byte_length
+        is_empty = levels == header.compressed_page_size and two.num_nulls == two.num_values
+        if two.is_compressed is False or codec == _UNCOMPRESSED or is_empty:
+            codec = _UNCOMPRESSED
+        else:
+            page, size = page[levels:], size - levels
+    if codec == _UNCOMPRESSED:
+        good = header.compressed_page_size == header.uncompressed_page_size
+    elif codec == _SNAPPY:
+        good = _varint(page)[0] == size
+    elif codec == _GZIP:
+        good = bytes(page[:2]) == b"\x1f\x8b" and int.from_bytes(page[-4:], "little") == size
+    elif codec == _ZSTD:
+        head = bytes(page[:_ZSTD_HEAD])
+        good = head.startswith(_ZSTD_MARK) and len(head) > len(_ZSTD_MARK) and _zstd_size(head) in (None, size)
+    else:
+        good = codec in _UNMARKED and _decompresses(page, _UNMARKED[codec], size)
+    if not good:
+        raise NotCopied("a page is not compressed as the footer says")
+
+
+def _decompresses(page: memoryview, codec: str, size: int) -> bool:
+    try:
+        return len(pa.Codec(codec).decompress(pa.py_buffer(page), size)) == size
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def _zstd_size(head: bytes) -> int | None:
+    """The decompressed size in the begin of a Zstandard frame (RFC 8878, 3.1.1.1); None where it has none."""
+    descriptor = head[4]
+    is_single, kind = bool(descriptor & 0x20), descriptor >> 6
+    begin = 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3]
+    length = (1 if is_single else 0, 2, 4, 8)[kind]
+    if not length:
+        return None
+    return int.from_bytes(head[begin : begin + length], "little") + (256 if length == 2 else 0)
+
+
+def _varint(page: memoryview) -> tuple[int, int]:
+    """The number at the begin, and its length in bytes; −1 for none."""
+    found = 0
+    for place, byte in enumerate(page[:5]):
+        found |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return found, place + 1
+    return -1, 0

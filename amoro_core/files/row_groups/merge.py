@@ -1,0 +1,536 @@
+"""What a Parquet output has behind the rows that were copied into it: bloom filters, page indexes, and the footer."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from itertools import accumulate, chain, pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from amoro_core.errors import CheckFailed
+from amoro_core.files.parquet.metrics import CopiedFile, column_metrics, with_told
+from amoro_core.files.parquet.writing import CheckedStream, ParquetOutput, WrittenFile, bloom_filter_options
+from amoro_core.files.row_groups.checks import (
+    Agreement,
+    CopySource,
+    Leaf,
+    NotCopied,
+    bloom_filter,
+    extent,
+    open_source,
+    page_index,
+    verify_pages,
+)
+from amoro_core.files.row_groups.lineage_chunks import Columns, GroupLineage, encoded_lineage, made_lineage
+from amoro_core.files.row_groups.parquet_format import (
+    MAGIC,
+    Bytes,
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    RowGroup,
+    Struct,
+    continued,
+    encoded,
+    filled,
+)
+from amoro_core.files.schema.schemas import has_lineage
+from amoro_core.files.schema.write_options import WriterOptions
+from amoro_core.files.storage.io import FileAccess, reading_file, translated
+from amoro_core.model.file_markers import is_copied
+from amoro_core.model.task_payload import CopyRule
+from amoro_core.records import record
+
+#: Memory of a column chunk's place in a footer, with its statistics and page index.
+_CHUNK_BYTES = 4096
+#: Written at once: most indexes are too small for a write of their own.
+_FOOTER_PIECE_BYTES = 8 << 20
+#: The numbers of fields: of a footer's before its row groups, of a column chunk's before the places of its indexes.
+_NUM_ROWS = _META_DATA = 3
+
+
+class Part(NamedTuple):
+    """A column chunk to copy, and what is written for it behind all rows."""
+
+    leaf: Leaf
+    chunk: Struct
+    begin: int  # where it is in its file
+    length: int
+    indexes: tuple[Struct, bytes] | None  # offset index, column index
+    filter: bytes | None
+
+
+def part_of(leaf: Leaf, chunk: Struct, indexes: tuple[Struct, bytes] | None, content: bytes | None = None) -> Part:
+    """The chunk with its indexes and the content of its filter."""
+    return Part(leaf, chunk, *extent(chunk.meta_data), indexes, content)
+
+
+def memory_bytes(group: Struct) -> int:
+    """About the memory that is taken by what a row group has behind the rows."""
+    filters = sum(chunk.meta_data.bloom_filter_length or 0 for chunk in group.columns)
+    return len(group.columns) * _CHUNK_BYTES + int(filters)
+
+
+class BehindRows:
+    """Collects what is written behind the rows, and writes it."""
+
+    def __init__(self) -> None:
+        self._groups: list[_Group] = []
+        self.memory_bytes = 0
+        self._tail = bytearray()
+
+    def __len__(self) -> int:
+        """The number of row groups."""
+        return len(self._groups)
+
+    @property
+    def rows(self) -> list[int]:
+        """The number of rows of each row group."""
+        return [group.rows for group in self._groups]
+
+    def add(self, group: Struct, begin: int, parts: Sequence[tuple[Part, int]]) -> None:
+        """Take over a row group like that one which begins there; each part has been moved by so many bytes."""
+        metas = [part.chunk.meta_data for part, _ in parts]
+        told = RowGroup(
+            columns=[],
+            total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
+            num_rows=group.num_rows,
+            sorting_columns=group.sorting_columns,
+            file_offset=begin,
+            total_compressed_size=sum(meta.total_compressed_size for meta in metas),
+            ordinal=len(self._groups),
+        )
+        self._groups.append(_Group.of(told, [_moved(part, shift) for part, shift in parts]))
+        self.memory_bytes += sum(_CHUNK_BYTES + len(part.filter or b"") for part, _ in parts)
+
+    def write(self, stream: CheckedStream, plain: Struct, created_by: bytes) -> bytes:
+        """Write all of it at the end of the stream; returns the footer, whose schema is that of the footer `plain`."""
+        for group in self._groups:
+            for chunk, content in zip(group.chunks, group.filters, strict=True):
+                if content is not None and isinstance(chunk, Struct):
+                    meta = chunk.meta_data
+                    ((meta.bloom_filter_offset, meta.bloom_filter_length),) = self._put(stream, [content])
+        columns = [self._put(stream, group.column_indexes) for group in self._groups]
+        offsets = [self._put(stream, group.offset_indexes) for group in self._groups]
+        groups = [
+            filled(group.text, list(map(_with_indexes, group.chunks, *places)))
+            for group, *places in zip(self._groups, offsets, columns, strict=True)
+        ]
+        front = FileMetaData(version=plain.version, schema=plain.schema, num_rows=sum(self.rows))
+        back = FileMetaData(row_groups=[], created_by=created_by, column_orders=plain.column_orders)
+        text = continued(encoded(front), _NUM_ROWS, filled(encoded(back), groups))
+        footer = text + len(text).to_bytes(4, "little") + MAGIC
+        self._put(stream, [footer])
+        stream.write(self._tail)
+        return footer
+
+    def _put(self, stream: CheckedStream, contents: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Write them with what follows; where each begins, and its length."""
+        begin = stream.tell() + len(self._tail)
+        lengths = list(map(len, contents))
+        self._tail += b"".join(contents)
+        if len(self._tail) >= _FOOTER_PIECE_BYTES:
+            stream.write(self._tail)
+            self._tail = bytearray()
+        return list(zip(accumulate(lengths, initial=begin), lengths, strict=False))
+
+
+class _Behind(NamedTuple):
+    """A column chunk of the output with what is still to be written for it."""
+
+    chunk: Struct | bytes  # encoded, except one in which its filter's place is to be told
+    filter: bytes | None
+    column_index: bytes  # empty for none
+    offset_index: bytes
+
+
+@record
+class _Group:
+    """A row group of the output, with what is still to be written for its column chunks.
+
+    In lists of bytes: structs, or objects for each of thousands of chunks, would be walked by the garbage collector.
+    """
+
+    rows: int
+    text: bytes  # encoded, without its chunks
+    chunks: Sequence[Struct | bytes]
+    filters: Sequence[bytes | None]
+    column_indexes: Sequence[bytes]
+    offset_indexes: Sequence[bytes]
+
+    @classmethod
+    def of(cls, told: Struct, behind: Sequence[_Behind]) -> "_Group":
+        """That row group with these column chunks."""
+        return cls(told.num_rows, encoded(told), *(list(one) for one in zip(*behind, strict=True)))
+
+
+def _moved(part: Part, shift: int) -> _Behind:
+    """The chunk as far behind as `shift` says; what is not carried along is not pointed to any more."""
+    meta = ColumnMetaData(**vars(part.chunk.meta_data))
+    meta.data_page_offset += shift
+    meta.dictionary_page_offset = meta.dictionary_page_offset + shift if meta.dictionary_page_offset else None
+    meta.index_page_offset = meta.bloom_filter_offset = meta.bloom_filter_length = None
+    # 0 as the specification wants it: other values point to a copy of the metadata that is not carried along.
+    struct = ColumnChunk(file_offset=0, meta_data=meta)
+    chunk = encoded(struct) if part.filter is None else struct
+    if part.indexes is None:
+        return _Behind(chunk, part.filter, b"", b"")
+    offsets, columns = part.indexes
+    for location in offsets.page_locations:
+        location.offset += shift
+    return _Behind(chunk, part.filter, columns, encoded(offsets))
+
+
+def _with_indexes(chunk: Struct | bytes, offsets: tuple[int, int], columns: tuple[int, int]) -> bytes:
+    """The encoded chunk with where its indexes begin, and their lengths: 0 for one that it has not."""
+    places = ColumnChunk()
+    if offsets[1]:
+        places.offset_index_offset, places.offset_index_length = offsets
+    if columns[1]:
+        places.column_index_offset, places.column_index_length = columns
+    text = chunk if isinstance(chunk, bytes) else encoded(chunk)
+    return continued(text, _META_DATA, encoded(places)) if vars(places) else text
+
+
+#: The writer of an output whose parts are of several writers, in the form that readers parse.
+CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
+#: Row groups are numbered in 16 bits.
+MOST_ROW_GROUPS = 32_767
+#: Written at once, so that an attempt that is cancelled ends soon.
+_PIECE_BYTES = 8 << 20
+#: Manifests tell where splits may begin. Iceberg's reader in Spark opens a file and parses its footer for each of them.
+_SPLIT_BYTES = 32 << 20
+_EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
+
+#: Parts of a row group, and the file that has them or their bytes.
+_Piece = tuple[CopySource | bytes, Sequence[Part]]
+#: Chunks that adjoin, and their bytes.
+_Content = tuple[Sequence[Part], memoryview]
+
+
+class SplicedOutput(ParquetOutput):
+    """One Parquet file being written; row groups of files that agree with the schema can be copied into it."""
+
+    def __init__(
+        self,
+        access: FileAccess,
+        path: str,
+        schema: Schema,
+        options: WriterOptions,
+        *,
+        memory_bytes: int,
+        checkpoint: Callable[[], None],
+        copied_path: str | None = None,
+        rule: CopyRule = _EVERYTHING,
+    ) -> None:
+        """`copied_path`: the file's path if a row group is copied into it before one of full size is encoded.
+
+        `memory_bytes` holds for the rows collected, for a column chunk copied from a large file, and for the footer.
+        `checkpoint` is called for each piece that is written, and may raise.
+        """
+        super().__init__(access, path, schema, options, memory_bytes=memory_bytes, checkpoint=checkpoint)
+        self._max_bytes = memory_bytes
+        self._checkpoint = checkpoint
+        self._copied_path = copied_path or path
+        self._max_row_groups = min(rule.max_row_groups, MOST_ROW_GROUPS)
+        self._verifies = rule.verifies
+        self._plain = self._encoded(pa.Table.from_batches([], self._arrow))
+        self._with_lineage = has_lineage(schema)
+        self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
+        self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
+        self._behind = BehindRows()
+        self._origins: list[CopiedFile | None] = []
+        self._writers: set[bytes] = set()
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement of files that can be copied."""
+        return self._columns.agreement
+
+    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage | None = None) -> None:  # noqa: C901 - what refuses comes before what writes
+        """Copy one row group of the file behind what was written; one without rows is left out.
+
+        Its rows get their lineage where the schema has that. Raises NotCopied with the reason, before anything of it
+        was added, and StorageFull.
+        """
+        group = source.footer.row_groups[number]
+        if group.num_rows == 0:
+            return
+        self._require_room(group)
+        columns = Columns.of(source, with_lineage=self._with_lineage)
+        if columns.agreement != self.agreement:
+            raise NotCopied(_difference(columns.agreement, self.agreement))
+        leaves = columns.own
+        made: list[_Piece] = []
+        if self._with_lineage and columns.tell_every_row(group, self._columns):
+            leaves = (*leaves, *columns.lineage)
+        elif self._with_lineage:
+            made.append(self._made_lineage(columns, lineage))
+        parts = _parts(source, group, leaves)
+        for part in parts:
+            if part.filter is None and b".".join(part.leaf.path) in self._filtered:
+                raise NotCopied("it lacks a bloom filter that the table wants")
+        if self._verifies and source.content is not None and source.structs is not None:
+            view = memoryview(source.content)
+            for part in parts:
+                verify_pages(source.structs, view, part.leaf, part.chunk.meta_data, part.begin, _pages_of(part))
+        pieces = [(source, parts), *made]
+        contents = self._contents(pieces)
+        # The first is read before the file has a name: what refuses a large file is mostly seen there.
+        contents = chain([next(contents)], contents)
+        if not self.written_bytes:
+            self.path = self._copied_path
+        if self._pending_rows:
+            self._write_pending()
+        with translated(self.path):
+            self._splice(group, pieces, contents)
+        self._origins.append(file)
+        self._writers.add(source.created_by)
+
+    def close(self) -> WrittenFile:
+        """Write the remaining rows and the footer. Raises StorageFull, CheckFailed; the file is then deleted."""
+        try:
+            if self._pending_rows:
+                self._write_pending()
+            self._begin()
+            end = self.written_bytes
+            with translated(self.path):
+                writer = next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY
+                footer = self._behind.write(self._stream, self._plain.footer, writer)
+                size_bytes = self.written_bytes
+                self._stream.close()
+            metadata = _checked(self.path, footer, end, self._behind.rows)
+            metrics, offsets = column_metrics(
+                metadata, self._schema, self._options, self._nan_counts, with_bounds=False
+            )
+            splits = split_offsets(offsets) if is_copied(self.path) else offsets
+            metrics = with_told(metrics, metadata, self._schema, self._options, self._origins)
+        except BaseException:
+            self.discard()
+            raise
+        return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, splits)
+
+    def _require_room(self, group: Struct) -> None:
+        if len(self._behind) >= self._max_row_groups:
+            raise NotCopied(f"its output has {len(self._behind)} row groups already")
+        if self._behind.memory_bytes + memory_bytes(group) > self._max_bytes:
+            raise NotCopied("its output's footer would exceed the memory")
+
+    def _write_pending(self) -> None:
+        self._write_table(pa.Table.from_batches(self._pending, self._arrow))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _write_table(self, table: pa.Table) -> None:
+        self._begin()
+        shift = self.written_bytes - len(MAGIC)
+        source = self._encoded(table)
+        leaves = range(len(source.leaves))
+        groups = [(group, _parts(source, group, leaves)) for group in source.footer.row_groups]
+        if max(part.begin + part.length for _, parts in groups for part in parts) + shift != self.written_bytes:
+            raise CheckFailed(f"the rows of {self.path} do not end where they were written")
+        for group, parts in groups:
+            self._behind.add(group, parts[0].begin + shift, [(part, shift) for part in parts])
+            self._origins.append(None)
+        self._writers.add(source.created_by)
+
+    def _encoded(self, table: pa.Table) -> CopySource:
+        """Write the rows behind what was written; a file of its own that begins with them, without its rows."""
+        sink = _RowsApart()
+        writer = self._open_writer(table, sink)
+        if table.num_rows:
+            with translated(self.path), sink.writing_rows(self._stream):
+                writer.write_table(table, row_group_size=table.num_rows)
+        writer.close()
+        return sink.source()
+
+    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> _Piece:
+        if lineage is None:
+            raise ValueError(f"the rows copied to {self.path} have no lineage")
+        leaves = [self._plain.leaves[number] for number in self._columns.lineage]
+        if not columns.lineage:
+            made = made_lineage(lineage, [leaf.path[0] for leaf in leaves], self._options.page_rows)
+            if made is not None:
+                return b"".join(one.content for one in made), [
+                    part_of(leaf, one.chunk, (one.offset_index, one.column_index))
+                    for leaf, one in zip(leaves, made, strict=True)
+                ]
+        kind = pa.schema(list(self._arrow)[-len(leaves) :])
+        source = _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
+        return source, _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
+
+    def _begin(self) -> None:
+        if not self.written_bytes:
+            with translated(self.path):
+                self._stream.write(MAGIC)
+
+    def _contents(self, pieces: Sequence[_Piece]) -> Iterator[_Content]:
+        """The chunks in the order in which they are written, each read when it is wanted. Raises NotCopied."""
+        for source, parts in pieces:
+            for run in _runs(parts, whole=isinstance(source, bytes) or source.content is not None):
+                first, last = run[0], run[-1]
+                yield run, self._chunks(source, first, last.begin + last.length - first.begin)
+
+    def _splice(self, group: Struct, pieces: Sequence[_Piece], contents: Iterable[_Content]) -> None:
+        """Write a row group like `group`, with the parts of several files one after the other."""
+        self._begin()
+        begin, shifts = self.written_bytes, dict[int, int]()
+        for run, content in contents:
+            shift = self.written_bytes - run[0].begin
+            self._write_all(content)
+            shifts |= dict.fromkeys(map(id, run), shift)
+            del content  # a large one is gone before the next is read
+        self._behind.add(group, begin, [(part, shifts[id(part)]) for _, parts in pieces for part in parts])
+
+    def _write_all(self, content: memoryview) -> None:
+        for begin in range(0, len(content), _PIECE_BYTES):
+            self._stream.write(content[begin : begin + _PIECE_BYTES])
+
+    def _chunks(self, source: CopySource | bytes, part: Part, length: int) -> memoryview:
+        """The bytes of adjoining chunks that begin with that part: of several only where these are in memory."""
+        if isinstance(source, bytes):
+            return memoryview(source)[part.begin : part.begin + length]
+        if source.content is None:
+            return memoryview(self._chunk(source, part))
+        return memoryview(source.content)[part.begin : part.begin + length]
+
+    def _chunk(self, source: CopySource, part: Part) -> bytes:
+        """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
+        if part.length > self._max_bytes:
+            raise NotCopied("a column exceeds the memory")
+        content = source.read(part.begin, part.length)
+        if len(content) != part.length:
+            raise NotCopied("the file is shorter than it was")
+        if self._verifies:
+            verify_pages(Bytes(content), memoryview(content), part.leaf, part.chunk.meta_data, 0, _pages_of(part))
+        return content
+
+
+class _RowsApart:
+    """A sink of a Parquet file that is encoded: its rows go elsewhere at once, the rest is kept."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._behind = bytearray()
+        self._size = 0
+        self._rows: CheckedStream | None = None
+
+    @contextmanager
+    def writing_rows(self, stream: CheckedStream) -> Iterator[None]:
+        """What is written within the block are rows: they go to that stream."""
+        self._rows = stream
+        try:
+            yield
+        finally:
+            self._rows = None
+
+    def write(self, content: Any) -> int:
+        """Write rows, the mark before them or what is behind."""
+        if self._rows is not None:
+            written = self._rows.write(content)
+        else:
+            written = len(content)
+            if self._size >= len(MAGIC):
+                self._behind += content
+        self._size += written
+        return written
+
+    def tell(self) -> int:
+        """Bytes of the whole file so far."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """What is kept can still be read."""
+
+    def source(self) -> CopySource:
+        """The whole file, of which the rows can't be read."""
+        begin = self._size - len(self._behind)
+
+        def read(at: int, length: int) -> bytes:
+            return MAGIC[at : at + length] if at < begin else bytes(self._behind[at - begin : at - begin + length])
+
+        return open_source(read, self._size)
+
+
+def _source_of(content: bytes) -> CopySource:
+    view = memoryview(content)
+    return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
+
+
+def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
+    """Of the sorted offsets of small row groups those at which a split of a copied file may begin."""
+    found = list(offsets[:1])
+    for one in offsets[1:]:
+        if one - found[-1] >= _SPLIT_BYTES:
+            found.append(one)
+    return tuple(found)
+
+
+def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[Part]:
+    """The row group's column chunks of these leaves with their indexes. Raises NotCopied."""
+    found = []
+    for number in leaves:
+        leaf, chunk = source.leaves[number], group.columns[number]
+        index = page_index(source, leaf, chunk, group.num_rows)
+        found.append(part_of(leaf, chunk, index, bloom_filter(source, chunk.meta_data)))
+    return found
+
+
+def _pages_of(part: Part) -> Struct | None:
+    return None if part.indexes is None else part.indexes[0]
+
+
+def _runs(parts: Sequence[Part], *, whole: bool) -> Iterator[list[Part]]:
+    """The chunks in the order of the file, those that adjoin together if `whole`."""
+    run: list[Part] = []
+    end = 0
+    for part in sorted(parts, key=attrgetter("begin", "length")):
+        if run and (part.begin != end or not whole):
+            yield run
+            run = []
+        run.append(part)
+        end = part.begin + part.length
+    yield run
+
+
+def _difference(found: Agreement, wanted: Agreement) -> str:
+    """What the file's columns lack to be copied."""
+    for one, other in zip(found, wanted, strict=False):
+        if one != other:
+            return f"its columns are not as they would be written: {_words(one)} instead of {_words(other)}"
+    return f"it has {len(found)} columns, levels within them included, instead of {len(wanted)}"
+
+
+def _words(element: object) -> str:
+    name, *more = element if isinstance(element, tuple) else (element,)
+    shown = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return f"{shown} {tuple(more)}"
+
+
+def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.FileMetaData:
+    """The footer as an independent reader reads it. Raises CheckFailed unless it describes what was written."""
+    with reading_file(path):
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    places = sorted(_place(group.column(number)) for group in groups for number in range(metadata.num_columns))
+    if [group.num_rows for group in groups] != list(rows) or metadata.num_rows != sum(rows):
+        raise CheckFailed(f"the footer of {path} does not have the rows that were written")
+    places = [(0, len(MAGIC)), *places, (end, 0)]
+    if any(one[0] + one[1] > other[0] for one, other in pairwise(places)):
+        raise CheckFailed(f"parts of {path} overlap, or lie outside of it")
+    return metadata
+
+
+def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where the chunk begins, and its length."""
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        begin = min(begin, chunk.dictionary_page_offset)
+    return begin, chunk.total_compressed_size

@@ -1,0 +1,1 @@
+"""Schemas by field id, projection with type promotion and defaults, partitions, write options."""

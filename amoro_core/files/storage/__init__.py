@@ -1,0 +1,1 @@
+"""Local and remote file systems, and the access to them that is confined to a table's locations."""

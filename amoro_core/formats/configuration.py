@@ -1,0 +1,147 @@
+"""Every table property that has a meaning here, for checks, docs and `amoro table properties`."""
+
+from collections.abc import Callable, Mapping
+
+from amoro_core.files.schema.write_options import OF_COLUMNS, WriterOptions, writer_options
+from amoro_core.iceberg.manifest.writing import MergeSettings, merge_settings
+from amoro_core.maintenance.data_expiry import DanglingConfig, DataExpiryConfig
+from amoro_core.maintenance.manifests import ManifestConfig
+from amoro_core.maintenance.orphans import OrphanConfig
+from amoro_core.maintenance.schedule import MaintenanceConfig
+from amoro_core.maintenance.snapshots import RetentionConfig
+from amoro_core.maintenance.statistics import StatisticsConfig
+from amoro_core.maintenance.tags import TagConfig
+from amoro_core.maintenance.trash import TrashConfig
+from amoro_core.model.optimizing_config import (
+    ENABLED_KEY,
+    EffectiveProperty,
+    OptimizingConfig,
+    Origin,
+    catalog_defaults,
+    parse_config,
+)
+from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
+from amoro_core.planning.clustering.model import ClusteringConfig
+from amoro_core.records import record
+
+
+@record
+class Configuration:
+    """The properties of one subject."""
+
+    subject: str
+    properties: tuple[Property, ...]
+    check: Callable[[Mapping[str, str]], object]  # raises TableRefused("configuration")
+    #: Whether a catalog's property under `table.` is the default of its tables. Properties that other writers use are
+    #: set on tables only.
+    has_catalog_defaults: bool = True
+
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
+    Configuration(
+        "Optimizing", (Property(ENABLED_KEY, "false", boolean), *properties_of(OptimizingConfig)), parse_config
+    ),
+    Configuration(
+        "Clustering",
+        properties_of(ClusteringConfig),
+        lambda properties: parse_into(ClusteringConfig, properties),
+    ),
+    Configuration(
+        "Files that are written",
+        (*properties_of(WriterOptions), *OF_COLUMNS),
+        writer_options,
+        has_catalog_defaults=False,
+    ),
+    Configuration(
+        "Automatic tags",
+        properties_of(TagConfig),
+        lambda properties: parse_into(TagConfig, properties),
+    ),
+    Configuration(
+        "Dangling delete files",
+        properties_of(DanglingConfig),
+        lambda properties: parse_into(DanglingConfig, properties),
+    ),
+    Configuration(
+        "Expiry of snapshots",
+        properties_of(RetentionConfig),
+        lambda properties: parse_into(RetentionConfig, properties),
+    ),
+    Configuration(
+        "Statistics",
+        properties_of(StatisticsConfig),
+        lambda properties: parse_into(StatisticsConfig, properties),
+    ),
+    Configuration(
+        "Data expiry",
+        properties_of(DataExpiryConfig),
+        lambda properties: parse_into(DataExpiryConfig, properties),
+    ),
+    Configuration(
+        "Manifests written anew",
+        properties_of(ManifestConfig),
+        lambda properties: parse_into(ManifestConfig, properties),
+    ),
+    Configuration(
+        "Amoro's trash",
+        properties_of(TrashConfig),
+        lambda properties: parse_into(TrashConfig, properties),
+    ),
+    Configuration(
+        "Maintenance",
+        properties_of(MaintenanceConfig),
+        lambda properties: parse_into(MaintenanceConfig, properties),
+    ),
+    Configuration(
+        "Orphan files",
+        properties_of(OrphanConfig),
+        lambda properties: parse_into(OrphanConfig, properties),
+    ),
+    Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
+)
+
+
+def all_properties() -> tuple[Property, ...]:
+    """Every property, by subject."""
+    return tuple(known for configuration in CONFIGURATIONS for known in configuration.properties)
+
+
+#: Prefixes of our own keys: an unknown key with such a prefix is probably a typo.
+_OURS = (
+    "self-optimizing.",
+    "tag.auto-create.",
+    "maintenance.",
+    "snapshot.keep.",
+    "table-expire.",
+    "clean-orphan-file.",
+    "data-expire.",
+    "table-trash.",
+)
+
+
+def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:
+    """Every property with its value and origin; per-column properties only where set.
+
+    The default of `self-optimizing.enabled` is false: a table is only observed until enabled. `amoro table
+    enable|disable` is not a property; `decide_enabled` combines the two. Unknown keys with one of our prefixes follow.
+    """
+    found: list[EffectiveProperty] = []
+    defaults = catalog_defaults(catalog)
+    for configuration in CONFIGURATIONS:
+        said = defaults if configuration.has_catalog_defaults else {}
+        for known in configuration.properties:
+            found += _effective(known, said, table)
+    keys = {item.key for item in found}
+    unknown = sorted(key for key in {**defaults, **table} if key.startswith(_OURS) and key not in keys)
+    return (*found, *(EffectiveProperty(key, {**defaults, **table}[key], Origin.UNKNOWN) for key in unknown))
+
+
+def _effective(known: Property, defaults: Mapping[str, str], table: Mapping[str, str]) -> list[EffectiveProperty]:
+    if known.key.endswith(EACH_COLUMN):
+        start = known.key.removesuffix(EACH_COLUMN)
+        return [EffectiveProperty(key, table[key], Origin.TABLE) for key in sorted(table) if key.startswith(start)]
+    if known.key in table:
+        return [EffectiveProperty(known.key, table[known.key], Origin.TABLE, known.default)]
+    if known.key in defaults:
+        return [EffectiveProperty(known.key, defaults[known.key], Origin.CATALOG, known.default)]
+    return [EffectiveProperty(known.key, known.default, Origin.DEFAULT, known.default)]

@@ -1,0 +1,551 @@
+"""What every table format offers, and the further roles that a format may have."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, cast, runtime_checkable
+
+from amoro_core.errors import TableRefused
+from amoro_core.files.deletes.row_matcher import RowPosition as PortPlace
+from amoro_core.files.storage.inventory import Keys, StorageRoot
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.maintenance.table_locations import Ground, Named
+from amoro_core.maintenance.trash import Trash
+from amoro_core.model.clustering import Layout, LayoutKey, Sorting
+from amoro_core.model.commits import (
+    ColumnSketch,
+    CommitContent,
+    Evidence,
+    FileFacts,
+    Group,
+    Head,
+    KnownStatistics,
+    ManifestCluster,
+    ManifestsStaged,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StagedCommit,
+    StagedStatistics,
+    Trace,
+)
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
+from amoro_core.model.maintenance import LateDelete, Reach, Released, Removal, StoredFile, TimeColumn
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.tables import History, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
+from amoro_core.model.task_payload import TableContext
+from amoro_core.validation.view import CarriedRows
+
+
+class Role(StrEnum):
+    """A role: a set of methods that a format may offer."""
+
+    READ = "read"  # `Readable`: snapshots and live files
+    REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
+    COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
+    MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
+    SEARCH = "search"  # `Searchable`: files in its locations, and which of them the table references
+    EXPIRE = "expire"  # `Expirable`: removing snapshots, and finding the files that only they needed
+    SWEEP = "sweep"  # `Sweepable`: deleting files that a guard has released
+    ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
+    DATE = "date"  # `Dated`: the age of rows
+    CLUSTER = "cluster"  # `Clusterable`: rewriting manifests
+    SORT = "sort"  # `Sortable`: the orders in which rows may be written
+
+
+class OpenTable(Protocol):
+    """One table as loaded at one moment: what every format offers.
+
+    `head`, `stage`, `trace` and `delete_unreferenced` reload it: they raise TableNotFound when it is gone, and
+    CommitConflict when its name belongs to another table by then. Every method may raise CatalogUnavailable,
+    DataFileMissing (a metadata file) or StorageFull.
+    """
+
+    @property
+    def facts(self) -> TableFacts:
+        """Facts about the table from loading it."""
+
+    @property
+    def roles(self) -> frozenset[Role]:
+        """The roles of the table, whose methods it has."""
+
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
+        """Raise TableRefused, by name, when the table has an unsupported feature.
+
+        `for_commit`: also for a feature that is only supported for reading, and when its catalog can't commit.
+        """
+
+    def left_alone(self) -> str | None:
+        """Why a table under write-audit-publish is not optimized now; None when it may be."""
+
+    def io_properties(self) -> Mapping[str, str]:
+        """Properties for reading and writing this table's files, to be vended to an executor."""
+
+
+class Guard(Protocol):
+    """Checks, right before files of a table are deleted, which of them it references; kept for one sweep."""
+
+    def reachable(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Those of the files that the reloaded table references from any snapshot, each with the reason.
+
+        Whatever it raises, nothing may be deleted: CommitConflict when the name belongs to another table or the table
+        has moved; CatalogUnavailable for a state older than one seen before; DataFileMissing or UnreadableFile for
+        manifests and manifest lists; and what loading the table raises.
+        """
+
+
+class Searchable(OpenTable, Protocol):
+    """A table whose locations can be searched for files that it does not reference.
+
+    After any exception all findings so far are void: CatalogUnavailable, DataFileMissing, WorkFailed, UnreadableFile,
+    and TableRefused("location") for a location that may not be read.
+    """
+
+    def ground(self) -> Ground:
+        """The locations of its files. Raises TableRefused("configuration") for malformed properties of its catalog."""
+
+    def named(self) -> Named:
+        """Everything that any snapshot references, including removed files."""
+
+    def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
+        """The same as keys by scheme and authority, apart for each range of paths: after one cut, not after the next.
+
+        The cuts are sorted paths without scheme and authority; there is one range more than cuts.
+        """
+
+    def sampled(self) -> Sequence[str]:
+        """Some of the files that it names, from all over it."""
+
+    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
+        """All files below a place, in pages."""
+
+    def remove_empty_folders(self, place: str, before: datetime) -> int:
+        """Remove folders below the place that are empty and were changed before that moment; how many.
+
+        Only on local file systems: elsewhere folders are names, or not worth a race. Hidden ones stay.
+        """
+
+    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
+        """The files of an inventory, used instead of listing. Raises InvalidArgument for an invalid one."""
+
+    def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
+        """Manifests that a writer has not committed yet, and the files that they name."""
+
+    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """The table UUID in each metadata file; "" if it has none, or no longer exists."""
+
+
+class TrashAccess(Protocol):
+    """Access to files of a table and of its trash. The methods are those of `files.io.FileAccess`."""
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        """The present state of each file; None for one that does not exist."""
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        """Delete files, and return the outcome of each."""
+
+    def move_many(self, moves: Mapping[str, str]) -> Mapping[str, Removal]:
+        """Rename files, each to its target, never over a file, and return the outcome of each source."""
+
+    def remove_empty_folders(self, place: str, before: datetime) -> int:
+        """Remove empty folders below the place that were changed before that moment; how many."""
+
+
+class Sweepable(OpenTable, Protocol):
+    """A table whose files can be deleted, whoever wrote them."""
+
+    def reach(self) -> Reach:
+        """Where its files lie, for those who delete them elsewhere."""
+
+    def guard(self, sequence_number: int = 0) -> Guard:
+        """A new guard. The table had reached that sequence number when the deletion was planned."""
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        """The present state of each file in its storage; None for one that does not exist or is not a file.
+
+        Raises TableRefused("location"), CatalogUnavailable or WorkFailed.
+        """
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        """Delete files below the table's write locations without checking references, and return the outcome of each.
+
+        A file that may not or can't be deleted now counts as failed; the others are still deleted.
+        """
+
+    def trash(self) -> Trash | None:
+        """Where its files are moved instead of being deleted, as the table was loaded last; None: they are deleted.
+
+        Raises TableRefused("configuration") for malformed properties and where a move would be a copy, ("location")
+        for a trash that no administrator has allowed.
+        """
+
+    def trash_access(self, folder: str) -> TrashAccess:
+        """Access to the table's files, and to those in the trash that a folder belongs to."""
+
+
+class Analyzable(OpenTable, Protocol):
+    """A table whose metadata references files with statistics of its snapshots."""
+
+    def countable_columns(self) -> Mapping[str, int]:
+        """The ids of the top-level columns whose distinct values can be counted, by name."""
+
+    def is_partitioned(self) -> bool:
+        """Whether it is partitioned."""
+
+    def statistics(self) -> KnownStatistics:
+        """The statistics in the metadata, as the table was last loaded."""
+
+    def stage_statistics(
+        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
+    ) -> StagedStatistics:
+        """Write the files of a snapshot's statistics; with `partitions`, also of its partitions.
+
+        They replace the snapshot's earlier ones, and the same commit removes entries of snapshots that are gone. Raises
+        CommitConflict when the snapshot is gone, ValueError when there is nothing to write.
+        """
+
+    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
+        """The payload that removes these files from the reloaded metadata. Raises CommitConflict for an unknown one."""
+
+
+class Dated(OpenTable, Protocol):
+    """A table with a column that tells the age of rows."""
+
+    def time_column(self, name: str) -> TimeColumn:
+        """The top-level column of that name in the current schema, with the partition fields derived from it.
+
+        Raises TableRefused("configuration") if there is none, and for one that is not a time.
+        """
+
+
+class Clusterable(OpenTable, Protocol):
+    """A table whose manifests can be rewritten, with the same files in them."""
+
+    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
+        """Manifests of main's head that are worth rewriting, sorted by partition.
+
+        `min_count` is the number of small ones of one content and spec that makes it due; None: any gain suffices.
+        Raises TableRefused("configuration") and what reading manifests raises.
+        """
+
+    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
+        """Rewrite what is worth it on the present head, and write a REPLACE snapshot's list; nothing is visible yet.
+
+        What others add meanwhile is kept. Raises CommitConflict when nothing is left to do, CheckFailed when the new
+        manifests don't read back equal.
+        """
+
+
+class Sortable(OpenTable, Protocol):
+    """A table whose rows may be written in an order of ours, which its metadata and files tell."""
+
+    def sorting(self) -> Sorting:
+        """Its columns and sort orders, as the table was loaded, and how bounds and partitions compare."""
+
+    def filtered_columns(self, condition: str) -> frozenset[str]:
+        """The columns that a condition names. Raises TableRefused("configuration") for one that is malformed."""
+
+    def distinct_values(self) -> Mapping[int, int]:
+        """About how many values columns have, by field id, as the newest statistics in the metadata tell."""
+
+    def layout_of(self, file: DataFile) -> Layout | None:
+        """The layout that a clustered file's footer tells for the group that its name tells.
+
+        None where the footer tells none, or that of another group. Raises DataFileMissing, UnreadableFile,
+        TableRefused("location") or CatalogUnavailable.
+        """
+
+    def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
+        """The id of the sort order with exactly these keys, as the table was loaded last; 0: it has none."""
+
+    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
+        """What adds a sort order to the table, loaded anew, and never makes it the default; to be sent.
+
+        Raises CommitConflict where the table is another one by now.
+        """
+
+
+class Expirable(OpenTable, Protocol):
+    """A table whose snapshots can be removed."""
+
+    def history(self, *, anew: bool = False) -> History:
+        """The table's snapshots and references; `anew`: reloaded, and `stage_expiry` applies to that state."""
+
+    def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
+        """The files that would no longer be needed without these snapshots, in the table as loaded.
+
+        In the order of deletion, each once. Raises DataFileMissing, UnreadableFile or CatalogUnavailable for manifests
+        and manifest lists.
+        """
+
+    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+        """The payload that removes snapshots and references from the state `history` returned last, with its evidence.
+
+        `clean`: also removes schemas and partition specs that nothing needs any more. Raises CommitConflict when one is
+        gone already, or a reference that stays holds a snapshot.
+        """
+
+    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+        """Restore branches and tags that were created on removed snapshots meanwhile and removed with them.
+
+        Returns the names, including those restored already. Raises like `Committable.send`, TableRefused("format") for
+        a format in which expired snapshots can't be restored.
+        """
+
+    def stage_return(
+        self, metadata_location: str, removed: SnapshotsGone
+    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+        """The payload that restores removed snapshots under tags `restored-ID`, with its evidence and the tags.
+
+        `metadata_location` is a state that still had them. Raises CommitConflict when no state has them any more, a tag
+        exists already or one of their files is gone, TableRefused("format") for a format in which they can't be
+        restored.
+        """
+
+    def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
+        """Delete the metadata files that fell out of the table's log with the commit that was sent last.
+
+        Only where the table's properties say so, and where whoever commits writes these files; none of `kept`, which
+        is asked when there are any. Returns those that are gone. Raises TableRefused("location"), CatalogUnavailable.
+        """
+
+    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+        """The files that the reloaded table no longer needs after a removal that landed.
+
+        `metadata_location` is a state that still had the snapshots. If neither it nor another one can be read, nothing
+        is released. Raises like `would_release`.
+        """
+
+
+class Upkept(Dated, Clusterable, Sortable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
+    """A table with every role of maintenance."""
+
+
+__all__ = [
+    "AnyTable",
+    "Committable",
+    "Locating",
+    "Maintainable",
+    "OpenTable",
+    "Readable",
+    "Revalidating",
+    "Rewritable",
+    "Role",
+    "TableFormat",
+    "lacking",
+    "with_roles",
+]
+
+
+class Readable(OpenTable, Protocol):
+    """A table with snapshots and live files."""
+
+    def snapshots(self) -> tuple[SnapshotFacts, ...]:
+        """Every snapshot that the metadata knows, the newest first."""
+
+    def schema(self) -> TableSchema:
+        """The current schema and the default partition spec."""
+
+    def scan(self) -> TableScan | None:
+        """All live files of main's head with their deletes; None for a table without snapshot.
+
+        Raises TableRefused for unsupported files (location, partition of a delete, format, equality ids); read-only
+        callers use `scan_of`.
+        """
+
+    def scan_of(self, snapshot_id: int) -> TableScan | None:
+        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
+
+    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
+        """What must be known to read the files of that spec in those scans under the current schema."""
+
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+        """The equality deletes that may delete rows of any of the files but are known to be skipped there by other
+        readers of the format."""
+
+    def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
+        """Snapshots of others above that sequence number, the oldest first, that delete rows of files which a commit of
+        ours had replaced before; `scan` is of the head. None where the format can't tell."""
+
+    def access(self) -> FileAccess:
+        """Access to the table's files."""
+
+    def selects(self, condition: str) -> Callable[[DataFile], bool]:
+        """A predicate: whether a data file may contain rows that satisfy the condition (`self-optimizing.filter`).
+
+        Raises TableRefused("configuration") for a malformed condition.
+        """
+
+    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
+        """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone.
+
+        Raises InvalidArgument for a condition that is malformed, or that partitions can't decide.
+        """
+
+    def partition_path(self, key: PartitionKey) -> str:
+        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+
+
+class Rewritable(Readable, Protocol):
+    """A table whose files can be replaced by others with the same rows."""
+
+    def context(self, spec_id: int) -> TableContext:
+        """What executors must know to rewrite files of that spec."""
+
+    def refuse_inputs(self, paths: Iterable[str]) -> None:
+        """Raise TableRefused for planned files that are not regular files ("file") or lie elsewhere ("location")."""
+
+    def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
+        """The table's present state relative to that snapshot. Raises TableRefused for features unsupported by now."""
+
+    def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
+        """Write the manifests of a snapshot on that head; nothing is visible yet.
+
+        Raises CommitConflict when the head is known to be outdated; otherwise an outdated one conflicts when sent.
+        """
+
+    def file_facts(self, path: str) -> FileFacts:
+        """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
+
+    def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
+        """What a position delete deletes of the data files at these normalised paths, each with its number of rows.
+
+        Raises DataFileMissing, UnreadableFile or TableRefused("format").
+        """
+
+    def left_out(self, group: Group) -> Mapping[int, PositionSet]:
+        """The rows that a task left out, by the number of the input. Raises DataFileMissing or UnreadableFile."""
+
+    def look_up(
+        self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
+    ) -> Mapping[PortPlace, PortPlace]:
+        """Where rows of the rewritten files of a task that looks rows up are in its outputs.
+
+        Like `amoro_core.files.deletes.row_matcher.look_up`, and raises what that raises.
+        """
+
+    def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
+        """Write the deletes of these rows, for one attempt of a commit; nothing is visible yet.
+
+        Raises StorageFull; nothing is left of them then.
+        """
+
+
+class Committable(OpenTable, Protocol):
+    """A table to which changes are committed, each at most once however often it is sent."""
+
+    def send(self, payload: bytes) -> None:
+        """Send a staged change; the same bytes may be sent again and apply at most once.
+
+        Raises CommitConflict or CommitRefused when the change is known not to be applied; CatalogUnavailable
+        (AccessDenied) or StorageFull when this sending is known not to be applied, but another may be; CommitUnknown
+        otherwise.
+        """
+
+    def trace(self, evidence: Evidence) -> Trace:
+        """Whether a change that was sent landed, according to the table as just loaded.
+
+        Landed: its evidence is present. Refuted only once it can't be applied any more.
+        """
+
+    def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
+        """Delete those of our files below the table's location that no snapshot references now.
+
+        `since`: a sequence number that the table had not reached when they were written: older snapshots don't count.
+        Returns the files that no longer exist, whoever deleted them; in doubt a file is kept.
+        """
+
+
+class Maintainable(OpenTable, Protocol):
+    """A table that supports changes which add no snapshot."""
+
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
+        """The payload that tags a snapshot of the reloaded table. `max_age_ms` None: kept for ever.
+
+        Readers count the age from the snapshot's own time. `again`: a tag of that name on that snapshot gets the age.
+        Raises CommitConflict when the name is taken or the snapshot is gone.
+        """
+
+    def stage_upgrade(self) -> bytes:
+        """The payload that upgrades the reloaded table to the newest format that is handled; it adds no snapshot.
+
+        Raises TableRefused for a table that is not handled, or while that format is not.
+        """
+
+
+class AnyTable(Rewritable, Committable, Maintainable, Upkept, Protocol):
+    """A table with the requested roles; the caller uses only these."""
+
+
+def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
+    """The table, for work that needs those roles.
+
+    Raises TableRefused("format"), naming format, work and roles, when its format lacks any.
+    """
+    if refusal := lacking(table, needed, work):
+        raise refusal
+    return cast(AnyTable, table)
+
+
+def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused | None:
+    """The refusal of a table whose format lacks any of those roles; None if it has them all."""
+    missing = sorted(frozenset(needed) - table.roles)
+    if missing:
+        return TableRefused(
+            f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
+            f"{', '.join(missing)}",
+            reason="format",
+            hint="Actions that don't need them are not affected.",
+        )
+    return None
+
+
+class TableFormat(Protocol):
+    """A table format and its catalogs."""
+
+    @property
+    def name(self) -> str:
+        """Its name in a catalog's `table-formats`, in lower case; stored with each of its tables."""
+
+    def check(self, catalog: CatalogConfig) -> None:
+        """Raise CatalogUnavailable when the catalog does not work as configured."""
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        """Why nothing can be committed through this kind of catalog; None when it can."""
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
+        """The table's present state.
+
+        Raises TableNotFound only when the catalog said that the table does not exist, and TableRefused("format") when
+        it exists in another format.
+        """
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A format that a catalog can be asked about as a whole; one without this is asked table by table."""
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[tuple[str, ...], str] | None:
+        """Where the metadata of those tables are, or of more, by their names in the catalog; asked in few requests.
+
+        As `TableFacts.metadata_location` says it when they are loaded, and another one after each commit. Left out is
+        what the catalog does not tell. None: this catalog can only be asked table by table. Raises CatalogUnavailable.
+        """
+
+
+@runtime_checkable
+class Revalidating(Protocol):
+    """A format that can ask a catalog whether one table has changed, without loading it."""
+
+    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+        """Whether the catalog says that the table is as it was when it was loaded with that metadata.
+
+        False when nobody can say so. Raises CatalogUnavailable.
+        """

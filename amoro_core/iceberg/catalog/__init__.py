@@ -1,0 +1,1 @@
+"""Catalogs of pyiceberg: how they are configured, reached and their errors translated."""

@@ -1,0 +1,305 @@
+"""Time limits of requests to catalogs, and a watchdog that enforces them."""
+
+import importlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+from pyiceberg.exceptions import NotInstalledError
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+from requests.exceptions import ReadTimeout, RequestException
+from requests.utils import select_proxy
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.poolmanager import pool_classes_by_scheme
+
+from amoro_core.errors import InvalidSettings
+from amoro_core.records import record
+
+CONNECT_S = 10.0
+_AGAIN_S = 0.2
+
+
+@record
+class Limits:
+    """Time limits in seconds: to connect, and to receive a complete answer."""
+
+    connect_s: float = CONNECT_S
+    whole_s: float = 60.0
+
+    @property
+    def told(self) -> str:
+        """The message for a request that timed out."""
+        return f"there was no complete answer within {self.whole_s:g} s (catalog-timeout)"
+
+
+_limits = Limits()
+_now = threading.local()
+
+
+def limits() -> Limits:
+    """The limits of this process."""
+    return _limits
+
+
+def limit_requests(whole: timedelta) -> None:
+    """Set the time limit of requests to catalogs, for the whole process. Raises InvalidSettings."""
+    global _limits
+    seconds = whole.total_seconds()
+    if seconds <= 0:
+        raise InvalidSettings("catalog-timeout is zero", hint="Set a duration, such as 60s.")
+    _limits = Limits(min(CONNECT_S, seconds), seconds)
+
+
+class Watchdog:
+    """Cuts the connections of a request that takes too long, from a thread of its own.
+
+    A socket's timeout restarts with each byte received: a server that sends one now and then could hold a request for
+    ever. A thread waiting on a cut connection gets an error, and checks `expired` for its cause.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.expired = False
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._cuts: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self._outer: Watchdog | None = current_watchdog()
+        _now.watchdog = self
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _now.watchdog = self._outer
+        self.end()
+
+    def start(self) -> None:
+        threading.Thread(target=self._watch, name="request-limit", daemon=True).start()
+
+    def end(self) -> None:
+        """Note that the request is over; a second call does nothing."""
+        self._over.set()
+
+    def cuts(self, cut: Callable[[], None]) -> None:
+        """Register a function that is called when time is up, repeatedly until the request ends."""
+        self._cuts.append(cut)
+
+    def _watch(self) -> None:
+        if self._over.wait(self._seconds):
+            return
+        self.expired = True
+        while True:
+            for cut in tuple(self._cuts):
+                with suppress(OSError):  # not connected (any more)
+                    cut()
+            if self._over.wait(_AGAIN_S):
+                return
+
+
+def current_watchdog() -> Watchdog | None:
+    """The watchdog of this thread's present request."""
+    found: Watchdog | None = getattr(_now, "watchdog", None)
+    return found
+
+
+class TimedSession(Session):
+    """A session whose requests end within the limits of catalogs, whatever the server does. A request's own timeouts
+    for connecting and reading are honoured, but never extend the limit of the whole."""
+
+    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+        limit = limits()
+        if kwargs.get("timeout") is None:
+            # Later than the watchdog, so that the watchdog reports the timeout.
+            kwargs["timeout"] = (limit.connect_s, limit.whole_s + 1)
+        if current_watchdog() is not None:  # a redirect within a request
+            return super().send(request, **kwargs)
+        self._watch_connections(request, kwargs.get("proxies") or {})
+        with Watchdog(limit.whole_s) as watchdog:
+            try:
+                answer = super().send(request, **kwargs)
+            except (RequestException, OSError, ValueError) as error:
+                if watchdog.expired:
+                    raise ReadTimeout(limit.told, request=request) from error
+                raise
+            if watchdog.expired:  # a truncated answer may look complete
+                raise ReadTimeout(limit.told, request=request)
+            return answer
+
+    def _watch_connections(self, request: PreparedRequest, proxies: dict[str, str]) -> None:
+        """Register the connections that the request may use with the watchdog, whichever adapter makes them."""
+        adapter = self.get_adapter(url=request.url or "")
+        if not isinstance(adapter, HTTPAdapter):
+            return
+        proxy = select_proxy(request.url or "", proxies)
+        managers: list[PoolManager] = [adapter.poolmanager, *([adapter.proxy_manager_for(proxy)] if proxy else [])]
+        for manager in managers:
+            if manager.pool_classes_by_scheme is pool_classes_by_scheme:  # SOCKS has its own
+                manager.pool_classes_by_scheme = {"http": _WatchedPool, "https": _WatchedTlsPool}
+
+
+class TimedRequests:
+    """The functions of `requests` that are used without a session, with time limits."""
+
+    @staticmethod
+    def post(url: str, **kwargs: Any) -> Response:
+        """Send a POST that ends within the limit."""
+        with TimedSession() as session:
+            return session.post(url, **kwargs)
+
+
+def _watch(connection: HTTPConnection) -> None:
+    """Register the connection with the watchdog, which cuts whatever socket it has by then."""
+    watchdog = current_watchdog()
+    if watchdog is not None:
+        watchdog.cuts(lambda: _hang_up(connection.sock))
+
+
+def _watch_answer(connection: HTTPConnection) -> None:
+    """Register the socket of the answer with the watchdog: a connection that is not kept alive releases it."""
+    watchdog, sock = current_watchdog(), connection.sock
+    if watchdog is not None:
+        watchdog.cuts(lambda: _hang_up(sock))
+
+
+def _hang_up(sock: socket.socket | None) -> None:
+    """Shut the socket down, which ends the reader's wait; the reader closes it."""
+    if sock is not None:
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which would invalidate the reader's object
+
+
+class _WatchedConnection(HTTPConnection):
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        _watch(self)
+        super().request(*args, **kwargs)
+        _watch_answer(self)
+
+
+class _WatchedTlsConnection(HTTPSConnection):
+    def connect(self) -> None:
+        _watch(self)  # a proxy's tunnel is requested here
+        super().connect()
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        _watch(self)
+        super().request(*args, **kwargs)
+        _watch_answer(self)
+
+
+class _WatchedPool(HTTPConnectionPool):
+    ConnectionCls = _WatchedConnection
+
+
+class _WatchedTlsPool(HTTPSConnectionPool):
+    ConnectionCls = _WatchedTlsConnection
+
+
+_LIBPQ = ("psycopg", "psycopg2")
+
+
+def limit_driver(kind: str) -> None:
+    """Make requests to catalogs of this kind time out; does nothing if its extra is not installed."""
+    if kind in _LIMITED:
+        with suppress(ImportError, NotInstalledError):  # reported when the catalog is opened
+            module = importlib.import_module(f"pyiceberg.catalog.{kind}")
+            if not vars(module).setdefault("_has_limits_of_amoro", False):
+                _LIMITED[kind](module)
+                vars(module)["_has_limits_of_amoro"] = True
+
+
+def _limit_hive(hive: Any) -> None:
+    """Thrift's sockets have one timeout for each wait; a call consists of writing and then reading."""
+    make, failure = hive.TSocket.TSocket, hive.TTransport.TTransportException
+
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        open_, read, write = made.open, made.read, made.write
+        deadline: list[float] = []  # of the call whose answer is awaited
+
+        def opening() -> None:
+            made.setTimeout(limits().connect_s * 1000)
+            open_()
+
+        def writing(content: bytes) -> None:
+            deadline.clear()
+            made.setTimeout(limits().whole_s * 1000)
+            write(content)
+
+        def reading(size: int) -> bytes:
+            if not deadline:
+                deadline.append(time.monotonic() + limits().whole_s)
+            left = deadline[0] - time.monotonic()
+            if left <= 0:
+                raise failure(failure.TIMED_OUT, limits().told)
+            made.setTimeout(left * 1000)
+            found: bytes = read(size)
+            return found
+
+        made.open, made.read, made.write = opening, reading, writing
+        return made
+
+    vars(hive)["TSocket"] = SimpleNamespace(TSocket=limited)
+
+
+def _limit_glue(glue: Any) -> None:
+    """Limits each of boto's tries, whose number is `glue.max-retries`."""
+    make = glue.Config
+
+    def limited(**given: Any) -> Any:
+        return make(**{"connect_timeout": limits().connect_s, "read_timeout": limits().whole_s, **given})
+
+    vars(glue)["Config"] = limited
+
+
+def _limit_sql(sql: Any) -> None:
+    """SQLite by default waits five seconds for a lock; a server may stay silent for ever."""
+    make: Callable[..., Any] = sql.create_engine
+
+    def limited(uri: str, **options: Any) -> Any:
+        url = importlib.import_module("sqlalchemy").make_url(uri)
+        if url.get_backend_name() == "sqlite":
+            return make(uri, **options)
+        if url.get_driver_name() in _LIBPQ and "connect_timeout" not in url.query:
+            url = url.update_query_dict({"connect_timeout": str(max(2, round(limits().connect_s)))})
+        return watched_engine(make(url, **options))
+
+    vars(sql)["create_engine"] = limited
+
+
+def watched_engine(engine: Any) -> Any:
+    """The engine, changed so that a connection in use for longer than a request may take is cut."""
+    event = importlib.import_module("sqlalchemy.event")
+
+    def taken(connection: Any, record: Any, proxy: Any) -> None:
+        record.info["watchdog"] = watchdog = Watchdog(limits().whole_s)
+        watchdog.cuts(lambda: cut(connection))
+        watchdog.start()
+
+    def given_back(connection: Any, record: Any) -> None:
+        if watchdog := record.info.pop("watchdog", None):
+            watchdog.end()
+
+    event.listen(engine, "checkout", taken)
+    event.listen(engine, "checkin", given_back)
+    return engine
+
+
+def cut(connection: Any) -> None:
+    """Shut down a database connection's socket, which ends the wait on it; the waiting thread closes it."""
+    descriptor = getattr(connection, "fileno", lambda: -1)()
+    if descriptor < 0:
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as same:
+        same.shutdown(socket.SHUT_RDWR)
+
+
+_LIMITED: dict[str, Callable[[Any], None]] = {"hive": _limit_hive, "glue": _limit_glue, "sql": _limit_sql}

@@ -1,0 +1,1 @@
+"""Staging of a commit, the commit itself, and what became of one whose outcome is unknown."""

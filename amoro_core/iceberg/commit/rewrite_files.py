@@ -1,0 +1,491 @@
+"""A new snapshot of main being written: its files, and the request that adds it."""
+
+import json
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import UnknownType
+
+from amoro_core.errors import CommitConflict
+from amoro_core.files.storage.io import translated
+from amoro_core.iceberg.manifest.avro_schema import ROW_IDS_SINCE, first_new_row_id, with_first_row_id
+from amoro_core.iceberg.manifest.entries import ChangeCounts, identity_of, partition_types, to_partition
+from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
+from amoro_core.iceberg.manifest.reading import (
+    Manifest,
+    ManifestHeader,
+    ManifestLists,
+    read_bytes,
+    read_list,
+    read_manifest,
+)
+from amoro_core.iceberg.manifest.spliced_manifests import Source, Spliced, splice
+from amoro_core.iceberg.manifest.writing import (
+    Listing,
+    MergeSettings,
+    added_entry,
+    counted,
+    deleted_entry,
+    existing_entry,
+    in_bins,
+    merge_settings,
+    new_header,
+    within_budget,
+    write_list,
+    write_manifest,
+)
+from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.model.commits import CommitContent, Head, StagedCommit
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
+from amoro_core.model.paths import normalise
+from amoro_core.scan.live_files import LiveFiles
+
+MAIN = "main"
+#: The versions of Iceberg's format that can be written.
+FORMAT_VERSIONS = (1, 2, 3)
+
+#: Totals of a snapshot's summary, each with what is added and what is removed.
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+    ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
+)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A snapshot that is not visible yet; discarded on failure."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    read: ManifestReader = read_manifest
+    splices: bool = True  # whether data manifests may be written without decoding them
+    written: list[str] = field(default_factory=list)
+    own: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)  # of the manifests written, by path
+    spliced: dict[str, ManifestFile] = field(default_factory=dict)  # written without decoding, by path
+    numbered: int = 0
+    name: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def path(self, name: str) -> str:
+        """The path of a new file of that name below the table's metadata location."""
+        path = f"{metadata_location(self.table.metadata)}/{name}"
+        # Before the first byte, so that a partly written file is cleaned up too.
+        self.written.append(path)
+        return path
+
+    def manifest(
+        self, content: ManifestContent, header: ManifestHeader, entries: Sequence[ManifestEntry]
+    ) -> ManifestFile:
+        """Write the entries as a new manifest of the snapshot."""
+        path = self._next_path()
+        version = self.table.metadata.format_version
+        with translated(path):
+            done = write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
+        self.own[path] = entries
+        return done
+
+    def stored(self, content: bytes, listed: ManifestFile) -> ManifestFile:
+        """Write a new manifest that is encoded already; `listed` describes it but for its path."""
+        path = self._next_path()
+        with translated(path), self.table.io.new_output(path).create(overwrite=True) as target:
+            target.write(content)
+        listed[0] = path
+        self.spliced[path] = listed
+        return listed
+
+    def _next_path(self) -> str:
+        path = self.path(f"{self.name}-m{self.numbered}.avro")
+        self.numbered += 1
+        return path
+
+    def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
+        """The entries of a manifest to carry over: all of our own manifests', the live ones of others."""
+        if file.manifest_path in self.own:
+            return self.own[file.manifest_path]
+        if file.manifest_path in self.spliced:
+            # Each entry has its own row id; none has one where the manifest has none.
+            has_ids = self.table.metadata.format_version >= ROW_IDS_SINCE
+            return read_manifest(self.table.io, with_first_row_id(file, 0 if has_ids else None)).entries
+        return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
+
+    def is_own(self, path: str) -> bool:
+        """Whether the manifest was written for this snapshot."""
+        return path in self.own or path in self.spliced
+
+    def drop(self, path: str) -> None:
+        """Delete a manifest of our own that was merged into another."""
+        with suppress(Exception):  # it is then cleaned up with everything written
+            self.table.io.delete(path)
+            self.written.remove(path)
+
+    def discard(self) -> None:
+        """Delete everything written."""
+        for path in self.written:
+            with suppress(Exception):  # the error of staging matters more
+                self.table.io.delete(path)
+
+    def finish(
+        self, parent: Snapshot, manifests: Sequence[ManifestFile], operation: str, summary: Mapping[str, str]
+    ) -> StagedCommit:
+        """Write the manifest list, and make the request that adds the snapshot on main's head, which is `parent`.
+
+        New manifests take the snapshot's sequence number, and row ids from the table's next one on. Raises
+        TableRefused("metadata") for a table of format 3 without a next row id.
+        """
+        metadata = self.table.metadata
+        first_row_id = first_new_row_id(metadata)
+        path = self.path(f"snap-{self.snapshot_id}-1-{self.name}.avro")
+        with translated(path):
+            listing = Listing(
+                metadata.format_version, self.snapshot_id, parent.snapshot_id, self.sequence_number, first_row_id
+            )
+            rows = write_list(self.table.io, path, listing, manifests)
+        snapshot = {
+            "snapshot-id": self.snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id,
+            # Format 1 has none.
+            **({"sequence-number": self.sequence_number} if self.sequence_number else {}),
+            "timestamp-ms": _timestamp_ms(metadata, parent),
+            "manifest-list": path,
+            "summary": {**summary, "operation": operation},
+            "schema-id": metadata.current_schema_id,
+            **({} if first_row_id is None else {"first-row-id": first_row_id, "added-rows": rows}),
+        }
+        return StagedCommit(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id,
+            sequence_number=self.sequence_number,
+            manifest_list=path,
+            payload=_payload(metadata, parent.snapshot_id, snapshot),
+            metadata_files=tuple(self.written),
+        )
+
+
+def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:
+    """Now, but later than every time in the table's metadata, whatever the clocks of other writers."""
+    logged = (entry.timestamp_ms for entry in metadata.snapshot_log)
+    latest = max((metadata.last_updated_ms, parent.timestamp_ms, *logged))
+    return max(time.time_ns() // 1_000_000, latest + 1)
+
+
+#: A valid total in the parent's summary; writers may have put anything there.
+_COUNT = re.compile(r"[0-9]{1,18}")
+
+
+def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
+    """The totals of a snapshot's summary: its parent's, if any, plus the changes in the counts."""
+    before = parent.summary.additional_properties if parent.summary else {}
+    return {
+        total: str(value)
+        for total, added, removed in _TOTALS
+        if _COUNT.fullmatch(str(before.get(total, "")))
+        and (value := int(before[total]) + int(counts.get(added, 0)) - int(counts.get(removed, 0))) >= 0
+    }
+
+
+def _payload(metadata: TableMetadata, parent_id: int, snapshot: Mapping[str, Any]) -> bytes:
+    """The request in the form of the REST catalog specification."""
+    main = metadata.refs[MAIN]
+    # The update replaces the whole ref: its retention must be repeated.
+    retention = {
+        "min-snapshots-to-keep": main.min_snapshots_to_keep,
+        "max-snapshot-age-ms": main.max_snapshot_age_ms,
+        "max-ref-age-ms": main.max_ref_age_ms,
+    }
+    moved = {
+        "action": "set-snapshot-ref",
+        "ref-name": MAIN,
+        "type": "branch",
+        "snapshot-id": snapshot["snapshot-id"],
+        **{key: value for key, value in retention.items() if value is not None},
+    }
+    request = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": parent_id},
+        ],
+        "updates": [{"action": "add-snapshot", "snapshot": snapshot}, moved],
+    }
+    return json.dumps(request, separators=(",", ":")).encode()
+
+
+def stage(
+    table: Table,
+    head: Head,
+    content: CommitContent,
+    summary: Mapping[str, str],
+    *,
+    read: ManifestReader = read_manifest,
+    merge: bool = True,
+    splices: bool = True,
+    lists: ManifestLists | None = None,
+) -> StagedCommit:
+    """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
+
+    With `merge`, small manifests are merged according to the table's properties; with `splices`, data manifests that
+    lose files are not decoded where they need not be. `lists` has read lists of the table before. Nothing is visible
+    before the commit is sent; on failure what was written is deleted. Raises CommitConflict when the table has another
+    head, or does not have each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
+    """
+    metadata = table.metadata
+    _require_head(metadata, head)
+    if metadata.format_version not in FORMAT_VERSIONS:
+        raise ValueError(f"format {metadata.format_version} can't be written")
+    settings = merge_settings(metadata.properties) if merge else MergeSettings(enabled=False)
+    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read, splices)
+    _require_older(content, metadata, draft.sequence_number)
+    try:
+        return _stage(draft, head, content, summary, settings, lists)
+    except BaseException:
+        draft.discard()
+        raise
+
+
+def _require_head(metadata: TableMetadata, head: Head) -> None:
+    main = metadata.refs.get(MAIN)
+    if str(metadata.table_uuid) != head.table_uuid or main is None or main.snapshot_id != head.snapshot_id:
+        raise CommitConflict(f"the table changed after snapshot {head.snapshot_id} was validated")
+
+
+def _require_older(content: CommitContent, metadata: TableMetadata, sequence_number: int) -> None:
+    """Raise for a new file whose sequence number is its snapshot's: equality deletes that it needs would not apply."""
+    if metadata.format_version == 1 and (*content.added_deletes, *content.removed_deletes, *content.carried_deletes):
+        raise ValueError("format 1 has no delete files")
+    for file in _both(content.added_data, content.added_deletes):
+        if not 0 <= file.sequence_number < max(sequence_number, 1):
+            raise ValueError(f"{file.path} has sequence number {file.sequence_number}, the commit {sequence_number}")
+
+
+def _stage(
+    draft: Draft,
+    head: Head,
+    content: CommitContent,
+    summary: Mapping[str, str],
+    settings: MergeSettings,
+    lists: ManifestLists | None,
+) -> StagedCommit:
+    parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
+    metrics = ChangeCounts()
+    added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
+    own = (replace(one, sequence_number=draft.sequence_number) for one in content.carried_deletes)
+    added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
+    _require_new(content, head)
+    require_one_vector(content, head)
+    kept = _kept(draft, read_list(draft.table.io, parent.manifest_list, lists), content, metrics, head)
+    manifests = _merged(draft, [*added, *kept], settings)
+    counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
+    every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
+    return draft.finish(parent, manifests, content.operation, every)
+
+
+def _added(
+    draft: Draft, content: ManifestContent, files: Iterable[DataFile | DeleteFile], metrics: ChangeCounts
+) -> Iterator[ManifestFile]:
+    """One manifest for each spec of the new files."""
+    by_spec: dict[int, list[DataFile | DeleteFile]] = {}
+    for file in files:
+        by_spec.setdefault(file.spec_id, []).append(file)
+    for spec_id, some in sorted(by_spec.items()):
+        header = new_header(draft.table.metadata, spec_id)
+        entries = [added_entry(file, header, draft.snapshot_id) for file in some]
+        for entry in entries:
+            metrics.add_file(entry.data_file)
+        yield draft.manifest(content, header, entries)
+
+
+Home = tuple[bool, int]  # whether data, and the spec: common to all files of a manifest
+
+
+def _home(file: DataFile | DeleteFile) -> Home:
+    return isinstance(file, DataFile), file.spec_id
+
+
+def _home_of(manifest: ManifestFile) -> Home:
+    return manifest.content == ManifestContent.DATA, manifest.partition_spec_id
+
+
+def _kept(
+    draft: Draft, manifests: Iterable[ManifestFile], content: CommitContent, metrics: ChangeCounts, head: Head
+) -> list[ManifestFile]:
+    """The parent's manifests without the removed files: reused if unchanged, else rewritten.
+
+    Those that hold removed files according to the head are read, each entry compared with what was validated.
+    """
+    removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
+    if len(removals) != len(content.removed_data) + len(content.removed_deletes):
+        raise ValueError("a file is to be removed twice")
+    homes = {_home(file) for file in removals.values()}
+    holding = LiveFiles.of(head.scan.files).manifests_of((file.path for file in content.removed_data), removals)
+    found: Counter[DeleteIdentity] = Counter()
+    done: list[ManifestFile] = []
+    for file in manifests:
+        if not (file.has_added_files() or file.has_existing_files()):
+            continue
+        may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)
+        if not is_counted(file) or may_hold:
+            file, gone = _rest(draft, file, removals)
+            found.update(identity_of(entry.data_file) for entry in gone)
+            for entry in gone:
+                metrics.remove_file(entry.data_file)
+        done.append(file)
+    for part, removed in removals.items():
+        if found[part] != 1:
+            raise CommitConflict(f"{removed.path} is live {found[part]} times on the head, so it can't be replaced")
+    return done
+
+
+Removals = Mapping[DeleteIdentity, DataFile | DeleteFile]
+
+
+def _rest(draft: Draft, file: ManifestFile, removals: Removals) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
+    """The manifest without the removed files, itself if it has none of them, and their entries."""
+    spliced = _spliced(draft, file, removals) if draft.splices and is_counted(file) else None
+    if spliced is not None:
+        return draft.stored(spliced.content, spliced.listed) if spliced.gone else file, spliced.gone
+    manifest = draft.read(draft.table.io, file)
+    gone = _removed(draft, manifest, removals)
+    return _without(draft, manifest, gone) if gone else counted(manifest), gone
+
+
+def _spliced(draft: Draft, file: ManifestFile, removals: Removals) -> Spliced | None:
+    if file.content != ManifestContent.DATA:
+        return None
+    metadata = draft.table.metadata
+    types = partition_types(metadata, metadata.specs()[file.partition_spec_id])
+    data = read_bytes(draft.table.io, file)
+    source = Source(file, data, types, metadata.format_version, draft.snapshot_id)
+    paths = frozenset(part.path for part in removals)
+    return splice(source, paths, lambda manifest: _removed(draft, manifest, removals))
+
+
+def is_counted(file: ManifestFile) -> bool:
+    """Whether the manifest list has the counts of files and rows of each status."""
+    counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
+    rows = (file.added_rows_count, file.existing_rows_count, file.deleted_rows_count)
+    return None not in (*counts, *rows)
+
+
+def _require_new(content: CommitContent, head: Head) -> None:
+    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice.
+
+    A vector that comes back may lie in a file of which other vectors are live.
+    """
+    live = LiveFiles.of(head.scan.files)
+    new = {_spot(file): file.path for file in _both(content.added_data, _added_deletes(content))}
+    there = {(normalise(live.columns.paths[at].as_py()), 0) for at in live.ids_of(path for path, _ in new).tolist()}
+    there |= {_spot(one) for one in (*live.applied, *head.scan.dangling)}
+    parts, paths = {path for path, offset in there if offset}, {path for path, offset in there if not offset}
+    for (path, offset), spelled in sorted(new.items()):
+        if path in paths or (path, offset) in there or (path in parts and not offset):
+            raise CommitConflict(f"{spelled} is in the table already")
+
+
+def _spot(file: DataFile | DeleteFile) -> tuple[str, int]:
+    """Where a file, or a vector in its file, begins."""
+    part = _part(file)
+    return normalise(part.path), part.offset
+
+
+def require_one_vector(content: CommitContent, head: Head) -> None:
+    """Raise CommitConflict unless each data file is named by at most one vector once the content is committed.
+
+    With two of them Java's readers can't plan the table any more.
+    """
+    going = {delete.identity for delete in content.removed_deletes}
+    deletes = (*LiveFiles.of(head.scan.files).applied, *head.scan.dangling)
+    staying = (delete for delete in deletes if delete.is_vector and delete.identity not in going)
+    new = (delete for delete in _added_deletes(content) if delete.is_vector)
+    seen: dict[str, DeleteFile] = {}
+    for vector in (*staying, *new):
+        named = normalise(vector.named_file or "")
+        if (other := seen.setdefault(named, vector)) is not vector:
+            raise CommitConflict(
+                f"{named} would have two deletion vectors: {other.path} at {other.identity.offset} and {vector.path} at"
+                f" {vector.identity.offset}"
+            )
+
+
+def _removed(draft: Draft, manifest: Manifest, removals: Removals) -> list[ManifestEntry]:
+    """The manifest's live entries to remove. Raises CommitConflict for one that differs from what was validated."""
+    metadata = draft.table.metadata
+    types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
+    gone = []
+    for entry in manifest.live:
+        expected = removals.get(identity_of(entry.data_file))
+        if expected is None:
+            continue
+        is_same = (
+            _home(expected) == _home_of(manifest.file)
+            and entry.sequence_number == expected.sequence_number
+            and to_partition(entry.data_file.partition, types) == expected.partition
+        )
+        if not is_same:
+            raise CommitConflict(f"{expected.path} on the head is not the file that was validated")
+        gone.append(entry)
+    return gone
+
+
+def _without(draft: Draft, manifest: Manifest, gone: Sequence[ManifestEntry]) -> ManifestFile:
+    removed = {id(entry) for entry in gone}
+    entries = [
+        deleted_entry(entry, draft.snapshot_id) if id(entry) in removed else existing_entry(entry)
+        for entry in manifest.live
+    ]
+    return draft.manifest(manifest.file.content, manifest.header, entries)
+
+
+def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSettings) -> list[ManifestFile]:
+    """The manifests with small ones merged, data first; manifests of different specs are never merged."""
+    every = list(manifests)
+    done: list[ManifestFile] = []
+    by_content = ([one for one in every if one.content == content] for content in ManifestContent)
+    bins = [some for manifests in by_content for some in in_bins(manifests, settings)]
+    for some in within_budget(bins, settings):
+        header = new_header(draft.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None
+        if header is None or not is_writable(header):
+            done += some
+            continue
+        # Entries carried over keep their numbers, so that min_sequence_number stays right.
+        entries = [entry for one in some for entry in draft.entries(one)]
+        done.append(draft.manifest(some[0].content, header, entries))
+        for one in some:
+            if draft.is_own(one.manifest_path):
+                draft.drop(one.manifest_path)
+    return done
+
+
+def is_writable(header: ManifestHeader) -> bool:
+    """Whether the type of every partition field is known; it is not for a column that no schema has any more."""
+    return not any(isinstance(one.field_type, UnknownType) for one in header.partition_type.fields)
+
+
+def _added_deletes(content: CommitContent) -> tuple[DeleteFile, ...]:
+    return (*content.added_deletes, *content.carried_deletes)
+
+
+def _both(data: Iterable[DataFile], deletes: Iterable[DeleteFile]) -> list[DataFile | DeleteFile]:
+    return [*data, *deletes]
+
+
+def _part(file: DataFile | DeleteFile) -> DeleteIdentity:
+    """The part of a file that an entry refers to: the whole file for data files."""
+    return DeleteIdentity(file.path, 0, file.size_bytes) if isinstance(file, DataFile) else file.identity
+
+
+def _changed_partitions(content: CommitContent) -> int:
+    files = _both(content.added_data, content.added_deletes) + _both(content.removed_data, content.removed_deletes)
+    return len({(file.spec_id, file.partition) for file in files})

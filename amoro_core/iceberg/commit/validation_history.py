@@ -1,0 +1,263 @@
+"""The table's present state relative to the snapshot that a plan was made on."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from amoro_core.errors import CommitConflict, DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.files.deletes.delete_files import read_positions
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.iceberg.manifest.entries import identity_of, partition_types, to_delete_file
+from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
+from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.support.table_support import refuse_listed
+from amoro_core.model.commits import PROCESS_ID, Head
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
+from amoro_core.model.maintenance import LateDelete, application_of
+from amoro_core.model.paths import normalise
+from amoro_core.scan.live_files import LiveFiles
+
+
+def read_head(
+    table: Table,
+    planned_snapshot_id: int,
+    scan: Callable[[Table], TableScan],
+    read: ManifestReader = read_manifest,
+    lists: ManifestLists | None = None,
+) -> Head:
+    """The head of the table as just loaded; `scan` reads its live files, `lists` has read lists of the table before.
+
+    Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
+    files, and what `scan` raises.
+    """
+    metadata = table.metadata
+    snapshot = metadata.current_snapshot()
+    if snapshot is None:
+        raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot left")
+    found = scan(table)
+    since = _since(metadata, planned_snapshot_id)
+    removed = None
+    if since is not None:
+        removed = _removed(table, planned_snapshot_id, since, found, read, lists or ManifestLists())
+    return Head(
+        table_uuid=str(metadata.table_uuid),
+        format_version=metadata.format_version,
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        descends=_descends(metadata, planned_snapshot_id, since),
+        field_ids=frozenset(metadata.schema().field_ids),
+        scan=found,
+        removed_equality_deletes=removed,
+    )
+
+
+def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] | None:
+    """Main's snapshots after the planned one, newest first; None when they don't lead to it.
+
+    The planned one itself may have expired: its child still names it.
+    """
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    found: list[Snapshot] = []
+    current = metadata.current_snapshot_id
+    while current != planned_snapshot_id:
+        snapshot = None if current is None else by_id.get(current)
+        # A cycle of parents means damaged metadata.
+        if snapshot is None or len(found) > len(by_id):
+            return None
+        found.append(snapshot)
+        current = snapshot.parent_snapshot_id
+    return found
+
+
+def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Snapshot] | None) -> bool | None:
+    """Whether main descends from the planned snapshot; None when an expiry cut the history: some writers then drop the
+    parent id, others don't."""
+    if since is not None:
+        return True
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    if planned_snapshot_id not in by_id:
+        return None
+    current, seen = metadata.current_snapshot_id, 0
+    while current is not None and current in by_id and seen <= len(by_id):
+        current, seen = by_id[current].parent_snapshot_id, seen + 1
+    return False if current is None else None
+
+
+def _removed(
+    table: Table,
+    planned_snapshot_id: int,
+    since: list[Snapshot],
+    scan: TableScan,
+    read: ManifestReader,
+    lists: ManifestLists,
+) -> tuple[DeleteFile, ...]:
+    """Equality deletes that a snapshot after the plan's removed, or that were added since and are not live, by path.
+
+    The latter are deletes that a writer dropped without an entry for their removal.
+    """
+    metadata = table.metadata
+    planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
+    limit = None if planned is None else planned.sequence_number or 0
+    live = _live_equality_deletes(scan)
+    found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
+    for manifest in _delete_manifests(table, since, limit, lists):
+        types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
+        for entry in read(table.io, manifest).entries:
+            if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
+                continue
+            key = (identity_of(entry.data_file), entry.sequence_number or 0)
+            if entry.status == ManifestEntryStatus.DELETED or key not in live:
+                found[key] = to_delete_file(entry, types)
+    return tuple(found[key] for key in sorted(found))
+
+
+def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
+    every = [*scan.dangling, *LiveFiles.of(scan.files).applied]
+    return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
+
+
+def _delete_manifests(
+    table: Table, since: list[Snapshot], limit: int | None, lists: ManifestLists
+) -> list[ManifestFile]:
+    """The distinct delete manifests of the snapshots, without those that existed when the plan was made."""
+    found = {}
+    for snapshot in since:
+        listed = read_list(table.io, snapshot.manifest_list, lists)
+        refuse_listed(table.metadata, snapshot, listed)
+        for manifest in listed:
+            if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit):
+                found[manifest.manifest_path] = manifest
+    return [found[path] for path in sorted(found)]
+
+
+#: A writer that planned on files which were replaced longer ago is not expected any more.
+LOOKS_BACK = timedelta(days=1)
+#: Larger position delete files that may name several files are not read for it.
+MAX_BYTES = 1024 * 1024
+_UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
+
+
+def late_deletes(
+    table: Table, scan: TableScan, access: FileAccess, read: ManifestReader, since: int
+) -> tuple[LateDelete, ...]:
+    """Those that main's head, which `scan` has the files of, holds above the sequence number `since`, oldest first.
+
+    Looked at are commits of ours within LOOKS_BACK before the head, and what is newer than the first of them. Snapshots
+    that only replace files delete no row. Deletes that others removed again meanwhile are not found.
+    """
+    ours = _ours(table.metadata)
+    if not ours:
+        return ()
+    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+    first = max(since, ours[0].sequence_number or 0)
+    found: dict[int, dict[str, list[DeleteFile]]] = {}
+    live = LiveFiles.of(scan.files)
+    for snapshot_id, delete in _newer(table, first, read):
+        author = by_id.get(snapshot_id)
+        if author is None or _operation(author) is Operation.REPLACE:
+            continue
+        for path in _absent(delete, live, access):
+            found.setdefault(snapshot_id, {}).setdefault(path, []).append(delete)
+    return tuple(_late(table, ours, [(by_id[key], named) for key, named in found.items()], read)) if found else ()
+
+
+def _ours(metadata: TableMetadata) -> list[Snapshot]:
+    """Main's snapshots that processes of ours committed lately, the oldest first."""
+    head = metadata.current_snapshot()
+    if head is None:
+        return []
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    oldest_ms = head.timestamp_ms - LOOKS_BACK // timedelta(milliseconds=1)
+    found: dict[int, Snapshot] = {}
+    current: Snapshot | None = head
+    while current is not None and current.snapshot_id not in found and current.timestamp_ms >= oldest_ms:
+        found[current.snapshot_id] = current
+        current = None if current.parent_snapshot_id is None else by_id.get(current.parent_snapshot_id)
+    return [one for one in reversed(found.values()) if _summary(one).get(PROCESS_ID)]
+
+
+def _newer(table: Table, since: int, read: ManifestReader) -> Iterator[tuple[int, DeleteFile]]:
+    """The head's deletes by position above a sequence number, each with the snapshot that added it."""
+    head = table.metadata.current_snapshot()
+    if head is None:
+        return
+    for manifest in read_list(table.io, head.manifest_list):
+        if manifest.content != ManifestContent.DELETES or manifest.sequence_number <= since:
+            continue
+        types = partition_types(table.metadata, table.metadata.specs()[manifest.partition_spec_id])
+        for entry in read(table.io, manifest).entries:
+            is_live = entry.status != ManifestEntryStatus.DELETED
+            is_newer = (entry.sequence_number or 0) > since
+            if is_live and is_newer and entry.data_file.content == DataFileContent.POSITION_DELETES:
+                yield entry.snapshot_id or 0, to_delete_file(entry, types)
+
+
+def _absent(delete: DeleteFile, live: LiveFiles, access: FileAccess) -> set[str]:
+    """The files that it names and that are not live, by normalised path; none where it is too large to be read."""
+    named: set[str] = set()
+    if delete.named_file is not None:
+        named = {normalise(delete.named_file)}
+    elif delete.size_bytes <= MAX_BYTES:
+        with suppress(*_UNREADABLE):
+            named = set(read_positions(access, delete, _nothing))
+    there = {normalise(live.columns.row(at).path) for at in live.ids_of(named).tolist()}
+    return named - there
+
+
+def _late(
+    table: Table,
+    ours: Sequence[Snapshot],
+    found: Sequence[tuple[Snapshot, Mapping[str, Sequence[DeleteFile]]]],
+    read: ManifestReader,
+) -> Iterator[LateDelete]:
+    """Of the absent files that snapshots name, those that commits of ours had replaced before."""
+    replaced = {one.snapshot_id: _replaced(table, one, read) for one in ours}
+    for snapshot, named in sorted(found, key=lambda one: _number(one[0])):
+        before = [one for one in ours if _number(one) < _number(snapshot)]
+        by = {path: one for one in before for path in replaced[one.snapshot_id]}
+        files = sorted(path for path in named if path in by)
+        if not files:
+            continue
+        last = max((by[path] for path in files), key=_number)
+        yield LateDelete(
+            snapshot_id=snapshot.snapshot_id,
+            sequence_number=_number(snapshot),
+            committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+            application=application_of(_summary(snapshot)),
+            deletes=tuple(sorted({delete.path for path in files for delete in named[path]})),
+            files=tuple(files),
+            process_id=_summary(last)[PROCESS_ID],
+            replaced_by=last.snapshot_id,
+        )
+
+
+def _replaced(table: Table, snapshot: Snapshot, read: ManifestReader) -> set[str]:
+    """The data files that a commit removed, by normalised path."""
+    return {
+        normalise(entry.data_file.file_path)
+        for manifest in read_list(table.io, snapshot.manifest_list)
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in read(table.io, manifest).entries
+        if entry.status == ManifestEntryStatus.DELETED
+    }
+
+
+def _number(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _operation(snapshot: Snapshot) -> Operation | None:
+    return None if snapshot.summary is None else snapshot.summary.operation
+
+
+def _nothing() -> None:
+    """No checkpoint."""

@@ -1,0 +1,1 @@
+"""Expiry, reachability, rewriting of manifests, statistics."""

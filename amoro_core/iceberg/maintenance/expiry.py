@@ -1,0 +1,420 @@
+"""Schemas and partition specs that a table no longer needs once some of its snapshots are gone."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import Any
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    TableUpdate,
+    UpgradeFormatVersionUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+)
+
+from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.commit.status_check import earlier_states, manifests_of, state_at
+from amoro_core.iceberg.manifest.avro_schema import first_new_row_id
+from amoro_core.iceberg.support.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
+from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
+from amoro_core.model.paths import normalise
+from amoro_core.records import record
+
+
+def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]:
+    """The sorted ids of the specs and of the schemas that can be removed too.
+
+    Kept are the current ones, those of the remaining snapshots and their manifests; and, for every column that a
+    remaining spec partitions by or that a live equality delete may compare, the newest schema that has it. Java removes
+    these, after which such files can't be read. Raises what reading manifest lists raises.
+    """
+    metadata = table.metadata
+    kept = [one for one in metadata.snapshots if one.snapshot_id not in gone]
+    manifests = manifests_of(table.io, kept)
+    specs = {metadata.default_spec_id, *(one.partition_spec_id for one in manifests)}
+    schemas = {metadata.current_schema_id, *(one.schema_id for one in kept if one.schema_id is not None)}
+    by_newest = sorted(metadata.schemas, key=lambda one: -one.schema_id)
+    needed = {field.source_id for spec in metadata.partition_specs if spec.spec_id in specs for field in spec.fields}
+    if any(one.content == ManifestContent.DELETES for one in manifests):
+        needed |= {field_id for one in by_newest for field_id in one.field_ids}
+    for one in by_newest:
+        if one.schema_id in schemas:
+            needed -= one.field_ids
+    for one in by_newest:
+        if needed & one.field_ids:
+            schemas.add(one.schema_id)
+            needed -= one.field_ids
+    return (
+        sorted(one.spec_id for one in metadata.partition_specs if one.spec_id not in specs),
+        sorted(one.schema_id for one in metadata.schemas if one.schema_id not in schemas),
+    )
+
+
+#: The assumed clock skew of writers, for states without sequence numbers to compare.
+_CLOCKS_DIFFER_MS = 60_000
+
+
+def stage_expiry(
+    table: Table, snapshot_ids: Set[int], ref_names: Sequence[str], *, clean: bool, own_metadata: bool
+) -> tuple[bytes, SnapshotsGone]:
+    """The payload that removes snapshots and references of the table as just loaded, and the evidence that it landed.
+
+    It requires every reference to be unchanged. `own_metadata`: the client writes the metadata file itself; the payload
+    then applies to exactly this state, so that no reference made meanwhile is lost. `clean`: also removes schemas and
+    partition specs that nothing needs any more. Raises CommitConflict when a snapshot is gone already, is held by a
+    reference that stays, or a reference to remove does not exist.
+    """
+    metadata = table.metadata
+    known = {one.snapshot_id for one in metadata.snapshots}
+    if missing := sorted(snapshot_ids - known):
+        raise CommitConflict(f"snapshot {missing[0]} is not in the table any more")
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.snapshot_id in snapshot_ids and name not in ref_names:
+            raise CommitConflict(f"{ref.snapshot_ref_type} {name} holds snapshot {ref.snapshot_id}")
+    if lost := sorted(set(ref_names) - metadata.refs.keys()):
+        raise CommitConflict(f"the table has no branch or tag {lost[0]} any more")
+    refs = tuple((name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items()))
+    request: dict[str, Any] = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            *({"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at} for name, at in refs),
+        ],
+        "updates": list(_updates(table, snapshot_ids, ref_names, clean)),
+    }
+    if own_metadata:
+        request["metadata-location"] = table.metadata_location
+    evidence = SnapshotsGone(
+        tuple(sorted(snapshot_ids)),
+        refs,
+        tuple(sorted(ref_names)),
+        _sequence_number(metadata),
+        metadata.last_updated_ms,
+        table.metadata_location if own_metadata else "",
+    )
+    return json.dumps(request, separators=(",", ":")).encode(), evidence
+
+
+def _updates(table: Table, gone: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[dict[str, Any]]:
+    metadata = table.metadata
+    for name in sorted(ref_names):
+        yield {"action": "remove-snapshot-ref", "ref-name": name}
+    for action, entries in (
+        ("remove-statistics", metadata.statistics),
+        ("remove-partition-statistics", metadata.partition_statistics),
+    ):
+        for snapshot_id in sorted({one.snapshot_id for one in entries} & gone):
+            yield {"action": action, "snapshot-id": snapshot_id}
+    if gone:
+        yield {"action": "remove-snapshots", "snapshot-ids": sorted(gone)}
+    if clean:
+        specs, schemas = unused_metadata(table, gone)
+        if specs:
+            yield {"action": "remove-partition-specs", "spec-ids": specs}
+        if schemas:
+            yield {"action": "remove-schemas", "schema-ids": schemas}
+
+
+def _sequence_number(metadata: TableMetadata) -> int:
+    """The last one; 0 in format 1, which has none."""
+    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
+
+
+# Evidence in the table
+
+
+def is_older(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
+    """Whether the state is older than the one that the change was made for, as from a lagging replica."""
+    if metadata.format_version != 1:
+        return metadata.last_sequence_number < wanted.sequence_number
+    return metadata.last_updated_ms < wanted.updated_ms - _CLOCKS_DIFFER_MS
+
+
+def is_gone(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
+    """Whether a later state has none of the snapshots or, if there are none, none of the references."""
+    if wanted.snapshot_ids:
+        return not {one.snapshot_id for one in metadata.snapshots}.intersection(wanted.snapshot_ids)
+    was = dict(wanted.refs)
+    return all(
+        name not in metadata.refs or metadata.refs[name].snapshot_id != was.get(name) for name in wanted.gone_refs
+    )
+
+
+def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> SnapshotsGone | None:
+    """What the updates remove from the state before them; None if neither snapshots nor references."""
+    ids: set[int] = set()
+    names: list[str] = []
+    for update in updates:
+        if isinstance(update, RemoveSnapshotsUpdate):
+            ids.update(update.snapshot_ids)
+        elif isinstance(update, RemoveSnapshotRefUpdate):
+            names.append(update.ref_name)
+    if not ids and not names:
+        return None
+    refs = tuple((name, ref.snapshot_id) for name, ref in before.refs.items())
+    return SnapshotsGone(tuple(ids), refs, tuple(names), _sequence_number(before), before.last_updated_ms)
+
+
+# Sending
+
+
+class ExactRemoval(RemoveSnapshotsUpdate):
+    """The removal as Java applies it: parent ids are kept, and the snapshot log has no gap.
+
+    pyiceberg clears the parent id of children, so that writers that walk the history stop too early; and it removes
+    entries from the middle of the snapshot log, after which a time maps to the wrong snapshot.
+    """
+
+
+@_apply_table_update.register(ExactRemoval)
+def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
+    gone = frozenset(update.snapshot_ids)
+    if held := [name for name, ref in base_metadata.refs.items() if ref.snapshot_id in gone]:
+        raise CommitFailedException(f"{held[0]} points at a snapshot that is to be removed")
+    left = [one for one in base_metadata.snapshots if one.snapshot_id not in gone]
+    known, log = {one.snapshot_id for one in left}, base_metadata.snapshot_log
+    last_gap = max((at for at, entry in enumerate(log) if entry.snapshot_id not in known), default=-1)
+    context.add_update(update)
+    return base_metadata.model_copy(
+        update={
+            "snapshots": left,
+            "snapshot_log": log[last_gap + 1 :],
+            "statistics": [one for one in base_metadata.statistics if one.snapshot_id not in gone],
+            "partition_statistics": [one for one in base_metadata.partition_statistics if one.snapshot_id not in gone],
+        }
+    )
+
+
+def writes_metadata(catalog: Catalog) -> bool:
+    """Whether the client writes the metadata files, and the catalog only swaps their location."""
+    return isinstance(catalog, MetastoreCatalog)
+
+
+def exact(catalog: Catalog, updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
+    """The updates as Java applies them, if the client applies them: snapshots added and removed, and the upgrade."""
+    return tuple(map(_exact, updates)) if writes_metadata(catalog) else tuple(updates)
+
+
+def _exact(update: TableUpdate) -> TableUpdate:
+    match update:
+        case RemoveSnapshotsUpdate():
+            return ExactRemoval(**update.model_dump(by_alias=True))
+        case AddSnapshotUpdate():
+            return ExactSnapshot(snapshot=update.snapshot)
+        case UpgradeFormatVersionUpdate():
+            return ExactUpgrade(**update.model_dump(by_alias=True))
+    return update
+
+
+@contextmanager
+def based_on(catalog: Catalog, metadata_location: str) -> Iterator[None]:
+    """Within the block, commits apply only to that state: CommitFailedException for any other.
+
+    Only for catalogs whose metadata files the client writes, and which swap the file's location. "": any state.
+    """
+    if not metadata_location or not isinstance(catalog, MetastoreCatalog):
+        yield
+        return
+    stage: Callable[..., Any] = catalog._update_and_stage_table
+
+    def staging(current: Table | None, *arguments: Any, **named: Any) -> Any:
+        if current is None or normalise(current.metadata_location) != normalise(metadata_location):
+            raise CommitFailedException("the table has changed since the snapshots to be removed were validated")
+        return stage(current, *arguments, **named)
+
+    own = vars(catalog)
+    own["_update_and_stage_table"] = staging
+    try:
+        yield
+    finally:
+        del own["_update_and_stage_table"]
+
+
+#: The key in a summary that names the restored snapshot.
+RESTORED_FROM = "amoro.restored-snapshot-id"
+#: Tries for one reference, while other commits are faster.
+_TRIES = 10
+
+
+@record
+class LostRef:
+    """A branch or tag that vanished with its snapshot, although its removal was not requested."""
+
+    name: str
+    snapshot: Snapshot
+    ref: SnapshotRef
+
+
+def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
+    """The branches and tags created on the removed snapshots between validation and removal, and removed with them.
+
+    The removal requires every known reference to be unchanged, but can't require that there are no others: these are
+    found in the state that the catalog built on. References brought back by `stage_restored` are included, those
+    recreated by others are not. Raises CatalogUnavailable.
+    """
+    gone, known = set(removed.snapshot_ids), dict(removed.refs)
+    state = _last_with(table, gone)
+    if state is None:
+        return ()
+    snapshots = {one.snapshot_id: one for one in state.snapshots}
+    return tuple(
+        LostRef(name, snapshots[ref.snapshot_id], ref)
+        for name, ref in sorted(state.refs.items())
+        if ref.snapshot_id in gone and name not in known and _is_lost(table, name, ref.snapshot_id)
+    )
+
+
+def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
+    now = table.metadata.refs.get(name)
+    found = None if now is None else table.snapshot_by_id(now.snapshot_id)
+    return now is None or (found is not None and _summary(found).get(RESTORED_FROM) == str(snapshot_id))
+
+
+def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
+    """The state at that location, else the last one in the log with all of the removed snapshots; None if neither can
+    be read any more. Raises CatalogUnavailable."""
+    gone = set(removed.snapshot_ids)
+    found = state_at(table, metadata_location)
+    if found is not None and gone <= {one.snapshot_id for one in found.snapshots}:
+        return found
+    return _last_with(table, gone)
+
+
+def _last_with(table: Table, snapshot_ids: Set[int]) -> TableMetadata | None:
+    for state in earlier_states(table):
+        if snapshot_ids <= {one.snapshot_id for one in state.snapshots}:
+            return state
+    return None
+
+
+def stage_return(
+    table: Table, metadata_location: str, removed: SnapshotsGone, *, own_metadata: bool
+) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+    """The payload that adds the content of all removed snapshots to the table as just loaded, under tags `restored-ID`.
+
+    Like `stage_restored`, in one commit; returns the payload, the evidence that it landed, and the tags. Raises
+    CommitConflict also when no state with the snapshots can be read any more.
+    """
+    state = state_before(table, metadata_location, removed)
+    if state is None:
+        raise CommitConflict("no metadata file with the expired snapshots can be read any more")
+    gone = set(removed.snapshot_ids)
+    snapshots = [one for one in state.snapshots if one.snapshot_id in gone]
+    ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
+    wanted = [_Wanted(one, f"restored-{one.snapshot_id}", None) for one in ordered]
+    payload, made = _stage(table, wanted, own_metadata)
+    metadata = table.metadata
+    number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
+    # Every reference is required to be unchanged: main's identifies the state it was made for.
+    evidence = SnapshotAdded(made[0].snapshot_id, metadata.current_snapshot_id or 0, number)
+    return payload, evidence, tuple(one.name for one in made)
+
+
+def stage_restored(
+    table: Table, snapshot: Snapshot, name: str, ref: SnapshotRef | None = None, *, own_metadata: bool
+) -> tuple[bytes, RefAt]:
+    """The payload that adds the content of an expired snapshot to the table as just loaded, under a ref of its own.
+
+    Under its old id it would be refused for its old sequence number. So it is a new snapshot without parent, with the
+    old manifest list, whose files must still exist. `ref` has its retention; None: a tag kept for ever. Catalogs accept
+    any sequence number for a snapshot without parent, so every reference is required to be unchanged; `own_metadata` as
+    in `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("metadata") without a next row id in
+    format 3.
+    """
+    payload, (made,) = _stage(table, [_Wanted(snapshot, name, ref)], own_metadata)
+    return payload, made
+
+
+@record
+class _Wanted:
+    snapshot: Snapshot
+    name: str
+    ref: SnapshotRef | None
+
+
+def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple[bytes, tuple[RefAt, ...]]:
+    metadata = table.metadata
+    for one in wanted:
+        if one.name in metadata.refs:
+            raise CommitConflict(f"the table has a branch or tag {one.name} already")
+    updates: list[dict[str, Any]] = []
+    made: list[RefAt] = []
+    for number, one in enumerate(wanted):
+        added = _again(metadata, one.snapshot, number)
+        kept = {"type": "tag"} if one.ref is None else one.ref.model_dump(by_alias=True, exclude_none=True, mode="json")
+        updates += [
+            {"action": "add-snapshot", "snapshot": added},
+            {"action": "set-snapshot-ref", "ref-name": one.name, **kept, "snapshot-id": added["snapshot-id"]},
+        ]
+        made.append(RefAt(one.name, added["snapshot-id"]))
+    request: dict[str, Any] = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            *({"type": "assert-ref-snapshot-id", "ref": one.name, "snapshot-id": None} for one in wanted),
+            *(
+                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref.snapshot_id}
+                for name, ref in sorted(metadata.refs.items())
+            ),
+        ],
+        "updates": updates,
+    }
+    if own_metadata:
+        request["metadata-location"] = table.metadata_location
+    return json.dumps(request, separators=(",", ":")).encode(), tuple(made)
+
+
+def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str, Any]:
+    """The snapshot as a new one without parent; `number` is its index among the new ones."""
+    said: dict[str, Any] = snapshot.model_dump(by_alias=True, exclude_none=True)
+    said.pop("parent-snapshot-id", None)
+    said["snapshot-id"] = metadata.new_snapshot_id()
+    said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
+    if (next_row_id := first_new_row_id(metadata)) is not None:
+        # Its list has the row ids of its manifests, so that none is assigned; rows from before format 3 have none.
+        said |= {"first-row-id": next_row_id, "added-rows": 0}
+    if metadata.format_version != 1:
+        said["sequence-number"] = metadata.next_sequence_number() + number
+    said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
+    return said
+
+
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    if snapshot.summary is None:
+        return {"operation": "append"}
+    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+
+
+def bring_back(
+    load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
+) -> tuple[str, ...]:
+    """Restore the lost references under their names, also while others commit.
+
+    Returns their names, including those restored by an earlier call. Raises like `send` and `stage_restored`.
+    """
+    lost = lost_refs(load(), removed)
+    for one in lost:
+        _bring_back(load, send, one, own_metadata)
+    return tuple(one.name for one in lost)
+
+
+def _bring_back(load: Callable[[], Table], send: Callable[[bytes], None], lost: LostRef, own_metadata: bool) -> None:
+    for again in reversed(range(_TRIES)):
+        table = load()
+        if lost.name in table.metadata.refs:
+            return
+        payload, _ = stage_restored(table, lost.snapshot, lost.name, lost.ref, own_metadata=own_metadata)
+        try:
+            send(payload)
+        except CommitConflict:
+            if not again:
+                raise

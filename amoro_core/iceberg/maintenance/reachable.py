@@ -1,0 +1,255 @@
+"""Which files a table references, for planning: manifest by manifest, as arrays of keys, never all paths at once.
+
+Whatever can't be read raises, so that nothing is taken for unreferenced by mistake. The guard (`guarding`) checks the
+same again with code of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
+
+import numpy as np
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.files.storage.inventory import (
+    NO_KEYS,
+    Keys,
+    StorageRoot,
+    key_of,
+    keys_in_ranges,
+    keys_of,
+    merged,
+    seeking,
+    seeking_places,
+)
+from amoro_core.iceberg.manifest.entry_scanner import read_paths
+from amoro_core.iceberg.manifest.reading import ManifestLists, read_list
+from amoro_core.maintenance.table_locations import Named
+from amoro_core.model.maintenance import FileKind, Released
+from amoro_core.model.paths import looser_spellings, split_place
+
+
+def named(table: Table) -> Named:
+    """Everything that any snapshot of the table as loaded references, including removed entries.
+
+    Raises DataFileMissing, UnreadableFile or CatalogUnavailable when any list or manifest can't be read.
+    """
+    metadata = table.metadata
+    manifests = _manifests_of(table.io, metadata.snapshots)
+    columns: defaultdict[StorageRoot, list[Keys]] = defaultdict(list)
+    _add_by_place(columns, [*_named_by(metadata, table.metadata_location), *manifests])
+    for file in manifests.values():
+        _add_by_place(columns, (one.path for one in _entries(table.io, file, live=False)))
+    return Named(seeking_places({place: merged(parts) for place, parts in columns.items()}))
+
+
+def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageRoot, Keys], ...]:
+    """What `named` says as keys, apart for each range of paths: after `cuts[n - 1]` and not after `cuts[n]`.
+
+    A path stands in every range in which one of its spellings lies. Raises as `named`.
+    """
+    metadata = table.metadata
+    manifests = _manifests_of(table.io, metadata.snapshots)
+    found: defaultdict[tuple[int, StorageRoot], list[Keys]] = defaultdict(list)
+
+    def add(paths: Iterable[str]) -> None:
+        for place, some in _by_place(paths).items():
+            for at, keys in keys_in_ranges(some, cuts).items():
+                found[at, place].append(keys)
+
+    add([*_named_by(metadata, table.metadata_location), *manifests])
+    for file in manifests.values():
+        add(one.path for one in _entries(table.io, file, live=False))
+    ranges: tuple[dict[StorageRoot, Keys], ...] = tuple({} for _ in range(len(cuts) + 1))
+    for (at, place), parts in found.items():
+        ranges[at][place] = merged(parts)
+    return ranges
+
+
+def sampled(table: Table) -> list[str]:
+    """Some of the paths that the table names, from all over it. Raises as `named`."""
+    metadata = table.metadata
+    manifests = list(_manifests_of(table.io, metadata.snapshots[-1:]).values())
+    step = max(1, len(manifests) // _SAMPLED_MANIFESTS)
+    return [one.path for file in manifests[::step] for one in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
+
+
+_SAMPLED_MANIFESTS, _SAMPLED_PATHS = 100, 1000
+
+
+def _add_by_place(columns: defaultdict[StorageRoot, list[Keys]], paths: Iterable[str]) -> None:
+    """Add the keys of the paths to those of their schemes and authorities."""
+    for place, some in _by_place(paths).items():
+        columns[place].append(keys_of(some))
+
+
+def _by_place(paths: Iterable[str]) -> dict[StorageRoot, list[str]]:
+    """The paths by their schemes and authorities."""
+    roots: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        roots["/".join(path.split("/", 3)[:3])].append(path)  # what tells the two
+    found: defaultdict[StorageRoot, list[str]] = defaultdict(list)
+    for root, some in roots.items():
+        found[split_place(root)[:2]].extend(some)
+    return found
+
+
+def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
+    """What `released` would return if these snapshots of the table as loaded were gone. Raises like `named`, also for
+    what these snapshots reference: as long as they are in the table, a missing file is a fault."""
+    metadata = table.metadata
+    kept = metadata.model_copy(
+        update={
+            "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in gone],
+            "statistics": [one for one in metadata.statistics if one.snapshot_id not in gone],
+            "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in gone],
+        }
+    )
+    return _released(table.io, metadata, gone, kept, table.metadata_location, are_known=True)
+
+
+def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Released]:
+    """The files that are live in the snapshots `gone` of the state `base`, and in no snapshot of `now`.
+
+    Missing manifests of the gone snapshots are skipped: they were removed by someone else. Each file is returned once,
+    in the order of deletion; memory is a few bytes for each. Raises like `named`, and CatalogUnavailable for a state
+    that still has one of the snapshots.
+    """
+    if still := gone & {one.snapshot_id for one in now.metadata.snapshots}:
+        raise CatalogUnavailable(
+            f"the catalog answers with a state that still has snapshot {min(still)}, which was removed",
+            hint="It is retried automatically.",
+        )
+    return _released(now.io, base, gone, now.metadata, now.metadata_location, are_known=False)
+
+
+def _released(
+    io: FileIO, base: TableMetadata, gone: Set[int], kept: TableMetadata, location: str, *, are_known: bool
+) -> Iterator[Released]:
+    if not gone:
+        return
+    manifests = _manifests_of(io, kept.snapshots)
+    ours = keys_of([*_named_by(kept, location), *manifests])
+    is_named = seeking(ours)
+    wanted = [one for one in base.snapshots if one.snapshot_id in gone]
+    lists = {one.manifest_list: one for one in wanted if not is_named(one.manifest_list)}
+    left = {path: one for path, one in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
+    candidates = merged(keys_of(one.path for one in _entries_of(io, file, are_known)) for file in left.values())
+    is_needed = seeking(merged([ours, _found(io, manifests.values(), candidates)]))
+    yield from _once(
+        one
+        for kind in ManifestContent
+        for one in _files_of(io, left.values(), kind, are_known)
+        if not is_needed(one.path)
+    )
+    for path, file in left.items():
+        yield Released(path, FileKind.MANIFEST, file.manifest_length)
+    for path in lists:
+        yield Released(path, FileKind.MANIFEST_LIST, None)
+    yield from _once(one for one in _statistics(base, gone) if not is_needed(one.path))
+
+
+def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
+    """The files that the metadata itself names."""
+    yield location
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (one.statistics_path for one in metadata.statistics)
+    yield from (one.statistics_path for one in metadata.partition_statistics)
+    yield from (one.manifest_list for one in metadata.snapshots)
+
+
+def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
+    """The distinct manifests of the snapshots by path. Raises UnreadableFile for a snapshot that lost its files."""
+    found: dict[str, ManifestFile] = {}
+    lists = ManifestLists()
+    for snapshot in snapshots:
+        listed = read_list(io, snapshot.manifest_list, lists)
+        _require_files(snapshot, listed)
+        found.update((one.manifest_path, one) for one in listed)
+    return found
+
+
+def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
+    """Raise for an empty manifest list of a snapshot whose summary counts files."""
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    files = str(summary.get("total-data-files") or "0")
+    if files != "0" and not listed:
+        raise UnreadableFile(
+            f"snapshot {snapshot.snapshot_id} has {files} data files, and its manifest list "
+            f"{snapshot.manifest_list} names none"
+        )
+
+
+def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> dict[str, ManifestFile]:
+    if are_known:
+        return _manifests_of(io, snapshots)
+    found: dict[str, ManifestFile] = {}
+    lists = ManifestLists()
+    for snapshot in snapshots:
+        try:
+            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list, lists))
+        except DataFileMissing:
+            continue
+    return found
+
+
+def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released]:
+    """The files of a manifest's entries. Raises UnreadableFile for fewer than its manifest list counts."""
+    found = 0
+    for entry in read_paths(io, file):
+        found += 1
+        if live and not entry.is_live:
+            continue
+        kind = FileKind.DATA if entry.content == DataFileContent.DATA else FileKind.DELETE
+        yield Released(entry.path, kind, entry.size_bytes, entry.content == DataFileContent.EQUALITY_DELETES)
+    counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
+    if None not in counts and found != sum(one for one in counts if one is not None):
+        raise UnreadableFile(f"the manifest {file.manifest_path} has {found} entries, and its list counts {counts}")
+
+
+def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Released]:
+    try:
+        yield from _entries(io, file, live=True)
+    except DataFileMissing:
+        if are_known:
+            raise
+
+
+def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
+    """Those of the candidates that are live in a manifest."""
+    found = NO_KEYS
+    for file in manifests:
+        if len(found) == len(candidates):
+            break  # no candidate is left
+        live = keys_of(one.path for one in _entries(io, file, live=True))
+        found = merged([found, np.intersect1d(live, candidates, assume_unique=True)])
+    return found
+
+
+def _files_of(
+    io: FileIO, manifests: Iterable[ManifestFile], kind: ManifestContent, are_known: bool
+) -> Iterator[Released]:
+    for file in manifests:
+        if file.content == kind:
+            yield from _entries_of(io, file, are_known)
+
+
+def _statistics(base: TableMetadata, gone: Set[int]) -> Iterator[Released]:
+    for one in (*base.statistics, *base.partition_statistics):
+        if one.snapshot_id in gone:
+            yield Released(one.statistics_path, FileKind.STATISTICS, one.file_size_in_bytes)
+
+
+def _once(files: Iterable[Released]) -> Iterator[Released]:
+    """Each file once, whatever its spelling."""
+    seen: set[int] = set()
+    for one in files:
+        keys = {key_of(spelling) for spelling in looser_spellings(one.path)}
+        if not keys & seen:
+            yield one
+        seen |= keys

@@ -1,0 +1,430 @@
+"""Partition statistics from the manifests of a snapshot: a row for each partition of each spec.
+
+As in the specification ("Partition Statistics"), and as Iceberg's Java library computes them from scratch; except that
+the number of rows is also left null where deletes of another spec apply.
+"""
+
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+from amoro_core.errors import CommitConflict
+from amoro_core.files.deletes.vectors import NDV, THETA, Blob, PuffinFile, puffin_of
+from amoro_core.files.schema.schemas import arrow_schema, values_array
+from amoro_core.files.storage.io import FileAccess, translated
+from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_partition
+from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.model.commits import ColumnSketch, KnownStatistics, StagedStatistics, StatisticsEntry
+from amoro_core.model.files import Partition
+
+#: Field ids, names and types of the specification, after the partition (id 1); required ones first.
+_REQUIRED = {
+    "spec_id": (2, IntegerType()),
+    "data_record_count": (3, LongType()),
+    "data_file_count": (4, IntegerType()),
+    "total_data_file_size_in_bytes": (5, LongType()),
+}
+_OPTIONAL = {
+    "position_delete_record_count": (6, LongType()),
+    "position_delete_file_count": (7, IntegerType()),
+    "equality_delete_record_count": (8, LongType()),
+    "equality_delete_file_count": (9, IntegerType()),
+    "total_record_count": (10, LongType()),
+    "last_updated_at": (11, LongType()),
+    "last_updated_snapshot_id": (12, LongType()),
+}
+
+
+@dataclass(slots=True)
+class PartitionRow:
+    """One partition of one spec; names are the columns of the file."""
+
+    spec_id: int
+    data_record_count: int = 0
+    data_file_count: int = 0
+    total_data_file_size_in_bytes: int = 0
+    position_delete_record_count: int = 0
+    position_delete_file_count: int = 0
+    equality_delete_record_count: int = 0
+    equality_delete_file_count: int = 0
+    total_record_count: int | None = None  # live rows; None if only reading the files could tell
+    last_updated_at: int | None = None  # ms, of the snapshot; None: it has expired
+    last_updated_snapshot_id: int | None = None
+
+    def add(self, entry: ManifestEntry) -> None:
+        """Count a live file."""
+        file = entry.data_file
+        match file.content:
+            case DataFileContent.DATA:
+                self.data_record_count += file.record_count
+                self.data_file_count += 1
+                self.total_data_file_size_in_bytes += file.file_size_in_bytes
+            case DataFileContent.POSITION_DELETES:
+                self.position_delete_record_count += file.record_count
+                self.position_delete_file_count += 1
+            case _:
+                self.equality_delete_record_count += file.record_count
+                self.equality_delete_file_count += 1
+
+    def touched(self, snapshot: Snapshot | None) -> None:
+        """Note that a snapshot has added or removed files; the latest one counts."""
+        if snapshot is None or (self.last_updated_at is not None and self.last_updated_at >= snapshot.timestamp_ms):
+            return
+        self.last_updated_at, self.last_updated_snapshot_id = snapshot.timestamp_ms, snapshot.snapshot_id
+
+
+Rows = Mapping[tuple[int, Partition], PartitionRow]
+
+
+def unified_type(metadata: TableMetadata) -> StructType:
+    """All fields of any spec by id, with their newest names; without those of dropped columns."""
+    current = metadata.schema().field_ids
+    found: dict[int, NestedField] = {}
+    void: set[int] = set()
+    for _, spec in sorted(metadata.specs().items(), reverse=True):
+        for part, kind in zip(spec.fields, partition_types(metadata, spec), strict=True):
+            if part.source_id not in current or isinstance(kind, UnknownType):
+                continue
+            is_void = isinstance(part.transform, VoidTransform)
+            known = found.get(part.field_id)
+            if known is None:
+                found[part.field_id] = NestedField(part.field_id, part.name, kind, required=False)
+                void |= {part.field_id} if is_void else set()
+            elif part.field_id in void and not is_void:
+                # Format 1 keeps a dropped part in its place as void; it has the type of its column.
+                found[part.field_id] = NestedField(part.field_id, known.name, kind, required=False)
+                void.discard(part.field_id)
+    return StructType(*(found[field_id] for field_id in sorted(found)))
+
+
+def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> Rows:
+    """The rows of the snapshot's partitions, including those whose last file it removed.
+
+    Raises DataFileMissing, UnreadableFile or CatalogUnavailable (a manifest list or manifest), TableRefused.
+    """
+    metadata = table.metadata
+    specs = metadata.specs()
+    types = {spec_id: partition_types(metadata, spec) for spec_id, spec in specs.items()}
+    snapshots = {one.snapshot_id: one for one in metadata.snapshots}
+    rows: dict[tuple[int, Partition], PartitionRow] = {}
+    holds_everywhere = False
+    for manifest in read_list(table.io, snapshot.manifest_list):
+        spec_id = manifest.partition_spec_id
+        for entry in read(table.io, manifest).entries:
+            partition = to_partition(entry.data_file.partition, types[spec_id], entry.data_file.file_path)
+            row = rows.setdefault((spec_id, partition), PartitionRow(spec_id))
+            row.touched(snapshots.get(entry.snapshot_id or 0))
+            if entry.status == ManifestEntryStatus.DELETED:
+                continue
+            row.add(entry)
+            holds_everywhere = holds_everywhere or _holds_everywhere(entry, specs[spec_id])
+    for row in rows.values():
+        has_deletes = row.position_delete_file_count or row.equality_delete_file_count
+        row.total_record_count = None if has_deletes or holds_everywhere else row.data_record_count
+    return rows
+
+
+def _holds_everywhere(entry: ManifestEntry, spec: PartitionSpec) -> bool:
+    """Whether it is an equality delete of an unpartitioned spec, which applies to the rows of every partition."""
+    return entry.data_file.content == DataFileContent.EQUALITY_DELETES and is_unpartitioned(spec)
+
+
+def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
+    """The rows of the file, sorted by the unified partition, nulls first, then by spec."""
+    unified = unified_type(metadata)
+    places = {spec_id: _places(spec, unified) for spec_id, spec in metadata.specs().items()}
+    known = {key: tuple(None if at is None else key[1][at] for at in places[key[0]]) for key in rows}
+    kinds = [_primitive(field.field_type) for field in unified.fields]
+    ordered = sorted(rows, key=lambda key: ([_order(*one) for one in zip(kinds, known[key], strict=True)], key[0]))
+    columns = [values_array(kind, [known[key][at] for key in ordered]) for at, kind in enumerate(kinds)]
+    schema = arrow_schema(_file_schema(unified))
+    partition = pa.StructArray.from_arrays(columns, fields=list(schema.field("partition").type))
+    counted = [
+        pa.array([getattr(rows[key], name) for key in ordered], schema.field(name).type)
+        for name in (*_REQUIRED, *_OPTIONAL)
+    ]
+    return pa.Table.from_arrays([partition, *counted], schema=schema)
+
+
+def _file_schema(unified: StructType) -> Schema:
+    required = (NestedField(number, name, kind, required=True) for name, (number, kind) in _REQUIRED.items())
+    optional = (NestedField(number, name, kind, required=False) for name, (number, kind) in _OPTIONAL.items())
+    return Schema(NestedField(1, "partition", unified, required=True), *required, *optional)
+
+
+def _places(spec: PartitionSpec, unified: StructType) -> list[int | None]:
+    """The index of each field of the unified partition in partitions of the spec; None if absent."""
+    at = {field.field_id: place for place, field in enumerate(spec.fields)}
+    return [at.get(field.field_id) for field in unified.fields]
+
+
+def _primitive(kind: object) -> PrimitiveType:
+    if not isinstance(kind, PrimitiveType):
+        raise TypeError(f"partition values are primitive, not {kind}")
+    return kind
+
+
+def _order(kind: PrimitiveType, value: bytes | None) -> tuple[int, object]:
+    """The sort key of a value: nulls first, NaN last."""
+    if value is None:
+        return 0, 0
+    if isinstance(kind, (UUIDType, FixedType)):
+        return 1, value
+    decoded = from_bytes(kind, value)
+    return (1, decoded) if decoded == decoded else (2, 0)
+
+
+def is_partitioned(metadata: TableMetadata) -> bool:
+    """Whether any spec partitions by a column that still exists."""
+    return any(not is_unpartitioned(spec) for spec in metadata.specs().values()) and bool(unified_type(metadata).fields)
+
+
+_COUNTED = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+
+def known_statistics(metadata: TableMetadata) -> KnownStatistics:
+    """The statistics in the metadata."""
+    return KnownStatistics(
+        tuple(_entry(one) for one in metadata.statistics),
+        tuple(_partition_entry(one) for one in metadata.partition_statistics),
+    )
+
+
+def _entry(one: StatisticsFile) -> StatisticsEntry:
+    ndv = (
+        field_id
+        for blob in one.blob_metadata
+        if blob.type == THETA and len(blob.fields) == 1
+        for field_id in blob.fields
+    )
+    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes, frozenset(ndv))
+
+
+def _partition_entry(one: PartitionStatisticsFile) -> StatisticsEntry:
+    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes)
+
+
+def distinct_values(metadata: TableMetadata) -> dict[int, int]:
+    """About how many values columns have, by field id, as the statistics of the newest snapshots that have any tell."""
+    order = {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}
+    found: dict[int, int] = {}
+    for one in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
+        for blob in one.blob_metadata:
+            told = (blob.properties or {}).get(NDV, "")
+            if blob.type == THETA and len(blob.fields) == 1 and told.isascii() and told.isdigit() and len(told) < 19:
+                found[blob.fields[0]] = int(told)
+    return found
+
+
+def countable_columns(schema: Schema) -> dict[str, int]:
+    """The ids of the top-level columns whose distinct values can be counted, by name."""
+    return {field.name: field.field_id for field in schema.fields if isinstance(field.field_type, _COUNTED)}
+
+
+@dataclass(slots=True)
+class _Staging:
+    """The files of one commit being written."""
+
+    metadata: TableMetadata
+    access: FileAccess
+    written: list[str] = field(default_factory=list)
+
+    def create(self, name: str, content: bytes) -> str:
+        path = f"{metadata_location(self.metadata)}/{name}"
+        # Before the first byte, so that a partly written file is cleaned up too.
+        self.written.append(path)
+        with translated(path), self.access.create_output(path) as stream:
+            stream.write(content)
+        return path
+
+    def discard(self) -> None:
+        for path in self.written:
+            with suppress(Exception):  # the error of staging matters more
+                self.access.delete(path)
+
+
+def stage_statistics(
+    table: Table,
+    access: FileAccess,
+    snapshot_id: int,
+    sketches: Sequence[ColumnSketch],
+    *,
+    partitions: bool,
+    read: ManifestReader = read_manifest,
+) -> StagedStatistics:
+    """Write a Puffin file of the sketches and, with `partitions`, a Parquet file of the snapshot's partitions.
+
+    For the table as just loaded. Nothing references the files before the payload is sent, which also removes the
+    entries of snapshots that are gone; on failure the files written are deleted. Raises CommitConflict when the
+    snapshot is gone, ValueError when there is nothing to write, and errors of reading manifests and of writing.
+    """
+    metadata = table.metadata
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
+    staging = _Staging(metadata, access)
+    try:
+        return _stage(staging, table, snapshot, sketches, partitions and is_partitioned(metadata), read)
+    except BaseException:
+        staging.discard()
+        raise
+
+
+def _stage(
+    staging: _Staging,
+    table: Table,
+    snapshot: Snapshot,
+    sketches: Sequence[ColumnSketch],
+    partitions: bool,
+    read: ManifestReader,
+) -> StagedStatistics:
+    updates, written, count = _removals(table.metadata), list[StatisticsEntry](), 0
+    if sketches:
+        puffin = _puffin(snapshot, sketches)
+        path = staging.create(f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats", puffin.content)
+        fields = frozenset(one.field_id for one in sketches)
+        written.append(StatisticsEntry(snapshot.snapshot_id, path, len(puffin.content), fields))
+        updates.append({"action": "set-statistics", "statistics": _described(snapshot, path, puffin, sketches)})
+    if partitions:
+        rows = partitions_table(table.metadata, count_partitions(table, snapshot, read))
+        content, count = _parquet(rows), rows.num_rows
+        path = staging.create(f"partition-stats-{snapshot.snapshot_id}-{uuid.uuid4()}.parquet", content)
+        written.append(StatisticsEntry(snapshot.snapshot_id, path, len(content)))
+        updates.append(
+            {"action": "set-partition-statistics", "partition-statistics": _named(snapshot, path, len(content))}
+        )
+    if not written:
+        raise ValueError("no statistics to be staged")
+    requirement = {"type": "assert-table-uuid", "uuid": str(table.metadata.table_uuid)}
+    request = {"requirements": [requirement], "updates": updates}
+    payload = json.dumps(request, separators=(",", ":")).encode()
+    return StagedStatistics(payload, tuple(written), count)
+
+
+def stage_removal(table: Table, paths: Collection[str]) -> bytes:
+    """The payload that removes these statistics files from the metadata of the table as just loaded.
+
+    Raises CommitConflict when one is not referenced.
+    """
+    metadata, updates = table.metadata, list[dict[str, Any]]()
+    left = set(paths)
+    for action, entries in (
+        ("remove-statistics", metadata.statistics),
+        ("remove-partition-statistics", metadata.partition_statistics),
+    ):
+        for one in entries:
+            if one.statistics_path in left:
+                left.discard(one.statistics_path)
+                updates.append({"action": action, "snapshot-id": one.snapshot_id})
+    if left:
+        raise CommitConflict(f"the table does not name the statistics {min(left)} any more")
+    requirement = {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}
+    return json.dumps({"requirements": [requirement], "updates": updates}, separators=(",", ":")).encode()
+
+
+def outdated(metadata: TableMetadata) -> tuple[StatisticsEntry, ...]:
+    """The entries of snapshots that are gone."""
+    known = {one.snapshot_id for one in metadata.snapshots}
+    return tuple(one for one in known_statistics(metadata).every if one.snapshot_id not in known)
+
+
+def _removals(metadata: TableMetadata) -> list[dict[str, Any]]:
+    columns = {one.snapshot_id for one in metadata.statistics}
+    partitions = {one.snapshot_id for one in metadata.partition_statistics}
+    gone = {one.snapshot_id for one in outdated(metadata)}
+    return [
+        *({"action": "remove-statistics", "snapshot-id": one} for one in sorted(gone & columns)),
+        *({"action": "remove-partition-statistics", "snapshot-id": one} for one in sorted(gone & partitions)),
+    ]
+
+
+def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> PuffinFile:
+    number = snapshot.sequence_number or 0
+    blobs = [
+        Blob(THETA, (one.field_id,), snapshot.snapshot_id, number, one.payload, {NDV: str(one.ndv)}) for one in sketches
+    ]
+    return puffin_of(blobs, f"Amoro in Python {version('amoro')}")
+
+
+def _named(snapshot: Snapshot, path: str, size_bytes: int) -> dict[str, Any]:
+    return {"snapshot-id": snapshot.snapshot_id, "statistics-path": path, "file-size-in-bytes": size_bytes}
+
+
+def _described(
+    snapshot: Snapshot, path: str, puffin: PuffinFile, sketches: Sequence[ColumnSketch]
+) -> Mapping[str, Any]:
+    blobs = [
+        {
+            "type": THETA,
+            "snapshot-id": snapshot.snapshot_id,
+            "sequence-number": snapshot.sequence_number or 0,
+            "fields": [one.field_id],
+            "properties": {NDV: str(one.ndv)},
+        }
+        for one in sketches
+    ]
+    named = _named(snapshot, path, len(puffin.content))
+    return {**named, "file-footer-size-in-bytes": puffin.footer_bytes, "blob-metadata": blobs}
+
+
+def _parquet(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", store_schema=False)
+    return bytes(sink.getvalue())

@@ -1,0 +1,433 @@
+"""The entries of a manifest as the bytes of their fields, without decoding what is not asked for.
+
+Entries of one manifest are alike: what was found in one, as the keys of its maps, is expected of the next by a regular
+expression. What is not as expected is found field by field. Every length is checked, and nothing is read beyond the end
+of a block.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from pyiceberg.avro.file import AvroFileHeader
+from pyiceberg.avro.reader import (
+    BinaryReader,
+    BooleanReader,
+    DecimalReader,
+    DoubleReader,
+    FixedReader,
+    FloatReader,
+    IntegerReader,
+    ListReader,
+    OptionReader,
+    Reader,
+    StringReader,
+    StructReader,
+    UUIDReader,
+)
+from pyiceberg.avro.resolver import EnumReader
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
+
+from amoro_core.iceberg.manifest.reading import (
+    FILE_FIELDS,
+    IN_ENTRY,
+    entry_reader,
+    open_manifest,
+    reading_manifest,
+    stored_fields,
+)
+from amoro_core.iceberg.manifest.safe_avro import (
+    BoundedDecoder,
+    PackedReader,
+    end_of_numbers,
+    end_of_pairs,
+    next_block,
+    number_at,
+    read_header,
+)
+from amoro_core.records import record
+from amoro_core.scan.columns import pack_numbers
+
+#: What stands instead of the value of an optional field, and before it.
+NULL, VALUE = b"\x00", b"\x02"
+_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_NOTHING = rb"((?!))"  # never matches
+#: What reads values of one length.
+_FIXED = (BooleanReader, FloatReader, DoubleReader, FixedReader, DecimalReader, UUIDReader)
+#: Of each run of a manifest: an expectation costs as much as reading dozens of entries.
+_EXPECTATIONS = 3
+#: The fields of an entry in the order in which every writer stores them.
+_ENTRY_FIELDS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+
+#: The bytes of an entry's fields in stored order, those of texts without their length; None: null. A None at the end.
+Raw = list[bytes | None]
+_Match = Callable[[bytes, int], re.Match[bytes] | None]
+
+
+class _Kind(Enum):
+    NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
+
+
+@record
+class _Field:
+    kind: _Kind
+    is_optional: bool
+    reader: Reader
+    fields: tuple["_Field", ...] = ()  # of a record
+
+
+#: Fields that are expected together; the first one is alone where its length differs from entry to entry.
+_Run = tuple[int, tuple[_Field, ...]]
+
+
+@record
+class Layout:
+    """How entries of one schema are stored."""
+
+    avro: Mapping[str, Any]
+    entry: Reader
+    own: tuple[bool, ...]  # of an entry's own fields before its file, whether each may be null
+    at: Mapping[str, int]  # the place of each field in the values of an entry, -1 where it is not stored
+    runs: tuple[_Run, ...]
+    partition: Reader
+    partition_fields: int
+
+
+class Span(NamedTuple):
+    """Where an entry and its data file begin, and where both end, in the bytes of their block."""
+
+    start: int
+    file_start: int
+    end: int
+
+
+def opened(data: bytes) -> tuple[AvroFileHeader, Iterator[tuple[int, bytes]]]:
+    """The header of an Avro file, and of each block the number of records and their bytes. Raises ValueError."""
+    decoder = BoundedDecoder(data)
+    header = read_header(decoder)
+    return header, _blocks(decoder, header)
+
+
+def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[int, bytes]]:
+    while not decoder.is_at_end:
+        yield next_block(decoder, header)
+
+
+@lru_cache(64)
+def layout_of(avro_schema: str) -> Layout:
+    """The layout of entries of that schema. Raises ValueError for one whose entries are stored in another order."""
+    entry = entry_reader(avro_schema)
+    fields = stored_fields(entry)
+    if [at for at, _ in fields] != [*(IN_ENTRY[name] for name in _ENTRY_FIELDS), IN_ENTRY["data_file"]]:
+        raise ValueError("the fields of entries are in another order")
+    inner = stored_fields(fields[-1][1])
+    names = {at: name for name, at in FILE_FIELDS.items()}
+    stored = [*_ENTRY_FIELDS, *(names.get(at, "") for at, _ in inner)]
+    own = [_field(reader) for _, reader in fields[:-1]]
+    partition = inner[stored.index("partition") - len(own)][1]
+    return Layout(
+        json.loads(avro_schema),
+        entry,
+        tuple(field.is_optional for field in own),
+        dict.fromkeys((*_ENTRY_FIELDS, *FILE_FIELDS), -1) | {name: at for at, name in enumerate(stored)},
+        ((0, tuple(own)), *_runs([_field(reader) for _, reader in inner], len(own))),
+        partition,
+        len(stored_fields(partition)),
+    )
+
+
+def _runs(fields: list[_Field], first: int) -> Iterator[_Run]:
+    """The fields in runs; the second one is the path, the lengths of bounds differ, too."""
+    run: list[_Field] = []
+    for at, field in enumerate(fields, first):
+        is_alone = field.kind is _Kind.MAP_OF_BYTES or at == first + 1
+        if is_alone and run:
+            yield at - len(run), tuple(run)
+            run = []
+        run.append(field)
+        if is_alone:
+            yield at, tuple(run)
+            run = []
+    if run:
+        yield first + len(fields) - len(run), tuple(run)
+
+
+def _field(reader: Reader) -> _Field:
+    plain, is_optional = (reader.option, True) if isinstance(reader, OptionReader) else (reader, False)
+    plain = plain.reader if isinstance(plain, EnumReader) else plain
+    if isinstance(plain, PackedReader):
+        kind = _Kind.MAP_OF_NUMBERS if plain.of_numbers else _Kind.MAP_OF_BYTES
+        return _Field(kind, plain.is_optional, plain.required)
+    if isinstance(plain, IntegerReader):
+        return _Field(_Kind.NUMBER, is_optional, plain)
+    if isinstance(plain, StringReader | BinaryReader):
+        return _Field(_Kind.BYTES, is_optional, plain)
+    if isinstance(plain, ListReader) and isinstance(plain.element, IntegerReader):
+        return _Field(_Kind.LIST, is_optional, plain)
+    if isinstance(plain, StructReader):
+        return _Field(_Kind.RECORD, is_optional, plain, tuple(_field(one) for _, one in stored_fields(plain)))
+    return _Field(_Kind.OTHER, is_optional, plain)
+
+
+class RawEntries:
+    """Reads the entries of one manifest's blocks."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._expected: dict[int, _Match] = {}  # by the place of a run
+        self._room = {place: _EXPECTATIONS for place, _ in layout.runs}
+
+    def of(self, records: int, data: bytes) -> Iterator[tuple[Span, Raw]]:
+        """The entries of a block. Raises ValueError or IndexError for data that are not so many entries."""
+        (_, own), *runs = self._layout.runs
+        texts = {
+            place for place, (first, *more) in runs if first.kind is _Kind.BYTES and not (more or first.is_optional)
+        }
+        expected = self._expected
+        at = 0
+        for _ in range(records):
+            values: Raw = []
+            start = at
+            at = file_start = self._take(0, own, data, at, values)
+            for place, fields in runs:
+                if place in texts:
+                    size, begin = number_at(data, at)
+                    at = begin + size
+                    values.append(_checked(data, begin, at))
+                elif (match := expected.get(place)) is not None and (found := match(data, at)) is not None:
+                    values += found.groups()
+                    at = found.end()
+                else:
+                    at = self._take(place, fields, data, at, values)
+            values.append(None)
+            yield Span(start, file_start, at), values
+        if at != len(data):
+            raise ValueError("a block has other bytes than its records")
+
+    def _take(self, place: int, fields: tuple[_Field, ...], data: bytes, at: int, values: Raw) -> int:
+        """Add the values of a run, field by field; the next ones are expected to be alike. The offset of its end."""
+        expected = self._expected.get(place)
+        if expected is not None and (found := expected(data, at)) is not None:
+            values += found.groups()
+            return found.end()
+        before = len(values)
+        for field in fields:
+            at, raw = _value(field, data, at)
+            values.append(raw)
+        if self._room[place]:
+            self._room[place] -= 1
+            self._expected[place] = _compiled(b"".join(map(_pattern, fields, values[before:])))
+        return at
+
+
+def _value(field: _Field, data: bytes, at: int) -> tuple[int, bytes | None]:
+    """The offset of the field's end, and its bytes."""
+    if field.is_optional:
+        if data[at] == NULL[0]:
+            return at + 1, None
+        if data[at] != VALUE[0]:
+            raise ValueError(f"the union at {at} has no branch {data[at]}")
+        at += 1
+    start = at
+    match field.kind:
+        case _Kind.NUMBER:
+            _, at = number_at(data, at)
+        case _Kind.BYTES:
+            size, start = number_at(data, at)
+            at = start + size
+        case _Kind.RECORD:
+            for one in field.fields:
+                at, _ = _value(one, data, at)
+        case _Kind.OTHER:
+            decoder = BoundedDecoder(data, at)
+            field.reader.read(decoder)
+            at = decoder.tell()
+        case _:
+            at = _end_of_blocks(field.kind, data, at)
+    return at, _checked(data, start, at)
+
+
+def _checked(data: bytes, start: int, end: int) -> bytes:
+    if not start <= end <= len(data):
+        raise ValueError(f"a field begins at {start} and does not end")
+    return data[start:end]
+
+
+def _end_of_blocks(kind: _Kind, data: bytes, at: int) -> int:
+    """The offset of the end of a map or list."""
+    while True:
+        count, at = number_at(data, at)
+        if count == 0:
+            return at
+        if count < 0:  # the size of the block follows
+            count = -count
+            _, at = number_at(data, at)
+        if kind is _Kind.MAP_OF_BYTES:
+            at = end_of_pairs(data, at, count)
+        else:
+            at = end_of_numbers(data, at, 2 * count if kind is _Kind.MAP_OF_NUMBERS else count)
+
+
+@lru_cache(1024)
+def _compiled(pattern: bytes) -> _Match:
+    return re.compile(pattern, re.DOTALL).match
+
+
+def _pattern(field: _Field, raw: bytes | None, group: bytes = b"(") -> bytes:
+    """Matches fields like the one with those bytes, which the group has. Numbers may be null or not."""
+    begin = VALUE if field.is_optional else b""
+    if field.kind is _Kind.NUMBER:
+        number = group + _NUMBER + b")"
+        return b"(?:\x00|" + begin + number + b")" if field.is_optional else number
+    if raw is None:
+        return NULL + _NOTHING + b"?"
+    if field.kind is _Kind.BYTES:
+        return begin + re.escape(pack_numbers((len(raw),))) + group + b".{%d})" % len(raw)
+    if field.kind is _Kind.RECORD:
+        return begin + group + b"".join(_patterns_of_record(field.fields, raw)) + b")"
+    if field.kind is _Kind.OTHER:
+        fixed = isinstance(field.reader, _FIXED)
+        return begin + group + b".{%d})" % len(raw) if fixed else _NOTHING
+    return begin + group + _pattern_of_block(field.kind, raw) + b")"
+
+
+def _patterns_of_record(fields: tuple[_Field, ...], raw: bytes) -> Iterator[bytes]:
+    at = 0
+    for field in fields:
+        at, value = _value(field, raw, at)
+        yield NULL if value is None and field.kind is not _Kind.NUMBER else _pattern(field, value, b"(?:")
+
+
+def _pattern_of_block(kind: _Kind, raw: bytes) -> bytes:
+    """Matches lists and maps as long as this one, of the same keys, and with bounds of the same lengths."""
+    if raw == NULL:
+        return NULL
+    count, at = number_at(raw, 0)
+    parts = [re.escape(raw[:at])]
+    for _ in range(count):
+        start = at
+        _, at = number_at(raw, at)
+        if kind is _Kind.LIST:
+            parts.append(_NUMBER)
+            continue
+        size, behind = number_at(raw, at)
+        if kind is _Kind.MAP_OF_BYTES:
+            parts.append(re.escape(raw[start:behind]) + b".{%d}" % size)
+            at = behind + size
+        else:
+            parts.append(re.escape(raw[start:at]) + _NUMBER)
+            at = behind
+    # Of several blocks nothing is expected.
+    return b"".join((*parts, NULL)) if raw[at:] == NULL else _NOTHING
+
+
+def number_of(raw: bytes) -> int:
+    """The number in Avro's encoding, of which all bytes are given."""
+    value = 0
+    for byte in reversed(raw):
+        value = value << 7 | byte & 0x7F
+    return (value >> 1) ^ -(value & 1)
+
+
+_STATUSES = {one.value: one for one in ManifestEntryStatus}
+_CONTENTS: dict[int | None, DataFileContent] = {one.value: one for one in DataFileContent}
+_CONTENTS[None] = DataFileContent.DATA  # format 1 has no such field
+_MORE, _NULL, _VALUE = 0x80, 0, 2
+_PATH_NUMBER, _BYTES, _OTHER = range(3)
+
+
+@record
+class EntryPath:
+    """The file of an entry."""
+
+    is_live: bool
+    content: DataFileContent
+    path: str
+    size_bytes: int
+
+
+#: A field: kind, whether it may be null, the index at which its value is kept (-1: not kept), and its reader.
+_Step = tuple[int, bool, int, Reader]
+
+
+def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
+    """The file of each entry, including removed ones. Raises like `read_manifest`."""
+    with reading_manifest(manifest), open_manifest(io, manifest) as reader:
+        steps = tuple(_steps(reader.reader))
+        for records, data in reader.blocks():
+            for status, content, path, size in _scan(data, records, steps):
+                is_live = _STATUSES[status] != ManifestEntryStatus.DELETED
+                yield EntryPath(is_live, _CONTENTS[content], str(path, "utf-8"), size)
+
+
+def _steps(entry: Reader) -> Iterator[_Step]:
+    """The fields of an entry in stored order, including those of its data file."""
+    in_file = {FILE_FIELDS["content"]: 1, FILE_FIELDS["file_path"]: 2, FILE_FIELDS["file_size_in_bytes"]: 3}
+    for at, field in stored_fields(entry):
+        if at == IN_ENTRY["data_file"]:
+            for place, one in stored_fields(field):
+                yield from _step(one, in_file.get(place, -1))
+        else:
+            yield from _step(field, 0 if at == IN_ENTRY["status"] else -1)
+
+
+def _step(field: Reader, place: int) -> Iterator[_Step]:
+    plain, is_optional = (field.option, True) if isinstance(field, OptionReader) else (field, False)
+    plain = plain.reader if isinstance(plain, EnumReader) else plain
+    if isinstance(plain, IntegerReader):
+        yield _PATH_NUMBER, is_optional, place, plain
+    elif isinstance(plain, StringReader | BinaryReader):
+        yield _BYTES, is_optional, place, plain
+    elif isinstance(plain, StructReader) and not is_optional:
+        for _, inner in stored_fields(plain):
+            yield from _step(inner, -1)
+    elif isinstance(plain, PackedReader):
+        yield _OTHER, plain.is_optional, place, plain.required
+    else:
+        yield _OTHER, is_optional, place, plain
+
+
+def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[Any]]:  # noqa: C901, PLR0912 - runs once a field of each entry: calls would cost more
+    """The kept values of each record of a block. Raises ValueError or IndexError for data that exceeds the block."""
+    at = 0
+    for _ in range(records):
+        kept: list[Any] = [None, None, None, None]
+        for kind, is_optional, place, reader in steps:
+            if is_optional:
+                which = data[at]
+                at += 1
+                if which == _NULL:
+                    continue
+                if which != _VALUE:
+                    raise ValueError(f"the union at {at - 1} has no branch {which}")
+            if kind == _OTHER:
+                at = _skipped(data, at, reader)
+                continue
+            value = data[at]
+            if value < _MORE:  # nearly all are small
+                value, at = (value >> 1) ^ -(value & 1), at + 1
+            else:
+                value, at = number_at(data, at)
+            if kind == _BYTES:
+                end = at + value
+                if not at <= end <= len(data):
+                    raise ValueError(f"{value} bytes are announced at {at}, but the data ends before")
+                if place >= 0:
+                    kept[place] = data[at:end]
+                at = end
+            elif place >= 0:
+                kept[place] = value
+        yield kept
+    if at != len(data):
+        raise ValueError("a block has more bytes than its records")
+
+
+def _skipped(data: bytes, at: int, reader: Reader) -> int:
+    """The offset of the end of the value at that offset."""
+    decoder = BoundedDecoder(data, at)
+    reader.read(decoder)  # pyiceberg's `skip` is wrong for some types
+    return decoder.tell()

@@ -1,0 +1,215 @@
+"""A cache of manifests for one operation, which would otherwise read the same ones several times."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
+from itertools import count
+from operator import itemgetter
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile
+
+from amoro_core.iceberg.manifest.avro_schema import RECORD_VERSION, first_row_id_of
+from amoro_core.iceberg.manifest.reading import Manifest, ManifestLists, read_manifest
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
+from amoro_core.records import record
+from amoro_core.scan.columns import ColumnPart, Place
+from amoro_core.scan.live_files import Homes, LiveFiles, Memory
+
+ManifestReader = Callable[[FileIO, ManifestFile], Manifest]
+
+#: Of all cached manifests together; an entry takes a few kB.
+MAX_ENTRIES = 20_000
+
+
+class ManifestCache:
+    """Manifests that were read once. They are immutable, so a valid one stays valid."""
+
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._room = max_entries
+        self._kept: dict[tuple[object, ...], Manifest] = {}
+
+    def read(self, io: FileIO, file: ManifestFile) -> Manifest:
+        """The manifest as from `read_manifest`. Failures are not cached, nor manifests for which there is no room."""
+        # Values that entries inherit are part of the key.
+        key = (
+            file.manifest_path,
+            file.manifest_length,
+            file.content,
+            file.partition_spec_id,
+            file.sequence_number,
+            file.added_snapshot_id,
+            first_row_id_of(file),
+        )
+        found = self._kept.get(key)
+        if found is not None:
+            return replace(found, file=file)
+        found = read_manifest(io, file)
+        # The first ones are kept: with more manifests than room, evicting the oldest would never hit.
+        if len(found.entries) <= self._room:
+            self._room -= len(found.entries)
+            self._kept[key] = found
+        return found
+
+
+#: Tables with fewer live files are read as fast as they are looked up here.
+LEAST_FILES = 2_000
+#: Estimated bytes beside the columns: for each data file (indexes, numbers), delete file, and partition.
+_BYTES_OF_FILE, _BYTES_OF_DELETE, _BYTES_OF_PLACE = 100, 2_000, 2_000
+
+#: What of a record of a manifest list decides, its path first.
+_FIELDS = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "sequence_number",
+    "added_snapshot_id",
+    "added_files_count",
+    "existing_files_count",
+)
+_IN_LISTS = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION].fields]
+_values = itemgetter(*map(_IN_LISTS.index, _FIELDS))  # of a record of a list, at once
+
+Key = tuple[object, ...]
+T = TypeVar("T")
+_stamps = count(1)  # never the same for two states of a place, whatever the table
+
+
+def key_of(listed: ManifestFile, types: Iterable[str]) -> Key:
+    """All that decides what is read from the manifest, inherited and promoted values included.
+
+    `types`: those of the partition's fields, as text.
+    """
+    return (*_values(listed._data), listed.content == ManifestContent.DATA, first_row_id_of(listed), *types)
+
+
+def path_of(key: Key) -> str:
+    """The path of the key's manifest."""
+    return str(key[0])
+
+
+@record
+class KnownPart:
+    """The live files of a data manifest."""
+
+    columns: ColumnPart
+    is_read: bool  # from the manifest itself by this process, not from the cache on disk
+
+    def is_same(self, other: "KnownPart") -> bool:
+        """Whether both have the same files."""
+        one, its = self.columns, other.columns
+        return one is its or (one.places == its.places and bool(one.batch.equals(its.batch)))
+
+
+#: The data files with their deletes, and the dangling deletes.
+Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
+
+
+@record
+class KnownTable:
+    """The manifests of one state of a table, and what is known about its places."""
+
+    data: Mapping[Key, KnownPart] = field(default_factory=dict)
+    deletes: Mapping[Key, tuple[DeleteFile, ...]] = field(default_factory=dict)
+    unpartitioned: frozenset[int] = frozenset()  # specs whose equality deletes are global
+    stamps: Mapping[Place, int] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    matched: Matched | None = None
+    lists: ManifestLists = field(default_factory=ManifestLists)  # of all its states
+
+    @property
+    def homes(self) -> Homes:
+        """Which manifests hold which files."""
+        by_delete: dict[DeleteIdentity, tuple[str, ...]] = {}
+        for key, some in self.deletes.items():
+            for one in some:
+                by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
+        return Homes(tuple(map(path_of, self.data)), by_delete)
+
+    def is_made_of(self, manifests: "KnownTable") -> bool:
+        """Whether these are its manifests, as they were read then."""
+        return (
+            self.unpartitioned == manifests.unpartitioned
+            and self.deletes.keys() == manifests.deletes.keys()
+            and self.data.keys() == manifests.data.keys()
+            and all(self.data[key].columns is one.columns for key, one in manifests.data.items())
+        )
+
+    def followed_by(self, manifests: "KnownTable", matched: Matched) -> "KnownTable":
+        """The table with other manifests; places of data files without a change keep their stamps."""
+        changed, everywhere = self._changes(manifests) if self.stamps else (set(), True)
+        kept: Mapping[Place, int] = {} if everywhere else self.stamps
+        files, _ = matched
+        stamps = {
+            place: next(_stamps) if place in changed or place not in kept else kept[place]
+            for place in files.columns.places
+        }
+        files.stamps = [stamps[place] for place in files.columns.places]
+        files.memory = Memory() if self is UNKNOWN else self.memory
+        return replace(manifests, stamps=stamps, memory=files.memory, matched=matched)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        columns = sum(one.columns.size_bytes for one in self.data.values())
+        deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
+        places = len(self.stamps) * _BYTES_OF_PLACE
+        return columns + self.files * _BYTES_OF_FILE + deletes + places + self.lists.size_bytes
+
+    @property
+    def files(self) -> int:
+        """The number of live data files."""
+        return sum(int(one.columns.batch.num_rows) for one in self.data.values())
+
+    def _changes(self, now: "KnownTable") -> tuple[set[Place], bool]:
+        """The places in which files came or went, and whether that may concern every place."""
+        parts = [*_only(self.data, now.data), *_only(now.data, self.data)]
+        for key in self.data.keys() & now.data.keys():
+            before, after = self.data[key], now.data[key]
+            if not before.is_same(after):  # the cache on disk was wrong
+                parts += [before, after]
+        some = [one for part in (*_only(self.deletes, now.deletes), *_only(now.deletes, self.deletes)) for one in part]
+        changed = {place for part in parts for place in part.columns.places}
+        changed.update((one.spec_id, one.partition) for one in some)
+        specs = now.unpartitioned
+        is_global = any(one.kind is DeleteKind.EQUALITY and one.spec_id in specs for one in some)
+        return changed, is_global or specs != self.unpartitioned
+
+
+def _only(these: Mapping[Key, T], others: Mapping[Key, T]) -> Iterator[T]:
+    """The values of keys that the others lack."""
+    return (value for key, value in these.items() if key not in others)
+
+
+UNKNOWN = KnownTable()
+
+
+class KnownTables:
+    """The known tables of one process, the least recently used forgotten first. For several threads."""
+
+    def __init__(self, most_bytes: int, least_files: int = LEAST_FILES) -> None:
+        """`most_bytes` limits, as estimated, all tables together; smaller tables than `least_files` are not kept."""
+        self._most_bytes, self._least_files = most_bytes, least_files
+        self._tables: OrderedDict[str, tuple[KnownTable, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, table_uuid: str) -> KnownTable:
+        """What is known about the table; `UNKNOWN` for an unknown one."""
+        with self._lock:
+            if table_uuid not in self._tables:
+                return UNKNOWN
+            self._tables.move_to_end(table_uuid)
+            return self._tables[table_uuid][0]
+
+    def keep(self, table_uuid: str, table: KnownTable) -> None:
+        """Keep the table instead of what was known about it, if it is of a size to be kept."""
+        size = table.size_bytes if table.files >= self._least_files else None
+        with self._lock:
+            self._tables.pop(table_uuid, None)
+            if size is None or size > self._most_bytes:
+                return
+            self._tables[table_uuid] = table, size
+            while sum(one for _, one in self._tables.values()) > self._most_bytes:
+                self._tables.popitem(last=False)

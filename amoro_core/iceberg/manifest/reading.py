@@ -1,0 +1,307 @@
+"""Manifest lists, most of whose records the list of the snapshot before has, too."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+
+from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
+from pyiceberg.io import FileIO, InputFile, InputStream
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    UNASSIGNED_SEQ,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    _inherit_from_manifest,
+)
+from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StructType
+
+from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.files.storage.io import is_denied
+from amoro_core.iceberg.catalog.errors import said
+from amoro_core.iceberg.manifest.avro_schema import (
+    DATA_FILE,
+    PARTITION,
+    RECORD_VERSION,
+    data_file_fields,
+    inherit_row_ids,
+)
+from amoro_core.iceberg.manifest.safe_avro import (
+    BoundedAvroFile,
+    BoundedDecoder,
+    number_at,
+    readers_of,
+    with_packed_metrics,
+)
+from amoro_core.model.maintenance import StoredFile
+from amoro_core.records import record
+
+#: Ids of fields of a manifest list.
+_SUMMARY, _CONTENT = 508, 517
+_OF_LISTS = readers_of(
+    MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
+    {-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
+    {_CONTENT: ManifestContent},
+)
+#: About how much memory a record takes, as stored and decoded.
+_BYTES_OF_RECORD = 2_000
+#: The most bytes by which a record is looked up: what it begins with may be another number than its path's length.
+_LONGEST_BEGINNING = 1_024
+#: A record as it is stored, and what it says.
+_Record = tuple[bytes, ManifestFile]
+
+
+class ManifestLists:
+    """Reads lists of one table. A record that the list read before has, byte for byte, is not decoded again.
+
+    For several threads. What it returns is shared: nobody may change it.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, Mapping[bytes, _Record]] = None, {}  # of a schema, by what records begin with
+
+    def read(self, source: InputFile) -> list[ManifestFile]:
+        """The manifests that a list names, each with its first row id. Raises ValueError and what codecs raise."""
+        with BoundedAvroFile[ManifestFile](source, _OF_LISTS) as reader:
+            schema, (of, known) = reader.header.meta["avro.schema"], self._known
+            before, now = known if of == schema else {}, dict[bytes, _Record]()
+            blocks = (_read(reader.reader, *block, before, now) for block in reader.blocks())
+            found = [one for block in blocks for one in block]
+        self._known = schema, now
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        return len(self._known[1]) * _BYTES_OF_RECORD
+
+
+def _read(
+    reader: Reader, records: int, content: bytes, before: Mapping[bytes, _Record], now: dict[bytes, _Record]
+) -> Iterator[ManifestFile]:
+    """So many records of a block; `now` gets them."""
+    decoder = BoundedDecoder(content)
+    for _ in range(records):
+        start = decoder.tell()
+        begin = _beginning(content, start)
+        found = before.get(begin)
+        if found is not None and content.startswith(found[0], start):
+            decoder.skip(len(found[0]))
+        else:
+            listed: ManifestFile = reader.read(decoder)
+            found = content[start : decoder.tell()], listed
+        now[begin] = found
+        yield found[1]
+    if not decoder.is_at_end:
+        raise ValueError("a block has more bytes than its records")
+
+
+def _beginning(content: bytes, start: int) -> bytes:
+    """What a record begins with, in all usual lists its path; whatever it is, records are the same by all of it."""
+    try:
+        size, at = number_at(content, start)
+    except ValueError:
+        return b""
+    return content[start : min(at + size, start + _LONGEST_BEGINNING)]
+
+
+#: The indexes of fields in entries, and in their files.
+IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
+FILE_FIELDS = {field.name: at for at, field in enumerate(data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]))}
+_OF_ENTRIES = readers_of(
+    MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION],
+    {-1: ManifestEntry, DATA_FILE: EntryFile},
+    {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent},
+    with_packed_metrics,
+)
+
+
+@record
+class ManifestHeader:
+    """What all entries of a manifest have in common, from its file header."""
+
+    spec_id: int
+    spec_json: str  # the partition fields only
+    schema_json: str
+    schema_id: str | None
+    partition_type: StructType
+    content: str | None = None  # "data" or "deletes", if in the header
+    own_spec_id: str | None = None  # from the header itself
+
+
+@record
+class Manifest:
+    """A manifest that was read, with inherited sequence numbers and row ids filled in."""
+
+    file: ManifestFile
+    header: ManifestHeader
+    entries: tuple[ManifestEntry, ...]
+
+    @property
+    def live(self) -> tuple[ManifestEntry, ...]:
+        """The entries of files that are still part of the table."""
+        return tuple(entry for entry in self.entries if entry.status != ManifestEntryStatus.DELETED)
+
+
+def read_list(io: FileIO, path: str, lists: ManifestLists | None = None) -> list[ManifestFile]:
+    """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable.
+
+    `lists` has read the table's lists before; what comes of it then is shared.
+    """
+    try:
+        # pyiceberg's own method caches objects that are shared between threads.
+        source = io.new_input(path)
+        return (ManifestLists() if lists is None else lists).read(_WholeFile(source, len(source)))
+    except Exception as error:
+        raise _translated(error, "manifest list", path) from error
+
+
+def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
+    """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
+    with reading_manifest(manifest), open_manifest(io, manifest) as reader:
+        header = header_of(reader.header.meta, reader.schema, manifest)
+        entries = (with_inherited_numbers(entry, manifest) for entry in reader)
+        return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
+
+
+def read_bytes(io: FileIO, manifest: ManifestFile) -> bytes:
+    """The manifest as it is stored. Raises like `read_list`."""
+    with reading_manifest(manifest), _whole(io, manifest).open() as stream:
+        return stream.read()
+
+
+def _whole(io: FileIO, manifest: ManifestFile) -> InputFile:
+    return _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
+
+
+@contextmanager
+def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFile[ManifestEntry]]:
+    """The manifest as an Avro file with the metrics of its entries packed. Raises whatever a decoder does."""
+    with BoundedAvroFile[ManifestEntry](_whole(io, manifest), _OF_ENTRIES) as reader:
+        yield reader
+
+
+def entry_reader(schema: str) -> Reader:
+    """What reads entries that are stored by that schema, in JSON, with the metrics packed.
+
+    Raises ValueError, TypeError.
+    """
+    return _OF_ENTRIES(schema)[1]
+
+
+def entry_schema(schema: str) -> Schema:
+    """The schema in JSON as that of a table. Raises ValueError, TypeError."""
+    return _OF_ENTRIES(schema)[0]
+
+
+def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
+    """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
+    if not isinstance(record, StructReader):
+        raise ValueError(f"a record is expected, not {record}")
+    there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
+    return [(-1 if at is None else at, one) for at, one in there]
+
+
+def with_inherited_numbers(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
+    """The entry, with the snapshot id and the sequence numbers that it inherits from its manifest."""
+    return _inherit_from_manifest(entry, manifest)
+
+
+@contextmanager
+def reading_manifest(manifest: ManifestFile) -> Iterator[None]:
+    """Translate whatever a decoder raises about the manifest into the errors of `read_list`."""
+    try:
+        yield
+    except Exception as error:
+        raise _translated(error, "manifest", manifest.manifest_path) from error
+
+
+class _WholeFile(InputFile):
+    """A file that is read whole, at once: pyiceberg's decoder takes the end of a short read for the file's end."""
+
+    def __init__(self, source: InputFile, size: int) -> None:
+        super().__init__(source.location)
+        self._source, self._size = source, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def exists(self) -> bool:
+        return self._source.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Raises ValueError when fewer bytes are read than the file has."""
+        with self._source.open(seekable) as stream:
+            data = stream.read()
+        if len(data) < self._size:
+            raise ValueError(f"only {len(data)} of {self._size} bytes were read")
+        return BytesIO(data)
+
+
+def _translated(error: Exception, what: str, path: str) -> Exception:
+    """The error for an exception of reading: the decoder has no errors of its own, so any other means a broken file."""
+    if isinstance(error, AmoroError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        hint = "Restore the file, or roll the table back to a snapshot that is whole."
+        return DataFileMissing(f"the {what} {path} does not exist", hint=hint)
+    if isinstance(error, OSError):
+        if is_denied(error):
+            return AccessDenied(f"access to the {what} {path} was denied: {said(error)}")
+        return CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}")
+    return UnreadableFile(f"the {what} {path} can't be read: {said(error)}")
+
+
+def header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:
+    """The header of a manifest with that metadata and schema of entries. Raises KeyError, StopIteration, ValueError."""
+    # The file's own type: the table's current schema may lack the partition's source column.
+    partition = next(field for field in data_file_fields(schema) if field.field_id == PARTITION).field_type
+    if not isinstance(partition, StructType):
+        raise ValueError(f"the partition has the type {partition}")
+    return ManifestHeader(
+        spec_id=manifest.partition_spec_id,
+        spec_json=meta["partition-spec"],
+        schema_json=meta["schema"],
+        schema_id=meta.get("schema-id"),
+        partition_type=_optional(partition),
+        content=meta.get("content"),
+        own_spec_id=meta.get("partition-spec-id"),
+    )
+
+
+def _optional(partition: StructType) -> StructType:
+    """The type with optional fields, as specified; pyiceberg makes them required if their source is."""
+    fields = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in partition.fields)
+    return StructType(*fields)
+
+
+def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
+    """The manifests, and the files that they name.
+
+    Raises CatalogUnavailable for one that has vanished meanwhile: its files may be committed since the table was
+    loaded. Raises UnreadableFile for one that can't be read.
+    """
+    found: set[str] = set()
+    for one in manifests:
+        file = ManifestFile.from_args(
+            manifest_path=one.path,
+            manifest_length=one.size_bytes,
+            partition_spec_id=0,
+            content=ManifestContent.DATA,
+            sequence_number=UNASSIGNED_SEQ,
+            min_sequence_number=UNASSIGNED_SEQ,
+            added_snapshot_id=0,
+        )
+        try:
+            found.update(entry.data_file.file_path for entry in read_manifest(file_io, file).entries)
+        except DataFileMissing as error:
+            raise CatalogUnavailable(f"Flink has committed or removed {one.path} meanwhile") from error
+        found.add(one.path)
+    return found

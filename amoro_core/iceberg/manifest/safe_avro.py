@@ -1,0 +1,305 @@
+"""Avro files read with bounds checks.
+
+pyiceberg's compiled decoder trusts every length: a manifest with one wrong byte can crash the process, or fill values
+with other memory. Its reader takes a file that is truncated within a block, or has an empty block, for a shorter file.
+Neither is used here.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Self, TypeVar
+
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, Block
+from pyiceberg.avro.reader import BinaryReader, IntegerReader, MapReader, OptionReader, Reader, StructReader
+from pyiceberg.avro.resolver import construct_reader, resolve_reader
+from pyiceberg.io import InputFile
+from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import StructProtocol
+from pyiceberg.types import IcebergType, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from amoro_core.scan.columns import PackedMap, read_bytes, read_number
+
+D = TypeVar("D", bound=StructProtocol)
+
+#: The continuation bit of a number's bytes, and the most bytes that a number has.
+_MORE, _LONG_BYTES = 0x80, 10
+
+
+class BoundedDecoder(BinaryDecoder):
+    """Reads from bytes; beyond their end it raises ValueError."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data = data
+        self._at = at
+
+    @property
+    def data(self) -> bytes:
+        """All bytes of the input."""
+        return self._data
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, n: int) -> bytes:
+        start = self._at
+        found = self._data[start : start + n] if n >= 0 else b""
+        if len(found) != n:
+            raise _too_many(n, start)
+        self._at = start + n
+        return found
+
+    def skip(self, n: int) -> None:
+        if n < 0 or n > len(self._data) - self._at:
+            raise _too_many(n, self._at)
+        self._at += n
+
+    def read_int(self) -> int:
+        data, at = self._data, self._at
+        if at < len(data) and (byte := data[at]) < _MORE:  # nearly all are small
+            self._at = at + 1
+            return (byte >> 1) ^ -(byte & 1)
+        value, self._at = number_at(data, at)
+        return value
+
+    def skip_int(self) -> None:
+        self.read_int()
+
+    def read_ints(self, n: int) -> tuple[int, ...]:
+        # A huge count allocates nothing: each number takes at least a byte, and reading beyond the end raises.
+        data, at = self._data, self._at
+        found = []
+        for _ in range(n):
+            value, at = number_at(data, at)
+            found.append(value)
+        self._at = at
+        return tuple(found)
+
+    def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
+        # Bounds of columns are most of a manifest.
+        data, at = self._data, self._at
+        for _ in range(n):
+            key, at = number_at(data, at)
+            size, at = number_at(data, at)
+            end = at + size
+            if not at <= end <= len(data):
+                raise _too_many(size, at)
+            dest[key] = data[at:end]
+            at = end
+        self._at = at
+
+    def read_bytes(self) -> bytes:
+        return self.read(self.read_int())
+
+    def read_map(self, *, of_numbers: bool) -> bytes:
+        """The bytes of a map from numbers to numbers or bytes, checked to be complete."""
+        data, at = self._data, self._at
+        while True:
+            count, at = number_at(data, at)
+            if count == 0:
+                start, self._at = self._at, at
+                return data[start:at]
+            if count < 0:  # the size of the block follows
+                count = -count
+                _, at = number_at(data, at)
+            at = end_of_numbers(data, at, 2 * count) if of_numbers else end_of_pairs(data, at, count)
+
+
+def number_at(data: bytes, start: int) -> tuple[int, int]:
+    """The number at that offset, and the offset of its end. Raises ValueError."""
+    byte = data[start] if start < len(data) else _MORE
+    if byte < _MORE:  # nearly all are small
+        return (byte >> 1) ^ -(byte & 1), start + 1
+    value = shift = 0
+    for at in range(start, min(start + _LONG_BYTES, len(data))):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < _MORE:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+    raise ValueError(f"a number begins at {start} and does not end")
+
+
+def end_of_numbers(data: bytes, start: int, count: int) -> int:
+    """The offset of the end of so many numbers. Raises ValueError."""
+    # Each takes at least one byte.
+    found = _numbers(count).match(data, start) if count <= len(data) - start else None
+    if found is None:
+        raise ValueError(f"{count} numbers begin at {start} and do not end")
+    return found.end()
+
+
+@lru_cache(256)
+def _numbers(count: int) -> re.Pattern[bytes]:
+    return re.compile(rb"(?>[\x80-\xff]{0,%d}[\x00-\x7f]){%d}" % (_LONG_BYTES - 1, count))
+
+
+def end_of_pairs(data: bytes, at: int, count: int) -> int:
+    """The offset of the end of so many pairs of a number and bytes; it may lie beyond the data. Raises ValueError."""
+    last = len(data) - 1
+    for _ in range(count):
+        if at < last and data[at] < _MORE and data[at + 1] < _MORE and not data[at + 1] & 1:  # nearly all are small
+            at += 2 + (data[at + 1] >> 1)
+            continue
+        _, at = number_at(data, at)
+        size, at = number_at(data, at)
+        if size < 0:
+            raise _too_many(size, at)
+        at += size
+    return at
+
+
+def _too_many(announced: int, at: int) -> ValueError:
+    return ValueError(f"{announced} bytes are announced at {at}, but the data ends before")
+
+
+class _Conversion(AvroSchemaConversion):
+    """Avro schemas with nanoseconds, too, which pyiceberg writes and does not read."""
+
+    def _convert_logical_type(self, avro_logical_type: dict[str, Any]) -> IcebergType:
+        if avro_logical_type["logicalType"] != "timestamp-nanos":
+            return super()._convert_logical_type(avro_logical_type)
+        return TimestamptzNanoType() if avro_logical_type.get("adjust-to-utc") is True else TimestampNanoType()
+
+
+def avro_schema(avro: Mapping[str, Any]) -> Schema:
+    """The schema of an Avro file, from its JSON. Raises ValueError, TypeError."""
+    return _Conversion().avro_to_iceberg(dict(avro))
+
+
+def next_block(decoder: BoundedDecoder, header: AvroFileHeader) -> tuple[int, bytes]:
+    """The number of records of the next block, and their bytes. Raises ValueError and what codecs raise."""
+    records, content = decoder.read_int(), decoder.read_bytes()
+    if records < 0 or decoder.read(SYNC_SIZE) != header.sync:
+        raise ValueError(f"a block of {records} records does not end with the file's sync marker")
+    codec = header.compression_codec()
+    return records, codec.decompress(content) if codec else content
+
+
+#: The schema that records are stored by and what reads them, by that schema's JSON. Raises ValueError, TypeError.
+Readers = Callable[[str], tuple[Schema, Reader]]
+#: Of each kind of file so many schemas are remembered: all files of a writer's version have the same few.
+_REMEMBERED = 64
+
+
+def readers_of(
+    wanted: Schema,
+    types: dict[int, Callable[..., StructProtocol]],
+    enums: dict[int, Callable[..., Enum]],
+    changed: Callable[[Reader], Reader] = lambda reader: reader,
+) -> Readers:
+    """Makes records of a schema from files of any: what a schema needs is made once. `changed` replaces a reader."""
+
+    @lru_cache(_REMEMBERED)
+    def reader_of(schema: str) -> tuple[Schema, Reader]:
+        stored = avro_schema(json.loads(schema))
+        return stored, changed(resolve_reader(stored, wanted, types, enums))
+
+    return reader_of
+
+
+_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+
+
+def read_header(decoder: BoundedDecoder) -> AvroFileHeader:
+    """The header of an Avro file. Raises ValueError."""
+    header: AvroFileHeader = _HEADER.read(decoder)
+    if header.magic != MAGIC:
+        raise ValueError("it is not an Avro file")
+    return header
+
+
+class BoundedAvroFile(AvroFile[D]):
+    """An Avro file: every record is read, or ValueError is raised."""
+
+    __slots__ = ("_blocks", "_readers", "_records")
+
+    _blocks: BoundedDecoder
+    _records: BoundedDecoder
+
+    def __init__(self, source: InputFile, readers: Readers) -> None:
+        super().__init__(source)
+        self._readers = readers
+
+    def __enter__(self) -> Self:
+        with self.input_file.open() as stream:
+            self.decoder = self._blocks = BoundedDecoder(stream.read())
+        self.header = read_header(self._blocks)
+        self.schema, self.reader = self._readers(self.header.meta["avro.schema"])
+        return self
+
+    def __next__(self) -> D:
+        while self.block is None or not self.block.has_next():
+            if self.block is not None and not self._records.is_at_end:
+                raise ValueError("a block has more bytes than its records")
+            if self._blocks.is_at_end:
+                raise StopIteration
+            self._read_block()
+        return next(self.block)
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """The number of records of each block, and their bytes."""
+        while not self._blocks.is_at_end:
+            records = self._read_block()
+            yield records, self._records.data
+
+    def _read_block(self) -> int:
+        records, content = next_block(self._blocks, self.header)
+        self._records = BoundedDecoder(content)
+        self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
+        return records
+
+
+class PackedReader(Reader):
+    """Reads a map of numbers or bytes by field id without decoding it."""
+
+    def __init__(self, plain: MapReader, *, is_optional: bool) -> None:
+        self._plain = plain
+        self.is_optional = is_optional
+        self.of_numbers = isinstance(plain.value, IntegerReader)
+
+    def read(self, decoder: BinaryDecoder) -> PackedMap | None:
+        """The map in its encoded form; None if absent. Raises ValueError, and TypeError for another decoder."""
+        if not isinstance(decoder, BoundedDecoder):
+            raise TypeError("metrics are packed as the bounded decoder finds them")
+        if self.is_optional and decoder.read_int() <= 0:
+            return None
+        return PackedMap(decoder.read_map(of_numbers=self.of_numbers), read_number if self.of_numbers else read_bytes)
+
+    def skip(self, decoder: BinaryDecoder) -> None:
+        """As `read`."""
+        self.read(decoder)
+
+    @property
+    def required(self) -> "PackedReader":
+        """The same reader for a map that is not optional."""
+        return PackedReader(self._plain, is_optional=False)
+
+
+def with_packed_metrics(reader: Reader) -> Reader:
+    """The reader of manifest entries, changed to leave the maps of their files packed."""
+    if not isinstance(reader, StructReader):
+        return reader
+    pack = _packed if reader.create_struct is EntryFile else with_packed_metrics
+    fields = tuple((at, pack(one)) for at, one in reader.field_readers)
+    return StructReader(fields, reader.create_struct, reader.struct)
+
+
+def _packed(reader: Reader) -> Reader:
+    plain = reader.option if isinstance(reader, OptionReader) else reader
+    if not isinstance(plain, MapReader) or not isinstance(plain.key, IntegerReader):
+        return reader
+    if not isinstance(plain.value, IntegerReader | BinaryReader):
+        return reader
+    return PackedReader(plain, is_optional=plain is not reader)

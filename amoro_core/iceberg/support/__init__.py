@@ -1,0 +1,1 @@
+"""Tables that are refused, and what pyiceberg may not be asked for."""

@@ -1,0 +1,629 @@
+"""Detection of tables of other formats that look like Iceberg, by the traces of their writers.
+
+Treating such a table as plain Iceberg loses or resurrects rows: files of Amoro's Mixed format contain both inserts and
+deletes, and metadata that another format generates over its own files is a copy that is regenerated from there.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import IdentityTransform, UnknownTransform
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    UnknownType,
+    strtobool,
+)
+
+from amoro_core.errors import TableRefused
+from amoro_core.files.schema.projection import default_array
+from amoro_core.files.schema.write_options import require_parquet, writer_options
+from amoro_core.iceberg.manifest.avro_schema import first_row_id_of
+from amoro_core.iceberg.manifest.entries import find_in_history
+from amoro_core.iceberg.manifest.reading import Manifest
+from amoro_core.iceberg.manifest.writing import merge_settings
+from amoro_core.iceberg.support.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
+from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.optimizing_config import effective_properties, welcomes_parquet
+from amoro_core.model.paths import normalise
+from amoro_core.model.properties import declared, parse_into
+from amoro_core.records import record
+from amoro_core.scan.columns import Paths
+from amoro_core.scan.live_files import LiveFiles
+
+#: Amoro's property of its own tables, including both stores of the Mixed format.
+_TABLE_FORMAT = "table-format"
+_OTHER_FORMATS = {
+    "MIXED_ICEBERG": "a table of Amoro's Mixed-Iceberg format",
+    "MIXED_HIVE": "a table of Amoro's Mixed-Hive format",
+    "PAIMON": "a Paimon table",
+    "HUDI": "a Hudi table",
+    "DELTA": "a table of Delta Lake",
+}
+_STORE = "mixed-format.table-store"
+_STORES = ("base", "change")
+_MIXED_HIVE = "arctic.enabled"
+#: Properties that only the named tool writes, in metadata that it generates over another format's files.
+_COPIES = (
+    (re.compile(r"delta-version|delta-timestamp|base-delta-version|delta-high-water-mark"), "Delta Lake (UniForm)"),
+    (re.compile(r"delta\.universalformat\..*", re.IGNORECASE), "Delta Lake (UniForm)"),
+    (re.compile(r"XTABLE_.+|ONETABLE_.+|INFLIGHT_COMMITS_TO_CONSIDER_FOR_NEXT_SYNC"), "Apache XTable"),
+    (re.compile(r"metadata\.iceberg\..*"), "Paimon"),
+)
+_XTABLE = "XTABLE_METADATA"
+_PAIMON_COMMIT = "paimon-commit-identity"
+_UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: Paimon numbers its manifest lists; Iceberg's writers name them by snapshot and attempt.
+_PAIMON_LIST = re.compile(rf"snap-[0-9]+-{_UUID}\.avro")
+
+
+def refuse_foreign(metadata: TableMetadata) -> None:
+    """Raise TableRefused("format") for a table of another format, or a copy of one, by its metadata alone."""
+    if found := _mixed(metadata.properties):
+        raise found
+    if mark := _copied(metadata):
+        owner, where = mark
+        raise TableRefused(
+            f"the table's Iceberg metadata is a copy that {owner} makes over its own files: {where}",
+            reason="format",
+            hint=f"Optimize the table where it is written, with {owner.split(' (')[0]}'s own tools.",
+        )
+
+
+def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
+    """Raise TableRefused("format") for a Hive table whose parameters mark it as Mixed-Hive."""
+    if parameters.get(_MIXED_HIVE, "").strip().lower() == "true" and (found := _mixed(parameters)):
+        raise found
+
+
+def refuse_foreign_files(parts: Iterable[Paths]) -> None:
+    """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table.
+
+    Such a store may be registered in a catalog without its properties.
+    """
+    known = list(parts)
+    files = sum(len(part.array) for part in known)
+    count = sum(part.shape.mixed for part in known)
+    first = next((part.shape.first_mixed for part in known if part.shape.mixed), None)
+    if count and 2 * count >= files:
+        raise TableRefused(
+            f"{count} of {files} data files are named as those of Amoro's Mixed format, such as {first}",
+            reason="format",
+            hint="Such a store holds inserts and deletes as data. Optimize it with Amoro.",
+        )
+
+
+def _mixed(properties: Mapping[str, str]) -> TableRefused | None:
+    named = properties.get(_TABLE_FORMAT, "")
+    store = properties.get(_STORE, "").strip().lower()
+    if what := _OTHER_FORMATS.get(named.strip().upper().replace("-", "_")):
+        said = f"it is {what}: {_TABLE_FORMAT}={named}"
+    elif store in _STORES:
+        said = f"it is a {store} store of Amoro's Mixed format: {_STORE}={properties[_STORE]}"
+    elif properties.get(_MIXED_HIVE, "").strip().lower() == "true":
+        said = f"it is {_OTHER_FORMATS['MIXED_HIVE']}: {_MIXED_HIVE}={properties[_MIXED_HIVE]}"
+    else:
+        return None
+    if store == "change" and _STORE not in said:
+        said += f", its change store ({_STORE}={properties[_STORE]})"
+    return TableRefused(
+        f"the table is not a plain Iceberg table: {said}",
+        reason="format",
+        hint="Optimize it with the tools of its own format; here it can only be observed.",
+    )
+
+
+def _copied(metadata: TableMetadata) -> tuple[str, str] | None:
+    """The format that generates the copy, and the trace of it; None for Iceberg's own metadata."""
+    for key, value in sorted(metadata.properties.items()):
+        for pattern, owner in _COPIES:
+            if pattern.fullmatch(key):
+                return owner, f"it has the property {key}" if len(value) > 80 else f"it has the property {key}={value}"
+    for snapshot in metadata.snapshots:
+        if copier := _copier(snapshot):
+            return copier, f"snapshot {snapshot.snapshot_id} is as {copier} writes it"
+    return None
+
+
+def _copier(snapshot: Snapshot) -> str | None:
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    if _XTABLE in summary:
+        return "Apache XTable"
+    if _PAIMON_COMMIT in summary:
+        return "Paimon"
+    # Paimon uses its own number for both; Iceberg's writers draw ids at random.
+    is_numbered = snapshot.sequence_number is not None and snapshot.snapshot_id == snapshot.sequence_number > 0
+    if is_numbered and _PAIMON_LIST.fullmatch(snapshot.manifest_list.rsplit("/", 1)[-1]):
+        return "Paimon"
+    return None
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+MAIN = "main"
+#: The limit of a file's bytes or rows, so that sums over many thousands of files fit into 64 bits.
+MOST = 2**48
+_GREATEST_NUMBER = 2**63 - 1  # a long
+
+
+def refuse_contradictions(metadata: TableMetadata) -> None:
+    """Raise TableRefused("metadata") for metadata that no writer makes: ids that are duplicate or dangling.
+
+    Java's reader also refuses refs to unknown snapshots, and sequence numbers above the table's last one.
+    """
+    _refuse_ids(metadata)
+    ids = {one.snapshot_id for one in metadata.snapshots}
+    current = metadata.current_snapshot_id
+    if current is not None and current not in ids:
+        raise _refused(f"the table has no snapshot {current}, which current-snapshot-id names")
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.snapshot_id not in ids:
+            raise _refused(
+                f"the {ref.snapshot_ref_type} {name} names snapshot {ref.snapshot_id}, which the table lacks"
+            )
+    main = metadata.refs.get(MAIN)
+    if main is not None and main.snapshot_id != current:
+        raise _refused(f"the branch main is at snapshot {main.snapshot_id}, but current-snapshot-id says {current}")
+    if metadata.format_version != 1:
+        for snapshot in metadata.snapshots:
+            _refuse_number(snapshot, metadata.last_sequence_number)
+
+
+def _refuse_ids(metadata: TableMetadata) -> None:
+    named: tuple[tuple[str, Iterable[int]], ...] = (
+        ("snapshots", (one.snapshot_id for one in metadata.snapshots)),
+        ("schemas", (one.schema_id for one in metadata.schemas)),
+        ("partition specs", (one.spec_id for one in metadata.partition_specs)),
+        ("sort orders", (one.order_id for one in metadata.sort_orders)),
+    )
+    for what, given in named:
+        if (twice := _twice(given)) is not None:
+            raise _refused(f"two {what} have the id {twice}")
+    for schema in metadata.schemas:
+        if (twice := _twice(field.field_id for field in fields_of(schema))) is not None:
+            raise _refused(f"two columns of schema {schema.schema_id} have the field id {twice}")
+    for spec in metadata.partition_specs:
+        if (twice := _twice(field.field_id for field in spec.fields)) is not None:
+            raise _refused(f"two fields of partition spec {spec.spec_id} have the id {twice}")
+
+
+def _twice(ids: Iterable[Item]) -> Item | None:
+    """The first item that occurs more than once; None without one."""
+    return next((one for one, count in Counter(ids).items() if count > 1), None)
+
+
+def fields_of(schema: Schema) -> Iterator[NestedField]:
+    """Every field at every level; the schema's own indexes would keep only one field for each id."""
+    waiting = list(schema.fields)
+    while waiting:
+        field = waiting.pop()
+        yield field
+        kind = field.field_type
+        if isinstance(kind, StructType):
+            waiting += kind.fields
+        elif isinstance(kind, ListType):
+            waiting.append(kind.element_field)
+        elif isinstance(kind, MapType):
+            waiting += (kind.key_field, kind.value_field)
+
+
+def _refuse_number(snapshot: Snapshot, last: int) -> None:
+    number = snapshot.sequence_number or 0
+    if not 0 <= number <= last:
+        raise _refused(
+            f"snapshot {snapshot.snapshot_id} has the sequence number {number}, but the table's last one is {last}"
+        )
+
+
+def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
+    """Raise TableRefused("metadata") for manifests that the snapshot's list can't contain: of an unknown spec, newer
+    than the snapshot, with row ids that are not given yet, or listed twice."""
+    listed = list(manifests)
+    specs, number = metadata.specs(), snapshot.sequence_number or 0
+    if (twice := _twice(one.manifest_path for one in listed)) is not None:
+        raise _refused(f"{snapshot.manifest_list} names the manifest {twice} twice")
+    for one in listed:
+        if one.partition_spec_id not in specs:
+            raise _refused(
+                f"the manifest {one.manifest_path} is of partition spec {one.partition_spec_id}, which the table lacks"
+            )
+        if one.sequence_number > number:
+            raise _refused(
+                f"the manifest {one.manifest_path} has the sequence number {one.sequence_number}, "
+                f"but that of its snapshot {snapshot.snapshot_id} is {number}"
+            )
+        _refuse_row_ids(metadata, one)
+
+
+def _refuse_row_ids(metadata: TableMetadata, manifest: ManifestFile) -> None:
+    """Refuse row ids that the table would give again: its next one is above all, whoever wrote the list."""
+    first = first_row_id_of(manifest)
+    if first is None or not isinstance(metadata, TableMetadataV3):
+        return
+    end = first + (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+    if first < 0 or end > (metadata.next_row_id or 0):
+        raise _refused(
+            f"the manifest {manifest.manifest_path} has row ids from {first} to {end - 1}, but the table's next-row-id "
+            f"is {metadata.next_row_id}"
+        )
+
+
+def refuse_manifest(manifest: Manifest, spec_fields: int) -> None:
+    """Raise TableRefused("metadata") for a manifest that contradicts itself or its manifest list.
+
+    `spec_fields` is the number of fields of the partition spec. Row counts are checked when files are read.
+    """
+    file, header, path = manifest.file, manifest.header, manifest.file.manifest_path
+    kind = "data" if file.content == ManifestContent.DATA else "deletes"
+    if header.content is not None and header.content != kind:
+        raise _refused(f"the manifest {path} says that it holds {header.content}, but its list says {kind}")
+    if header.own_spec_id is not None and header.own_spec_id != str(file.partition_spec_id):
+        raise _refused(
+            f"the manifest {path} says that it is of partition spec {header.own_spec_id}, but its list says "
+            f"{file.partition_spec_id}"
+        )
+    if len(header.partition_type.fields) != spec_fields:
+        raise _refused(
+            f"the manifest {path} has partitions of {len(header.partition_type.fields)} fields, but partition spec "
+            f"{file.partition_spec_id} has {spec_fields}"
+        )
+    live = manifest.live
+    counts = (file.added_files_count, file.existing_files_count)
+    if None not in counts and sum(one or 0 for one in counts) != len(live):
+        raise _refused(
+            f"the manifest {path} has {len(live)} live files, but its list says {sum(one or 0 for one in counts)}"
+        )
+    for entry in live:
+        if flaw := _flaw(entry, file):
+            raise _refused(f"the manifest {path} contradicts itself about {entry.data_file.file_path}: {flaw}")
+
+
+def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
+    file, number = entry.data_file, entry.sequence_number
+    is_data = file.content == DataFileContent.DATA
+    if is_data != (manifest.content == ManifestContent.DATA):
+        return f"it is {'a data file among deletes' if is_data else 'a delete file among data files'}"
+    if number is not None and not 0 <= number <= min(manifest.sequence_number, _GREATEST_NUMBER):
+        return f"its sequence number is {number}, that of the manifest {manifest.sequence_number}"
+    if not 0 <= file.record_count < MOST:
+        return f"it has {file.record_count} rows"
+    if not 0 <= file.file_size_in_bytes < MOST:
+        return f"it has {file.file_size_in_bytes} bytes"
+    if file.record_count and not file.file_size_in_bytes:
+        return f"it has {file.record_count} rows in 0 bytes"
+    return None
+
+
+def refuse_twice_live(scan: TableScan) -> None:
+    """Raise TableRefused("metadata") for a file that is live more than once: some readers return its rows twice."""
+    live = LiveFiles.of(scan.files)
+    deletes = [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
+    both = live.ids_of(path for path, offset in deletes if not offset)
+    if (delete := _twice(deletes)) is not None:
+        twice: str | None = delete[0]
+    else:
+        twice = normalise(live.columns.paths[both[0]].as_py()) if len(both) else live.columns.names.repeated()
+    if twice is not None:
+        raise _refused(f"{twice} is live more than once in snapshot {scan.snapshot_id}")
+
+
+def _refused(message: str) -> TableRefused:
+    return TableRefused(message, reason="metadata")
+
+
+_TYPES_OF_3 = (TimestampNanoType, TimestamptzNanoType, UnknownType)
+_FOREIGN_TYPES = (GeometryType, GeographyType)
+
+
+def refuse_columns(metadata: TableMetadata) -> None:
+    """Raise TableRefused ("transform", "type", "default", "names") for columns of the table's schemas."""
+    _refuse_promoted_sources(metadata)
+    _refuse_types(metadata)
+    _refuse_defaults(metadata)
+    _refuse_what_parquet_cannot_hold(metadata.schema())
+
+
+def _refuse_promoted_sources(metadata: TableMetadata) -> None:
+    """Refuse partitions by the values of a column that was a date: of those written before, the value is one of days,
+    and manifests do not tell which."""
+    schema = metadata.schema()
+    for spec in metadata.partition_specs:
+        for field in spec.fields:
+            if not isinstance(field.transform, IdentityTransform) or field.source_id not in schema.field_ids:
+                continue
+            kind = schema.find_type(field.source_id)
+            if isinstance(kind, TimestampType | TimestampNanoType) and _was_date(metadata, field.source_id):
+                raise TableRefused(
+                    f"partition field {field.name} of spec {spec.spec_id} is the value of a column that was promoted"
+                    f" from date to {kind}",
+                    reason="transform",
+                    hint="Partition by day of the column, which both types have.",
+                )
+
+
+def _was_date(metadata: TableMetadata, field_id: int) -> bool:
+    return any(
+        field.field_id == field_id and isinstance(field.field_type, DateType)
+        for schema in metadata.schemas
+        for field in fields_of(schema)
+    )
+
+
+def _refuse_types(metadata: TableMetadata) -> None:
+    schema = metadata.schema()
+    for field_id in sorted(schema.field_ids):
+        kind = schema.find_type(field_id)
+        if isinstance(kind, _FOREIGN_TYPES) or (metadata.format_version < 3 and isinstance(kind, _TYPES_OF_3)):
+            raise TableRefused(
+                f"column {schema.find_column_name(field_id)} has the type {kind}, which is not handled", reason="type"
+            )
+
+
+def _refuse_defaults(metadata: TableMetadata) -> None:
+    """Refuse initial defaults of earlier formats, which readers ignore, and those that are no values of their type."""
+    for schema in metadata.schemas:
+        for field in fields_of(schema):
+            if field.initial_default is None:
+                continue
+            told = f"column {schema.find_column_name(field.field_id)} has the initial-default {field.initial_default!r}"
+            if metadata.format_version < 3:
+                raise TableRefused(f"{told}, which format {metadata.format_version} does not have", reason="default")
+            try:
+                default_array(field)
+            except Exception as error:  # whatever a value of a wrong type makes of the conversions
+                raise TableRefused(
+                    f"{told}, which can't be read as {field.field_type}: {error}", reason="default"
+                ) from error
+
+
+def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
+    """Refuse what has nothing to be written in a file, and names that are empty or collide in Java's spelling."""
+    if schema.fields and not _is_held(schema.as_struct()):
+        raise TableRefused("the table has no column that Parquet can hold", reason="type")
+    for field_id in sorted(schema.field_ids):
+        kind = schema.find_type(field_id)
+        if _is_held(kind) or isinstance(kind, UnknownType):
+            continue
+        what = "without fields" if isinstance(kind, StructType) and not kind.fields else "of nothing but unknown values"
+        raise TableRefused(
+            f"column {schema.find_column_name(field_id)} is a {type(kind).__name__.removesuffix('Type').lower()}"
+            f" {what}, which Parquet does not have",
+            reason="type",
+        )
+    try:
+        sanitize_column_names(schema)
+    except ValueError as error:
+        raise TableRefused(f"the columns' names cannot be written: {error}", reason="names") from error
+
+
+def _is_held(kind: IcebergType) -> bool:
+    """Whether Parquet can hold the type: files lack columns of the type unknown."""
+    match kind:
+        case UnknownType():
+            return False
+        case StructType():
+            return any(_is_held(field.field_type) for field in kind.fields)
+        case ListType():
+            return _is_held(kind.element_type)
+        case MapType():
+            return _is_held(kind.key_type) and _is_held(kind.value_type)
+    return True
+
+
+#: The versions of the format that are handled; the others are refused for every action.
+FORMATS: tuple[int, ...] = (1, 2, 3)
+NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
+
+_ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
+
+
+@record
+class _ReadInCommits:
+    """Properties that pyiceberg parses in the middle of a commit, where a malformed value would raise."""
+
+    object_storage: bool = declared("write.object-storage.enabled", "false", strtobool)
+    partitioned_paths: bool = declared("write.object-storage.partitioned-paths", "true", strtobool)
+    removes_metadata: bool = declared("write.metadata.delete-after-commit.enabled", "false", strtobool)
+    metadata_kept: int = declared("write.metadata.previous-versions-max", "100", int)
+
+
+def refuse_unreadable(metadata: TableMetadata) -> None:
+    """Raise TableRefused for what makes a table unreadable, by the metadata alone: format version, contradictions,
+    encryption, transforms, types, defaults, names."""
+    _refuse_format_version(metadata)
+    refuse_contradictions(metadata)
+    _refuse_encryption(metadata)
+    _refuse_unknown_transforms(metadata)
+    refuse_columns(metadata)
+
+
+def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
+    """Raise TableRefused for what the metadata alone shows: unreadable tables, other formats, foreign code, the format
+    to write, and malformed properties of commits and files.
+
+    `defaults` are the catalog's properties, of which the defaults for its tables count.
+    """
+    refuse_foreign(metadata)
+    refuse_unreadable(metadata)
+    _refuse_foreign_code(metadata)
+    merge_settings(metadata.properties)
+    parse_into(_ReadInCommits, metadata.properties)
+    if not welcomes_parquet(effective_properties(defaults, metadata.properties)):
+        require_parquet(metadata.properties)
+    writer_options(metadata.properties)
+
+
+def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
+    """Raise TableRefused for unsupported live files: those that are live twice or of another format, equality deletes
+    whose columns can't be resolved, and those that apply to a file and compare columns which must not be keys."""
+    refuse_twice_live(scan)
+    refuse_foreign_files(LiveFiles.of(scan.files).columns.parts)
+    applied = applied_deletes(scan)
+    for delete in (*applied, *scan.dangling):
+        if delete.kind is DeleteKind.EQUALITY:
+            _refuse_equality_ids(metadata, delete)
+    for delete in applied:
+        if delete.kind is DeleteKind.EQUALITY:
+            _refuse_inexact_keys(metadata, delete)
+
+
+def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
+    """The distinct delete files that apply to a live data file."""
+    return LiveFiles.of(scan.files).applied
+
+
+def left_alone(metadata: TableMetadata) -> str | None:
+    """Why a table under write-audit-publish is not optimized now: the name of a branch ahead of main; None without one.
+
+    Rewriting main would make it impossible to publish the branch by fast-forward.
+    """
+    main = metadata.current_snapshot_id
+    if main is None or metadata.properties.get("write.wap.enabled", "").strip().lower() != "true":
+        return None
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.snapshot_ref_type == "branch" and ref.snapshot_id != main and _descends(ref.snapshot_id, main, parents):
+            return f"write-audit-publish: branch {name} is ahead of main and waits to be published"
+    return None
+
+
+def _descends(snapshot_id: int, ancestor_id: int, parents: dict[int, int | None]) -> bool:
+    seen: set[int] = set()
+    current: int | None = snapshot_id
+    while current is not None and current not in seen:
+        if current == ancestor_id:
+            return True
+        seen.add(current)
+        current = parents.get(current)
+    return False
+
+
+def _refuse_format_version(metadata: TableMetadata) -> None:
+    if metadata.format_version not in FORMATS:
+        raise format_version_refused(str(metadata.format_version))
+
+
+def format_version_refused(version: str) -> TableRefused:
+    """The refusal of a table of that format version."""
+    return TableRefused(
+        f"format version {version} is not handled; {max(FORMATS)} is the highest that is",
+        reason="format-version",
+    )
+
+
+def _refuse_foreign_code(metadata: TableMetadata) -> None:
+    """pyiceberg loads the location provider in the middle of a commit, so it must be refused before."""
+    name = metadata.properties.get("write.py-location-provider.impl")
+    if name is not None and name not in LOCATION_PROVIDERS:
+        raise TableRefused(
+            f"the table's property write.py-location-provider.impl names {name}, which is not imported",
+            reason="foreign-code",
+            hint=f"Remove the property, or name one of {', '.join(sorted(LOCATION_PROVIDERS))}.",
+        )
+
+
+def _refuse_encryption(metadata: TableMetadata) -> None:
+    if found := [key for key in _ENCRYPTION_KEYS if key in metadata.properties]:
+        raise TableRefused(
+            f"the table is encrypted: it has the property {found[0]}",
+            reason="encryption",
+            hint="Encrypted tables can't be optimized yet.",
+        )
+
+
+def _refuse_unknown_transforms(metadata: TableMetadata) -> None:
+    for spec in metadata.partition_specs:
+        for field in spec.fields:
+            if isinstance(field.transform, UnknownTransform):
+                raise TableRefused(
+                    f"partition field {field.name} of spec {spec.spec_id} has the unknown transform"
+                    f" {field.transform._transform}",
+                    reason="transform",
+                )
+
+
+def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
+    if not delete.equality_ids:
+        raise TableRefused(f"equality delete {delete.path} names no columns", reason="equality-ids")
+    for field_id in delete.equality_ids:
+        found = find_in_history(metadata, field_id)
+        if found is None:
+            raise TableRefused(
+                f"equality delete {delete.path} names field {field_id}, which no schema of the table has",
+                reason="equality-ids",
+            )
+        problem = _unusable(*found)
+        if problem:
+            raise TableRefused(
+                f"equality delete {delete.path} names field {field_id} ({found[0].name}), {problem}",
+                reason="equality-ids",
+            )
+
+
+def _refuse_inexact_keys(metadata: TableMetadata, delete: DeleteFile) -> None:
+    """Refuse floating-point keys: bounds exclude NaN, so readers that use them skip a delete that others apply."""
+    for field_id in delete.equality_ids:
+        found = find_in_history(metadata, field_id)
+        if found is not None and isinstance(found[0].field_type, FloatType | DoubleType):
+            field, schema = found
+            raise TableRefused(
+                f"equality delete {delete.path} compares column {schema.find_column_name(field_id)} of the type"
+                f" {field.field_type}, which Iceberg forbids in keys: readers disagree about what it deletes",
+                reason="equality-ids",
+                hint="Rewrite the table's data once with the engine that its readers use, such as Spark's"
+                " rewrite_data_files with the option rewrite-all=true: then the delete applies to nothing.",
+            )
+
+
+def _unusable(field: NestedField, schema: Schema) -> str | None:
+    if not field.field_type.is_primitive:
+        return "which is not a primitive column"
+    if any(not isinstance(schema.find_type(parent), StructType) for parent in _parents(schema, field.field_id)):
+        return "which lies within a list or a map"
+    return None
+
+
+def _parents(schema: Schema, field_id: int) -> list[int]:
+    found: list[int] = []
+    while (parent := schema._lazy_id_to_parent.get(field_id)) is not None:
+        found.append(parent)
+        field_id = parent
+    return found
+
+
+def refuse_upgrade(table: Table, defaults: Mapping[str, str]) -> None:
+    """Raise TableRefused for a table of an earlier format that is not handled, or while format 3 is not."""
+    refuse_table(table.metadata, defaults)
+    if UPGRADED not in FORMATS:
+        raise format_version_refused(str(UPGRADED))
+
+
+def stage_upgrade(table: Table, *, own_metadata: bool) -> bytes:
+    """The payload that upgrades the table as just loaded; `own_metadata` as in `stage_expiry`."""
+    request: dict[str, Any] = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": str(table.metadata.table_uuid)}],
+        "updates": [{"action": "upgrade-format-version", "format-version": UPGRADED}],
+    }
+    if own_metadata:
+        request["metadata-location"] = table.metadata_location
+    return json.dumps(request, separators=(",", ":")).encode()

@@ -1,0 +1,300 @@
+"""Which files in a table's locations are orphans."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from amoro_core.errors import CatalogUnavailable, TableRefused
+from amoro_core.maintenance.snapshots import span
+from amoro_core.maintenance.table_locations import Ground, Named, is_below
+from amoro_core.model.maintenance import EVERYWHERE, Condemned, FileKind, KeyRange, StoredFile, Surroundings
+from amoro_core.model.paths import looser_spellings, normalise, split_place
+from amoro_core.model.properties import boolean, declared, minutes
+from amoro_core.records import record
+
+#: The property that switches the action on and off.
+SWITCH = "clean-orphan-file.enabled"
+#: No younger file is an orphan, whatever is requested: a commit that will reference it may be in progress.
+LEAST_AGE = timedelta(minutes=1440)
+#: A file written this much later than now shows that a clock can't be trusted.
+MOST_AHEAD = timedelta(minutes=10)
+#: How long files of an ended process are kept after the last moment at which its tasks can run.
+AFTER_THE_END = timedelta(hours=1)
+#: Maximum of one process; the rest is found by the next.
+MOST_AT_ONCE = 1_000_000
+#: Why orphans stay that are more than that.
+BEYOND = "beyond what one process takes"
+
+#: How long Flink's manifests are kept. Older ones belong to a job that won't be restored any more.
+IN_FLIGHT = timedelta(days=7)
+#: Job, operator, subtask, attempt, checkpoint and number, as Iceberg's `ManifestOutputFileFactory` joins them.
+_FLINK = re.compile(r"[0-9a-f]{32}-.+-\d+-\d+-\d+-\d+(-.+)?\.avro", re.DOTALL)
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+#: Outputs of tasks: process, task, attempt, and a name of their own.
+_OUTPUT = re.compile(rf"({_UUID})-\d+-\d+-{_UUID}.*", re.DOTALL)
+_METADATA = re.compile(r".*\.metadata\.json(\.gz)?", re.DOTALL)
+_HINT = "version-hint.text"
+
+
+@record
+class OrphanConfig:
+    """The properties of a table for cleaning orphan files."""
+
+    enabled: bool = declared(SWITCH, "false", boolean)
+    min_existing_time: timedelta = declared("clean-orphan-file.min-existing-time-minutes", "2880", minutes)
+    trash_keep: timedelta = declared("maintenance.clean-orphan-files.trash-keep", "7d", span)
+
+    @property
+    def age(self) -> timedelta:
+        """The minimum age of an orphan file; never less than a day."""
+        return max(self.min_existing_time, LEAST_AGE)
+
+
+@record
+class Terms:
+    """The conditions under which files are evaluated."""
+
+    now: datetime
+    age: timedelta
+    start_to_close: timedelta  # how long a task may run
+    around: Surroundings
+    in_flight: frozenset[str] = frozenset()  # files that a writer may still commit, with what names them
+    is_needed: Callable[[str], bool] | None = None  # in place of those, and of `around.paths`
+    is_condemned: Callable[[str], bool] | None = None  # in place of `around.condemned`
+    latest: datetime | None = None  # what is written until then may be true; without it, until `now`
+    most: int = MOST_AT_ONCE
+    within: KeyRange = EVERYWHERE  # what is named and needed is known only for paths spelled in that range
+
+
+@dataclass(slots=True)
+class Found:
+    """The findings of a search so far."""
+
+    orphans: list[Condemned] = field(default_factory=list)
+    metadata_files: list[StoredFile] = field(default_factory=list)  # not named; to be opened before they are evaluated
+    unopened: str = ""  # a manifest that Flink may still commit, of which nobody has read what it names
+    files: int = 0  # that were looked at
+    bytes: int = 0
+    without_time: int = 0
+    kept: Counter[str] = field(default_factory=Counter)  # not named and kept all the same, by reason
+    beyond_bytes: int = 0  # of orphans that are more than one process takes
+    unseen: set[str] = field(default_factory=set)  # of the files that are there for certain
+
+
+class Search:
+    """Evaluates files page by page. Each is kept unless it is old enough and not referenced."""
+
+    def __init__(self, ground: Ground, named: Named, terms: Terms) -> None:
+        self._ground = ground
+        self._named = named
+        self._terms = terms
+        self._is_needed = terms.is_needed or _among([*terms.around.paths, *terms.in_flight])
+        self._is_condemned = terms.is_condemned or _among(terms.around.condemned)
+        self._hidden_but = tuple(f"{name}=" for name in ground.partition_fields if name.startswith(("_", ".")))
+        self.found = Found(unseen=set(map(normalise, ground.must_be_listed)))
+
+    def see(self, place: str, page: Sequence[StoredFile]) -> None:
+        """Evaluate files that lie below a place.
+
+        Raises CatalogUnavailable for a time that can't be true, TableRefused("authority") for a path that the table
+        names in another storage.
+        """
+        prefix = place.rstrip("/") + "/"
+        here = self._settled(split_place(place)[:2])
+        places = self._named.places_of([one.path for one in page])
+        for one, named_in in zip(page, places, strict=True):
+            self.found.files += 1
+            self.found.bytes += one.size_bytes
+            self.found.unseen.discard(one.path)
+            self._require_true_time(one)
+            if named_in:
+                self._require_same_place(one.path, here, named_in)
+                continue
+            self._evaluate(one, one.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
+
+    def opened(self, uuids: Mapping[str, str], own: str) -> None:
+        """Evaluate the metadata files, by the UUIDs of the tables that they are of; "": it can't be told.
+
+        Raises TableRefused("shared-location") for one of another table, then CatalogUnavailable for a manifest of
+        Flink's that was not opened: it may be of that table.
+        """
+        for one in self.found.metadata_files:
+            uuid = uuids.get(one.path, "")
+            if uuid and uuid.lower() != own.lower():
+                raise TableRefused(
+                    f"{one.path} is a metadata file of another table, with the UUID {uuid}: two tables share a place, "
+                    "and files of one would be taken for orphans of the other",
+                    reason="shared-location",
+                )
+            if uuid:
+                self._evaluate_by_time(one, "no metadata of the table leads to it any more")
+            else:
+                self.found.kept["metadata that can't be read"] += 1
+        self.found.metadata_files = []
+        self._require_opened()
+
+    def end(self) -> Found:
+        """The findings, once everything was seen.
+
+        Raises CatalogUnavailable when most files have no time, a file that certainly exists is missing, or a manifest
+        of Flink's was not opened.
+        """
+        found = self.found
+        self._require_opened()
+        if found.unseen:
+            raise CatalogUnavailable(
+                f"the listing lacks {min(found.unseen)}, which the table has: it was cut, or is of an earlier time"
+            )
+        if 2 * found.without_time > found.files:
+            raise CatalogUnavailable(
+                f"{found.without_time} of {found.files} listed files have no modification time",
+                hint="List them by an inventory that has one: --file-list.",
+            )
+        return found
+
+    def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
+        if not self._is_known(one.path):
+            self.found.kept["spelled in a way that is looked for elsewhere"] += 1
+        elif is_shared and f"/{self._ground.context}/" not in f"/{below}":
+            self.found.kept["in a place that tables share"] += 1
+        elif self._is_hidden(below) or below.rpartition("/")[2] == _HINT:
+            self.found.kept["hidden"] += 1
+        elif self._is_condemned(one.path):
+            self.found.kept["condemned already"] += 1
+        elif self._is_needed(one.path):
+            self.found.kept["used by a process or not committed yet"] += 1
+        elif _METADATA.fullmatch(below):
+            self.found.metadata_files.append(one)
+        elif is_in_flight(one, self._terms.now) and not self._is_young(one):
+            self.found.unopened = self.found.unopened or one.path
+        else:
+            self._evaluate_output(one)
+
+    def _evaluate_output(self, one: StoredFile) -> None:
+        """Evaluate an output of one of our processes, which is recognised by its name."""
+        output = _OUTPUT.fullmatch(one.path.rpartition("/")[2])
+        process_id = output[1] if output else ""
+        if process_id in self._terms.around.active:
+            self.found.kept["used by a process or not committed yet"] += 1
+        elif (ended_at := self._terms.around.ended.get(process_id)) is None:
+            self._evaluate_by_time(one, "no snapshot of the table names it")
+        elif self._terms.now < ended_at + self._terms.start_to_close + AFTER_THE_END:
+            self.found.kept["of a process that has ended just now"] += 1
+        elif one.modified_at is None:
+            self.found.kept["without a time"] += 1
+        else:
+            self._add(one, f"left over by process {process_id}")
+
+    def _evaluate_by_time(self, one: StoredFile, reason: str) -> None:
+        if one.modified_at is None:
+            self.found.kept["without a time"] += 1
+        elif self._is_young(one):
+            self.found.kept["young"] += 1
+        else:
+            self._add(one, reason)
+
+    def _is_young(self, one: StoredFile) -> bool:
+        return one.modified_at is not None and one.modified_at >= self._terms.now - self._terms.age
+
+    def _require_true_time(self, one: StoredFile) -> None:
+        now = self._terms.latest or self._terms.now
+        if one.modified_at is None:
+            self.found.without_time += 1
+        elif one.modified_at > now + MOST_AHEAD:
+            raise CatalogUnavailable(
+                f"{one.path} was written at {one.modified_at.isoformat()}, says its storage, which is later than now: "
+                f"{now.isoformat()}",
+                hint="Correct the clocks of coordinator and storage: such times make every age uncertain.",
+            )
+
+    def _add(self, one: StoredFile, reason: str) -> None:
+        if len(self.found.orphans) >= self._terms.most:
+            self.found.kept[BEYOND] += 1
+            self.found.beyond_bytes += one.size_bytes
+            return
+        kind = kind_of(one.path, is_below(one.path, self._ground.metadata_place))
+        self.found.orphans.append(Condemned(one.path, kind, one.size_bytes, one.modified_at, reason))
+
+    def _require_opened(self) -> None:
+        if self.found.unopened:
+            raise CatalogUnavailable(
+                f"{self.found.unopened} is a manifest that Flink may still commit, and an earlier listing lacked it: "
+                "what it names is not known",
+                hint="It is tried again by itself; an inventory has to be of today.",
+            )
+
+    def _is_known(self, path: str) -> bool:
+        """Whether all is known of the path, in each of its spellings."""
+        within = self._terms.within
+        return within is EVERYWHERE or all(map(within.holds, looser_spellings(path)))
+
+    def _is_hidden(self, below: str) -> bool:
+        return any(
+            segment.startswith(("_", ".")) and not (self._hidden_but and segment.startswith(self._hidden_but))
+            for segment in below.split("/")
+        )
+
+    def _require_same_place(self, path: str, here: tuple[str, str], named_in: Collection[tuple[str, str]]) -> None:
+        if here not in named_in and not any(_are_one(here, self._settled(one)) for one in named_in):
+            scheme, authority = min(named_in)
+            raise TableRefused(
+                f"the table names {path} as a file of {scheme}://{authority}: it may be the same file",
+                reason="authority",
+            )
+
+    def _settled(self, place: tuple[str, str]) -> tuple[str, str]:
+        scheme, authority = place
+        return self._ground.same_schemes.get(scheme, scheme), self._ground.same_authorities.get(authority, authority)
+
+
+def _are_one(here: tuple[str, str], named: tuple[str, str]) -> bool:
+    """Whether scheme and authority are the same; without an authority it is the default one."""
+    return here[0] == named[0] and (here[1] == named[1] or not here[1] or not named[1])
+
+
+def is_in_flight(file: StoredFile, now: datetime) -> bool:
+    """Whether a file is a manifest that Flink may still commit; also true if its age is unknown."""
+    is_young = file.modified_at is None or file.modified_at > now - IN_FLIGHT
+    return is_young and _FLINK.fullmatch(file.path.rpartition("/")[2]) is not None
+
+
+def kind_of(path: str, in_metadata: bool) -> FileKind:
+    """The probable kind of a file, by its name; it only decides the order of deletion."""
+    name = path.rpartition("/")[2]
+    if _METADATA.fullmatch(name):
+        return FileKind.METADATA
+    if name.startswith("partition-stats-") or name.endswith((".stats", ".puffin") if in_metadata else ".stats"):
+        return FileKind.STATISTICS
+    if in_metadata and name.endswith(".avro"):
+        return FileKind.MANIFEST_LIST if name.startswith("snap-") else FileKind.MANIFEST
+    if name.endswith((".parquet", ".avro", ".orc", ".puffin")):
+        return FileKind.DELETE if "-deletes" in name or name.endswith(".puffin") else FileKind.DATA
+    return FileKind.OTHER
+
+
+def breaker(found: Found) -> str:
+    """Why a person must confirm the deletion of so much; "" when it is ordinary."""
+    files = len(found.orphans) + found.kept[BEYOND]
+    size = sum(one.size_bytes or 0 for one in found.orphans) + found.beyond_bytes
+    if files > _MOST_FILES:
+        return f"{files} orphan files are more than {_MOST_FILES}"
+    if size > _MOST_BYTES:
+        return f"orphan files of {size} bytes are more than {_MOST_BYTES} bytes"
+    if found.files < _LEAST_LISTED:
+        return ""
+    if _MOST_SHARE * files > found.files:
+        return f"{files} of {found.files} listed files are orphans, more than 20 %"
+    if _MOST_SHARE * size > found.bytes:
+        return f"{size} of {found.bytes} listed bytes are orphans, more than 20 %"
+    return ""
+
+
+_MOST_FILES, _MOST_BYTES = 10_000, 10**12
+_LEAST_LISTED, _MOST_SHARE = 100, 5
+
+
+def _among(paths: Iterable[str]) -> Callable[[str], bool]:
+    spelled = frozenset(spelling for path in paths for spelling in looser_spellings(path))
+    return lambda path: not spelled.isdisjoint(looser_spellings(path))

@@ -1,0 +1,407 @@
+"""The properties of a table for the retention of snapshots: Iceberg's, Amoro's, and ours."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
+from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+from amoro_core.records import record
+
+#: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
+DEFAULT_AGE = timedelta(days=5)
+
+_UNITS = {
+    ("d", "day", "days"): timedelta(days=1),
+    ("h", "hour", "hours"): timedelta(hours=1),
+    ("m", "min", "minute", "minutes"): timedelta(minutes=1),
+    ("s", "sec", "second", "seconds"): timedelta(seconds=1),
+    ("ms", "milli", "millis", "millisecond", "milliseconds"): timedelta(milliseconds=1),
+}
+_SPAN = re.compile(r"([0-9]{1,9})\s*([a-z]+)")
+
+
+def span(text: str) -> timedelta:
+    """A whole number with one of Amoro's units, such as "720min" or "7 d"; a bare number is minutes."""
+    word = text.strip().lower()
+    if word.isascii() and word.isdigit():
+        return minutes(word)
+    match = _SPAN.fullmatch(word)
+    unit = next((one for names, one in _UNITS.items() if match is not None and match[2] in names), None)
+    if match is None or unit is None:
+        raise ValueError("expected a whole number with its unit, such as 30min, 12h or 7d")
+    return int(match[1]) * unit
+
+
+def _age(text: str) -> timedelta | None:
+    return span(text) if text.strip() else None
+
+
+def _milliseconds(text: str) -> timedelta | None:
+    return milliseconds(0)(text) if text.strip() else None
+
+
+def _never(text: str) -> timedelta | None:
+    return interval(text) if text.strip() else None
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    if not text.strip():
+        return ()
+    keys = tuple(part.strip() for part in text.split(","))
+    if not all(re.fullmatch(r"[\w.:/-]*[A-Za-z][\w.:/-]*", key, re.ASCII) and "'" not in key for key in keys):
+        raise ValueError("expected keys of snapshots' summaries, with commas between them")
+    return keys
+
+
+@record
+class RetentionConfig:
+    """Which snapshots of a table are kept and for how long, and how long the files of expired ones are kept."""
+
+    enabled: bool = declared("table-expire.enabled", "true", boolean)
+    amoro_age: timedelta | None = declared("snapshot.keep.duration", "", _age)
+    iceberg_age: timedelta | None = declared("history.expire.max-snapshot-age-ms", "", _milliseconds)
+    amoro_count: int = declared("snapshot.keep.min-count", "1", whole(0))
+    iceberg_count: int = declared("history.expire.min-snapshots-to-keep", "1", whole(0))
+    #: The maximum age of branches and tags without their own; None: they are kept for ever.
+    max_ref_age: timedelta | None = declared("history.expire.max-ref-age-ms", "", _never)
+    writer_retention: timedelta = declared("snapshot.keep.flink.checkpoint-retention", "7d", span)
+    writer_keys: tuple[str, ...] = declared("maintenance.expire-snapshots.writer-keys", "", _keys)
+    trash_keep: timedelta = declared("maintenance.expire-snapshots.trash-keep", "1d", span)
+    clean_metadata: bool = declared("maintenance.expire-snapshots.clean-metadata", "false", boolean)
+
+    @property
+    def max_age(self) -> timedelta:
+        """The maximum age of snapshots, unless their branch sets another: the longer of the configured ones."""
+        known = [one for one in (self.amoro_age, self.iceberg_age) if one is not None]
+        return max(known) if known else DEFAULT_AGE
+
+    @property
+    def min_count(self) -> int:
+        """The minimum of snapshots to keep of a branch, unless it sets another: at least one."""
+        return max(self.amoro_count, self.iceberg_count, 1)
+
+
+_KAFKA_OFFSETS = "kafka.connect.offsets."
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Writer:
+    """One writer, identified by its key and id among others on the same branch."""
+
+    kind: str  # for display: "Flink", "Spark", "Kafka Connect", or the key that properties name
+    name: str  # the job, the query, or the consumer; "" if the key identifies it
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}".rstrip()
+
+
+def writers_of(summary: Mapping[str, str], keys: Collection[str] = ()) -> Iterator[Writer]:
+    """The writers that would find their state in a snapshot with this summary. `keys` are those of further writers."""
+    job = summary.get("flink.job-id")
+    if job is not None and "flink.max-committed-checkpoint-id" in summary:
+        # Flink's committer takes a snapshot without an operator id for that of any operator of its job.
+        yield Writer("Flink", f"{job} {summary.get('flink.operator-id', '')}".rstrip())
+    query = summary.get("spark.sql.streaming.queryId")
+    if query is not None and "spark.sql.streaming.epochId" in summary:
+        yield Writer("Spark", query)
+    for key in summary:
+        if key.startswith(_KAFKA_OFFSETS):
+            yield Writer("Kafka Connect", key.removeprefix(_KAFKA_OFFSETS))
+        elif key in keys:
+            yield Writer(key, "")
+
+
+class Ground(StrEnum):
+    """Why a snapshot is kept. Of several grounds the first one counts."""
+
+    BRANCH = "branch"  # the head of one
+    TAG = "tag"
+    AGE = "age"  # in the history of a branch, and young
+    COUNT = "count"  # among the newest of a branch
+    UNREFERENCED = "unreferenced"  # in no branch's history, and young
+    CHAIN = "chain"  # between a branch's head and where a writer finds its state
+    PIN = "process"  # a process, an undo or a lease needs it, or a descendant on the way to its branch's head
+    LEASE = "lease"  # newer than a lease's
+
+
+#: Protections beyond Iceberg's own rules.
+PROTECTIONS = (Ground.CHAIN, Ground.PIN, Ground.LEASE)
+
+
+@record
+class Stay:
+    """Why one snapshot is kept."""
+
+    ground: Ground
+    reason: str
+
+
+@record
+class Target:
+    """What was requested beside the table's properties, and which snapshots the coordinator knows to be needed."""
+
+    max_age: timedelta | None = None
+    min_count: int | None = None
+    snapshot_ids: tuple[int, ...] = ()  # to go whatever their age, unless something needs them
+    pinned: Mapping[int, str] = field(default_factory=dict)  # each stays, with its chain to the branch's head
+    since: Mapping[int, str] = field(default_factory=dict)  # each stays, with all that are newer
+
+
+@record
+class Selection:
+    """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
+
+    stay: Mapping[int, Stay]
+    go: Mapping[int, str]  # to the reason; the oldest first
+    refs: Mapping[str, str]  # branches and tags that go, to the reason
+    refused: Mapping[int, str]  # snapshots that were named and can't go, to the reason
+
+    @property
+    def staying(self) -> str:
+        """How many are kept and on which grounds, as a phrase; writers and leases by name."""
+        ordered = sorted(self.stay.values(), key=lambda one: tuple(Ground).index(one.ground))
+        counts = Counter(_WORDS.get(one.ground, (one.reason, one.reason)) for one in ordered)
+        words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
+        return f"{len(self.stay)} stay ({words})" if words else "none stays"
+
+
+#: Of one snapshot and of several; chains, processes and leases say their own.
+_WORDS: Mapping[Ground, tuple[str, str]] = {
+    Ground.BRANCH: ("branch", "branches"),
+    Ground.TAG: ("tag", "tags"),
+    Ground.AGE: ("age", "age"),
+    Ground.COUNT: ("count", "count"),
+    Ground.UNREFERENCED: ("age", "age"),
+}
+
+
+def select(
+    snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig, target: Target, now: datetime
+) -> Selection:
+    """Select which of the table's snapshots, all of which are given, are kept and which expire.
+
+    Without writers, pins and leases the result is that of Java's `RemoveSnapshots`. A requested snapshot expires unless
+    a reference, a writer, a pin or a lease needs it: then it is refused.
+    """
+    history = _History(snapshots)
+    cutoff = now - (config.max_age if target.max_age is None else target.max_age)
+    count = max(config.min_count if target.min_count is None else target.min_count, 1)
+    expired = _expired_refs(history, refs, config, now)
+    kept = [ref for ref in refs if ref.name not in expired]
+    stay: dict[int, Stay] = {}
+    for ref in kept:
+        ground = Ground.BRANCH if ref.is_branch else Ground.TAG
+        _keep(stay, [ref.snapshot_id], ground, f"{ground.value} {ref.name}")
+    of_refs = dict(stay)
+    for ref in kept:
+        if ref.is_branch:
+            _keep_branch(stay, history, ref, cutoff, count, now)
+    reached = set(history.reached(kept))
+    for one in snapshots:
+        if one.snapshot_id not in reached and one.committed_at >= cutoff:
+            _keep(stay, [one.snapshot_id], Ground.UNREFERENCED, "no branch or tag reaches it, and it is young")
+    needed = dict(of_refs)
+    _keep_needed(needed, history, kept, config, target, now)
+    named = {one for one in target.snapshot_ids if one in history.known}
+    refused = {one: needed[one].reason for one in sorted(named) if one in needed}
+    for snapshot_id in named:
+        stay.pop(snapshot_id, None)
+    for snapshot_id, why in needed.items():
+        stay.setdefault(snapshot_id, why)
+    known = sorted(snapshots, key=lambda one: (one.committed_at, one.sequence_number))
+    go = {
+        one.snapshot_id: _why_it_goes(one.snapshot_id, named, reached) for one in known if one.snapshot_id not in stay
+    }
+    return Selection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
+
+
+class _History:
+    """Snapshots by their ids, and their ancestors as far as the table still has them."""
+
+    def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
+        self.known = {one.snapshot_id: one for one in snapshots}
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[SnapshotFacts]:
+        """The snapshot and its ancestors, the newest first."""
+        seen: set[int] = set()
+        while snapshot_id is not None and snapshot_id not in seen and (found := self.known.get(snapshot_id)):
+            seen.add(snapshot_id)
+            yield found
+            snapshot_id = found.parent_id
+
+    def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
+        """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
+        for ref in refs:
+            if ref.is_branch:
+                yield from (one.snapshot_id for one in self.ancestors(ref.snapshot_id))
+            else:
+                yield ref.snapshot_id
+
+
+def _keep(stay: dict[int, Stay], snapshot_ids: Iterable[int], ground: Ground, reason: str) -> None:
+    for snapshot_id in snapshot_ids:
+        stay.setdefault(snapshot_id, Stay(ground, reason))
+
+
+def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
+    """The branches and tags past their age, never main. One whose snapshot is unknown protects nothing, and is kept."""
+    found = {}
+    for ref in refs:
+        snapshot = history.known.get(ref.snapshot_id)
+        age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
+        if ref.name != MAIN and snapshot is not None and age is not None and now - snapshot.committed_at > age:
+            found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {told(age)}"
+    return found
+
+
+def _keep_branch(
+    stay: dict[int, Stay], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
+) -> None:
+    if ref.max_snapshot_age is not None:
+        cutoff = now - ref.max_snapshot_age
+    if ref.min_snapshots_to_keep is not None:
+        count = max(ref.min_snapshots_to_keep, 1)
+    for number, one in enumerate(history.ancestors(ref.snapshot_id), 1):
+        if one.committed_at >= cutoff:
+            _keep(stay, [one.snapshot_id], Ground.AGE, f"in the history of {ref.name}, and young")
+        elif number <= count:
+            _keep(stay, [one.snapshot_id], Ground.COUNT, f"one of the {count} newest of {ref.name}")
+        else:
+            return
+
+
+def _keep_needed(
+    stay: dict[int, Stay],
+    history: _History,
+    kept: Sequence[Ref],
+    config: RetentionConfig,
+    target: Target,
+    now: datetime,
+) -> None:
+    """Keep what a writer, a process, an undo or a lease needs."""
+    for ref in kept:
+        if ref.is_branch:
+            chain = list(history.ancestors(ref.snapshot_id))
+            _keep_chains(stay, chain, _states(chain, config, now), Ground.CHAIN)
+            pins = {
+                at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
+            }
+            _keep_chains(stay, chain, pins, Ground.PIN)
+    for snapshot_id, reason in target.pinned.items():
+        if snapshot_id in history.known:  # of no branch, or not any more
+            _keep(stay, [snapshot_id], Ground.PIN, reason)
+    for snapshot_id, reason in target.since.items():
+        if (oldest := history.known.get(snapshot_id)) is not None:
+            _keep(stay, [snapshot_id, *_newer(history, oldest)], Ground.LEASE, reason)
+
+
+def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
+    """The positions in the chain at which writers find their state, if young enough, with the writers' names."""
+    found: dict[Writer, int] = {}
+    for at, one in enumerate(chain):
+        for writer in writers_of(one.summary, config.writer_keys):
+            found.setdefault(writer, at)
+    oldest = now - config.writer_retention
+    return {at: f"chain of {writer}" for writer, at in found.items() if chain[at].committed_at >= oldest}
+
+
+def _keep_chains(
+    stay: dict[int, Stay], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: Ground
+) -> None:
+    """Keep the chain from the head down to each of these positions, the nearest first."""
+    for end in sorted(ends):
+        _keep(stay, (one.snapshot_id for one in chain[: end + 1]), ground, ends[end])
+
+
+def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
+    """Snapshots that are later by number or by time: format 1 has no numbers, and clocks differ."""
+    for one in history.known.values():
+        if one.sequence_number > oldest.sequence_number or one.committed_at >= oldest.committed_at:
+            yield one.snapshot_id
+
+
+def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
+    if snapshot_id in named:
+        return "named"
+    return "older than is to be kept" if snapshot_id in reached else "no branch or tag reaches it, and it is old"
+
+
+def told(age: timedelta) -> str:
+    """A duration in its largest whole unit, such as "5d" or "90min"."""
+    seconds = age // timedelta(seconds=1)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+_ABSURD_DIGITS = 20
+
+
+@record
+class SnapshotTotals:
+    """What a snapshot's summary says of all its files; None: it does not say."""
+
+    data_files: int | None
+    delete_files: int | None
+    records: int | None
+    position_deletes: int | None  # rows
+    equality_deletes: int | None  # rows
+    bytes: int | None  # of data and delete files
+
+
+@record
+class Comparison:
+    """Two snapshots, and how one led to the other."""
+
+    before: SnapshotFacts
+    after: SnapshotFacts
+    totals_before: SnapshotTotals
+    totals_after: SnapshotTotals
+    is_ancestor: bool  # whether `after` was made of `before`
+    commits: int  # from `before` to `after`, with the latter; 0 where one did not lead to the other
+    own_commits: int  # those of them that Amoro made
+
+
+def totals_of(summary: Mapping[str, str]) -> SnapshotTotals:
+    """The totals of a snapshot's summary; what is missing or no number is not known."""
+
+    def number(key: str) -> int | None:
+        text = summary.get(key, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS else None
+
+    return SnapshotTotals(
+        data_files=number("total-data-files"),
+        delete_files=number("total-delete-files"),
+        records=number("total-records"),
+        position_deletes=number("total-position-deletes"),
+        equality_deletes=number("total-equality-deletes"),
+        bytes=number("total-files-size"),
+    )
+
+
+def compare(snapshots: Sequence[SnapshotFacts], before: SnapshotFacts, after: SnapshotFacts) -> Comparison:
+    """Compare two of the table's snapshots, all of which are given."""
+    known = {one.snapshot_id: one for one in snapshots}
+    path: list[SnapshotFacts] = []
+    seen: set[int] = set()
+    at: SnapshotFacts | None = after
+    while at is not None and at.snapshot_id != before.snapshot_id and at.snapshot_id not in seen:
+        seen.add(at.snapshot_id)
+        path.append(at)
+        at = None if at.parent_id is None else known.get(at.parent_id)
+    led = at is not None and at.snapshot_id == before.snapshot_id
+    return Comparison(
+        before,
+        after,
+        totals_of(before.summary),
+        totals_of(after.summary),
+        led,
+        len(path) if led else 0,
+        sum(PROCESS_ID in one.summary for one in path) if led else 0,
+    )

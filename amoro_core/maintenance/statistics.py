@@ -1,0 +1,118 @@
+"""Whether a table's statistics must be computed again, and which."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from amoro_core.errors import TableRefused
+from amoro_core.model.commits import KnownStatistics
+from amoro_core.model.properties import boolean, declared, fraction
+from amoro_core.model.tables import SnapshotFacts
+from amoro_core.records import record
+
+_COLUMNS_KEY = "maintenance.compute-statistics.columns"
+#: The counts in a snapshot's summary from which the number of changed rows is estimated.
+_CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+_REPLACE = "replace"
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    if "" in names:
+        raise ValueError("expected names of columns with commas between them")
+    return tuple(dict.fromkeys(names))
+
+
+@record
+class StatisticsConfig:
+    """The properties of a table for computing statistics."""
+
+    enabled: bool = declared("maintenance.compute-statistics.enabled", "false", boolean)
+    #: None named: all top-level columns of a primitive type.
+    columns: tuple[str, ...] = declared(_COLUMNS_KEY, "", _columns)
+    partition: bool = declared("maintenance.compute-statistics.partition", "true", boolean)
+    min_change: float = declared("maintenance.compute-statistics.min-change", "0.1", fraction(0))
+
+    def field_ids(self, known: Mapping[str, int]) -> tuple[int, ...]:
+        """The ids of the wanted columns; `known` are those that can be counted, by name.
+
+        Raises TableRefused("configuration") for one that is not among them.
+        """
+        for name in self.columns:
+            if name not in known:
+                raise TableRefused(
+                    f"property {_COLUMNS_KEY} names {name!r}, which is no top-level column of a primitive type",
+                    reason="configuration",
+                    hint=f"One of: {', '.join(sorted(known))}.",
+                )
+        return tuple(sorted(known[name] for name in self.columns or known))
+
+
+@record
+class StatisticsVerdict:
+    """Whether to compute statistics of the head, and why or why not."""
+
+    reason: str
+    is_due: bool = False
+    due_at: datetime | None = None  # nothing but another commit makes them due
+
+
+def evaluate_statistics(
+    config: StatisticsConfig,
+    columns: Sequence[int],
+    history: Sequence[SnapshotFacts],
+    known: KnownStatistics,
+    *,
+    partitions: bool,
+    asked: bool,
+    force: bool,
+) -> StatisticsVerdict:
+    """Whether the head's statistics are due: there are none in its history, or too many rows have changed since.
+
+    `history` is main's, from the head back; `columns` and `partitions` are what to compute. `asked`: those of the head
+    were requested, however few rows have changed; `force`: even if it has some.
+    """
+    if not history:
+        return StatisticsVerdict("the table has no snapshot")
+    if not columns and not partitions:
+        return StatisticsVerdict("the table has no columns of a primitive type and no partitions")
+    head = history[0]
+    at = next((at for at, one in enumerate(history) if _has(one.snapshot_id, columns, partitions, known)), None)
+    if at is None:
+        return StatisticsVerdict(f"snapshot {head.snapshot_id} has no statistics, nor have its ancestors", True)
+    if force:
+        return StatisticsVerdict(f"statistics of snapshot {head.snapshot_id} are computed again", True)
+    if at == 0:
+        return StatisticsVerdict(f"snapshot {head.snapshot_id} has its statistics")
+    share = _changed(history[:at], history[at])
+    since = f"since the statistics of snapshot {history[at].snapshot_id}"
+    if share is None:
+        return StatisticsVerdict(f"it is not known how many rows have changed {since}", True)
+    told = f"{share:.1%} of the rows have changed {since}"
+    if share >= config.min_change:
+        return StatisticsVerdict(told, True)
+    return StatisticsVerdict(told, True) if asked else StatisticsVerdict(f"{told}, less than {config.min_change:.1%}")
+
+
+def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: KnownStatistics) -> bool:
+    counted = (one.ndv_fields for one in known.columns if one.snapshot_id == snapshot_id)
+    has_partitions = any(one.snapshot_id == snapshot_id for one in known.partitions)
+    return (has_partitions or not partitions) and (not columns or any(fields.issuperset(columns) for fields in counted))
+
+
+def _changed(since: Sequence[SnapshotFacts], base: SnapshotFacts) -> float | None:
+    """The share of the base's rows that the snapshots added or deleted; None if their summaries lack counts."""
+    changed = 0
+    for one in since:
+        if one.operation == _REPLACE:
+            continue
+        counts = [_count(one.summary, key) for key in _CHANGES]
+        if all(count is None for count in counts):
+            return None
+        changed += sum(count or 0 for count in counts)
+    total = _count(base.summary, "total-records")
+    return None if total is None else changed / max(total, 1)
+
+
+def _count(summary: Mapping[str, str], key: str) -> int | None:
+    text = summary.get(key, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None

@@ -1,0 +1,309 @@
+"""Documents as assistants get them: names and texts of strangers are data, cleaned, and answers stay small."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, cast
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from amoro_core.documents.json_schemas import message_schema
+from amoro_core.documents.message_json import encode
+from amoro_core.model.text_sanitizing import without_secrets
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.records import record
+
+#: Of a document: the answer holds it twice, as data and as text, and stays below 25 kB.
+MOST_BYTES = 12_000
+#: How long texts and lists may be, tried in this order until a document is small enough.
+_STEPS = ((2000, 100), (500, 30), (200, 10), (80, 3), (30, 1))
+
+
+def cleaned(value: Any, key: str = "") -> Any:
+    """The value without control and bidirectional characters and without secrets; ids as text.
+
+    Ids are of 64 bits, and JavaScript rounds whole numbers above 2^53.
+    """
+    if isinstance(value, Mapping):
+        return {clean_text(name): cleaned(item, name) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item, key) for item in value]
+    if isinstance(value, str):
+        return clean_text(value)
+    return str(value) if is_id(key) and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def clean_text(text: str) -> str:
+    """The text on lines of one: breaks are blanks, and other characters that nobody sees are left out."""
+    shown = without_secrets(text)
+    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in shown)
+
+
+def is_id(key: str) -> bool:
+    """Whether a field of that name is an id, or several."""
+    return key.endswith(("_id", "_ids"))
+
+
+def with_text_ids(schema: Mapping[str, Any], key: str = "") -> dict[str, Any]:
+    """The JSON Schema of documents as `cleaned` gives them."""
+    made = dict(schema)
+    if is_id(key) and made.get("type") == "integer":
+        made["type"] = "string"
+    elif is_id(key) and isinstance(made.get("type"), list):
+        made["type"] = ["string" if one == "integer" else one for one in made["type"]]
+    if isinstance(made.get("items"), Mapping):
+        made["items"] = with_text_ids(made["items"], key)
+    if isinstance(made.get("properties"), Mapping):
+        made["properties"] = {name: with_text_ids(item, name) for name, item in made["properties"].items()}
+    return made
+
+
+def size_of(document: Mapping[str, Any]) -> int:
+    """How many bytes its JSON takes."""
+    return len(json.dumps(document))
+
+
+def fitted(document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The document with long texts and lists cut as far as needed, and whether that was needed."""
+    if size_of(document) <= MOST_BYTES:
+        return document, False
+    small = document
+    for longest, most in _STEPS:
+        small = _cut(document, longest, most)
+        if size_of(small) <= MOST_BYTES:
+            break
+    return small, True
+
+
+def _cut(value: Any, longest: int, most: int) -> Any:
+    if isinstance(value, Mapping):
+        # A map of properties is cut, too; a document has fewer fields than any step allows for a map.
+        return {name: _cut(item, longest, most) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item, longest, most) for item in value[:most]]
+    if isinstance(value, str) and len(value) > longest:
+        return f"{value[: longest - 1]}…"
+    return value
+
+
+#: How many items of a list an answer has, unless fewer are asked for or fit.
+ITEMS = 20
+
+Schema = Mapping[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+
+
+def _text(about: str) -> Schema:
+    return {**_TEXT, "description": about}
+
+
+_TABLE = _text("The table's full name: catalog.namespace.table")
+_PROCESS = _text("The process's id, or its first six characters or more")
+_TYPE = {**_text("How much to rewrite; left out: what the table needs"), "enum": ["minor", "major", "full"]}
+_DRY_RUN: Schema = {
+    "type": "boolean",
+    "default": True,
+    "description": "true, as by default: change nothing, and answer what it is about",
+}
+
+
+@record
+class Tool:
+    """A tool that asks one operation; one that writes asks another one, which only reads, for a dry run."""
+
+    name: str
+    about: str
+    method: str
+    request: type[Message]
+    answer: type[Message]
+    arguments: Mapping[str, Schema] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # fields that are always so
+    is_list: bool = False  # its request has `limit` and `after`, its answer `next`
+    dry: "Tool | None" = None  # of a tool that writes
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.dry is not None
+
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments."""
+        more: dict[str, Schema] = {}
+        if self.is_list:
+            more["limit"] = {"type": "integer", "minimum": 1, "maximum": 100, "default": ITEMS}
+            more["after"] = _text("`next` of the answer before")
+        if self.writes:
+            more["dry_run"] = _DRY_RUN
+        known = {name: dict(schema) for name, schema in {**self.arguments, **more}.items()}
+        return {"type": "object", "properties": known, "required": [*self.required], "additionalProperties": False}
+
+    def output_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its answers."""
+        mark = {"type": "boolean", "description": "Texts or lists were cut to keep the answer small"}
+        told = {"is_shortened": mark}
+        if not self.writes or self.dry is None:
+            return _open(with_text_ids(message_schema(descriptor_of(self.answer))), told)
+        parts = {"dry_run": {"type": "boolean"}, **told}
+        for name, message in (("would", self.dry.answer), ("done", self.answer)):
+            parts[name] = with_text_ids(message_schema(descriptor_of(message)))
+        return {"type": "object", "properties": parts, "required": ["dry_run"]}
+
+    def message(self, arguments: Mapping[str, Any]) -> Message:
+        """The request for arguments that are known to be of its schema."""
+        own = {name: value for name, value in arguments.items() if name != "dry_run"}
+        return self.request(**{**self.fixed, **own})
+
+    def document(self, answer: Message) -> dict[str, Any]:
+        """The answer as data."""
+        return encode(answer)
+
+
+def _open(schema: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with further properties that need not be there."""
+    return {**schema, "properties": {**schema["properties"], **more}}
+
+
+_GET_TABLE = Tool(
+    "get_table",
+    "One table as the coordinator knows it: status, why it is not optimized, health, files, deletes, group.",
+    "GetTable",
+    pb.GetTableRequest,
+    pb.Table,
+    {"table": _TABLE},
+    ("table",),
+    {"known_only": True},
+)
+_GET_RECEIPT = Tool(
+    "get_receipt",
+    "One process with its receipt: snapshots, files and rows before and after, failure.",
+    "GetProcess",
+    pb.GetProcessRequest,
+    pb.Process,
+    {"process_id": _PROCESS},
+    ("process_id",),
+)
+_EXPLAIN_PLAN = Tool(
+    "explain_plan",
+    "What optimizing a table would rewrite now, and why. Reads the table's metadata, changes nothing.",
+    "PlanTable",
+    pb.PlanTableRequest,
+    pb.Plan,
+    {"table": _TABLE, "type": _TYPE},
+    ("table",),
+)
+
+READING = (
+    Tool(
+        "status",
+        "Version, start and counts.",
+        "GetStatus",
+        pb.GetStatusRequest,
+        pb.GetStatusResponse,
+    ),
+    Tool(
+        "list_conditions",
+        "What is wrong now, the worst first, and what to do about it.",
+        "ListConditions",
+        monitoring.ListConditionsRequest,
+        monitoring.ListConditionsResponse,
+    ),
+    Tool(
+        "list_tables",
+        "Tables, those with the lowest health first.",
+        "ListTables",
+        pb.ListTablesRequest,
+        pb.ListTablesResponse,
+        {
+            "catalog": _text("Only tables of this catalog"),
+            "status": _text("Only tables in this status, such as pending or refused"),
+            "group": _text("Only tables of this optimizer group"),
+            "text": _text("Only tables with this text in their names"),
+        },
+        fixed={"sort": "health", "order": "asc"},
+        is_list=True,
+    ),
+    _GET_TABLE,
+    _EXPLAIN_PLAN,
+    Tool(
+        "list_processes",
+        "Processes, the newest first.",
+        "ListProcesses",
+        pb.ListProcessesRequest,
+        pb.ListProcessesResponse,
+        {"table": _TABLE, "status": _text("Only processes in this status, such as running or failed")},
+        is_list=True,
+    ),
+    _GET_RECEIPT,
+    Tool("list_groups", "Optimizer groups.", "ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, is_list=True),
+    Tool(
+        "list_optimizers",
+        "Registered optimizers.",
+        "ListOptimizers",
+        pb.ListOptimizersRequest,
+        pb.ListOptimizersResponse,
+        {"group": _text("Only optimizers of this group")},
+        is_list=True,
+    ),
+    Tool(
+        "list_events",
+        "What happened, the newest first.",
+        "ListEvents",
+        journal.ListEventsRequest,
+        journal.ListEventsResponse,
+        {"table": _TABLE, "process_id": _PROCESS},
+        is_list=True,
+    ),
+)
+
+WRITING = (
+    Tool(
+        "optimize_table",
+        "Begin to optimize a table. Rows stay the same; every commit is validated.",
+        "OptimizeTable",
+        pb.OptimizeTableRequest,
+        pb.OptimizeTableResponse,
+        {"table": _TABLE, "type": _TYPE},
+        ("table",),
+        dry=_EXPLAIN_PLAN,
+    ),
+    Tool(
+        "cancel_process",
+        "Cancel a process that has sent no commit.",
+        "CancelProcess",
+        pb.CancelProcessRequest,
+        pb.Process,
+        {"process_id": _PROCESS},
+        ("process_id",),
+        dry=_GET_RECEIPT,
+    ),
+    Tool(
+        "set_enabled",
+        "Have the coordinator optimize a table by itself, or not.",
+        "SetTableEnabled",
+        pb.SetTableEnabledRequest,
+        pb.Table,
+        {"table": _TABLE, "enabled": {"type": "boolean"}},
+        ("table", "enabled"),
+        dry=_GET_TABLE,
+    ),
+)
+
+
+def tools(*, allow_writes: bool) -> tuple[Tool, ...]:
+    """Those that are offered."""
+    return (*READING, *(WRITING if allow_writes else ()))
+
+
+def items_of(answer: type[Message]) -> str:
+    """The field of a list's answer that holds its items."""
+    return next(each.name for each in descriptor_of(answer).fields if each.is_repeated)
+
+
+def descriptor_of(message: type[Message]) -> Descriptor:
+    """The descriptor of a message, which has another type in protobuf's stubs where it is compiled."""
+    return cast(Descriptor, message.DESCRIPTOR)

@@ -1,0 +1,225 @@
+"""The properties of an optimizer group that have a meaning here; any others are free for people and tools."""
+
+import difflib
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.properties import parse_duration, parse_memory
+from amoro_core.records import record
+
+MEMORY = "memory"
+MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
+TABLE_METRICS = "table-metrics"
+KEYS = (MEMORY, MAX_INPUT_PER_THREAD, TABLE_METRICS)
+_CLOSE = 0.83  # similarity: thred suggests threads, my-address does not suggest address
+_MIB = 1024 * 1024
+DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
+
+
+@record
+class GroupConfig:
+    """The typed properties of a group, in bytes."""
+
+    memory_per_thread: int | None = None  # the minimum that an optimizer of the group must offer
+    max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES  # of one process
+    has_table_metrics: bool = False  # Prometheus is told of each of its tables
+
+
+@record
+class Capacity:
+    """The capacity of a group."""
+
+    threads: int
+    max_input_per_thread: int
+
+
+def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
+    """The configuration in the properties. Raises InvalidArgument naming key and value.
+
+    As in Amoro, a bare number means megabytes for `memory` and bytes for `max-input-file-size-per-thread`; both may
+    have a unit.
+    """
+    known = dict(properties)
+    memory = _parsed(known, MEMORY, _megabytes)
+    most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory)
+    told = known.get(TABLE_METRICS, "false").strip().lower()
+    if told not in ("true", "false"):
+        raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
+    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES, told == "true")
+
+
+def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
+    """Raise InvalidArgument for a key that is almost a known one; any others are free for people and tools."""
+    for key in keys:
+        if key not in known and (close := difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)):
+            raise InvalidArgument(f"the property {key!r} is not known", hint=f"Did you mean {close[0]}?")
+
+
+def _parsed(properties: dict[str, str], key: str, parse: Callable[[str], int]) -> int | None:
+    if key not in properties:
+        return None
+    try:
+        return parse(properties[key])
+    except ValueError as error:
+        raise InvalidArgument(f"{key} has the malformed value {properties[key]!r}: {error}") from error
+
+
+def _megabytes(text: str) -> int:
+    return parse_memory(f"{text}MB" if text.strip().isdecimal() else text)
+
+
+#: The container of a group whose optimizers are started by hand.
+EXTERNAL = "external"
+#: The label under which an optimizer registers what it was started as (`-id`).
+RESOURCE_LABEL = "resource-id"
+MAX_INSTANCES = 1000
+
+THREADS = "threads"
+MIN_INSTANCES = "min-instances"
+MAX_FAILED_STARTS = "max-failed-starts"
+START_TIMEOUT = "start-timeout"
+DRAIN_TIMEOUT = "drain-timeout"
+ADDRESS = "address"
+TOKEN_FILE = "token-file"  # noqa: S105 - a key
+CA_FILE = "ca-file"
+CONTAINER_KEYS = (THREADS, MIN_INSTANCES, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT, ADDRESS, TOKEN_FILE, CA_FILE)
+
+
+class ResourceState(StrEnum):
+    """The state of an instance."""
+
+    STARTING = "starting"  # recorded before it is started; its optimizer is not registered
+    RUNNING = "running"  # its optimizer is registered
+    DRAINING = "draining"  # it was told to leave
+    STOPPING = "stopping"  # it is being killed
+
+
+@record
+class Resource:
+    """An instance that a container started, or is about to; it is forgotten once it has ended."""
+
+    resource_id: str  # UUIDv7, which its optimizer gets as `-id`
+    group: str
+    container: str
+    state: ResourceState
+    started_at: datetime
+    since: datetime  # when it entered its state
+    handle: str = ""  # the container's id for it; "": the coordinator died before it was recorded
+
+
+@record
+class Scaling:
+    """The target number of instances of a group, and its failed starts."""
+
+    instances: int = 0
+    failed_starts: int = 0  # in a row
+    retry_at: datetime | None = None
+    failure: str = ""  # of the last failed start
+
+
+@record
+class ScalingConfig:
+    """The properties of a group that configure its instances."""
+
+    threads: int | None = None  # of each; None: as many as there are cores
+    min_instances: int = 0
+    max_failed_starts: int = 5
+    start_timeout: timedelta = timedelta(minutes=3)
+    drain_timeout: timedelta = timedelta(minutes=15)
+
+
+@record
+class Launch:
+    """An optimizer to start."""
+
+    resource_id: str
+    group: str
+    address: str  # where it finds the coordinator
+    token_file: Path  # on the coordinator's machine, with the enrolment token
+    threads: int | None
+    memory_bytes: int  # of each thread
+    heartbeat_interval: timedelta
+    properties: tuple[tuple[str, str], ...]  # the group's
+
+
+class Liveness(StrEnum):
+    """Whether the process of an instance is alive."""
+
+    ALIVE = "alive"
+    ENDED = "ended"
+    UNKNOWN = "unknown"  # it can't be told now
+
+
+@record
+class Observation:
+    """The state of an instance as reported by its container."""
+
+    liveness: Liveness
+    detail: str = ""
+
+
+@record
+class Instance:
+    """A resource, and the optimizer that it is registered as ("": none)."""
+
+    resource: Resource
+    optimizer_id: str
+
+
+@record
+class InstanceStatus:
+    """An instance, and its state as reported by its container."""
+
+    instance: Instance
+    observed: Observation
+
+
+@record
+class InstancesView:
+    """The instances of a group."""
+
+    wanted: int
+    instances: tuple[Instance, ...]  # the oldest first
+    failed_starts: int
+    retry_at: datetime | None
+    failure: str
+    has_given_up: bool
+
+
+def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
+    """The configuration in the properties. Raises InvalidArgument naming key and value."""
+    known, default = dict(properties), ScalingConfig()
+    threads = _count(known, THREADS, 1)
+    return ScalingConfig(
+        threads=threads,
+        min_instances=_count(known, MIN_INSTANCES, 0) or 0,
+        max_failed_starts=_count(known, MAX_FAILED_STARTS, 1) or default.max_failed_starts,
+        start_timeout=_duration(known, START_TIMEOUT, default.start_timeout),
+        drain_timeout=_duration(known, DRAIN_TIMEOUT, default.drain_timeout),
+    )
+
+
+_MOST_DIGITS = 18  # Python refuses to read thousands of them
+
+
+def _count(known: dict[str, str], key: str, least: int) -> int | None:
+    if key not in known:
+        return None
+    text = known[key].strip()
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not least <= int(text) <= MAX_INSTANCES:
+        raise InvalidArgument(
+            f"{key} has the malformed value {known[key]!r}: it is a number from {least} to {MAX_INSTANCES}"
+        )
+    return int(text)
+
+
+def _duration(known: dict[str, str], key: str, default: timedelta) -> timedelta:
+    if key not in known:
+        return default
+    try:
+        return parse_duration(known[key])
+    except ValueError as error:
+        raise InvalidArgument(f"{key} has the malformed value {known[key]!r}: {error}") from error

@@ -1,0 +1,319 @@
+"""What clustering a group costs, and what readers gain by it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from itertools import pairwise
+from math import floor, log2, sqrt
+
+import numpy as np
+
+from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Strategy
+from amoro_core.model.files import DeleteKind
+from amoro_core.model.scan_stats import ColumnChoice, ScanUse
+from amoro_core.planning.clustering.grouping import depth, ranges_of
+from amoro_core.planning.clustering.model import ClusterFacts
+from amoro_core.records import record
+from amoro_core.scan.live_files import LiveFiles
+
+MB = 1024 * 1024
+#: What a core reads of data in a second, as far as reads that are spared are concerned.
+_READ_BYTES_PER_S = 100_000_000
+#: The days of which scans are counted.
+SCAN_DAYS = 7
+
+
+@record
+class Reading:
+    """How a table is read in a day: sets of columns that are filtered by, with the number of such scans."""
+
+    per_day: Mapping[frozenset[str], float]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anybody told of a scan."""
+        return bool(self.per_day)
+
+    def spared_ms(self, size_bytes: int, columns: Mapping[str, tuple[float, float]]) -> float:
+        """Milliseconds of a core in a day that scans need not read of so many bytes.
+
+        `columns` has, by name, the share of the bytes that a point query on it reads, before and after.
+        """
+        spared = 0.0
+        for filtered, scans in self.per_day.items():
+            before = after = 1.0
+            for name in filtered & columns.keys():
+                before, after = before * columns[name][0], after * columns[name][1]
+            spared += scans * size_bytes * max(0.0, before - after)
+        return 1000 * spared / _READ_BYTES_PER_S
+
+
+def reading_of(scans: Iterable[ScanUse], today: date) -> Reading:
+    """The scans of the last days, as so many a day."""
+    since = today - timedelta(days=SCAN_DAYS)
+    counted = [one for one in scans if one.day > since]
+    found: dict[frozenset[str], float] = {}
+    for one in counted:
+        columns = frozenset(item.column for item in one.filters)
+        found[columns] = found.get(columns, 0.0) + one.scans / SCAN_DAYS
+    return Reading(found)
+
+
+def core_ms(size_bytes: int, per_mb: float) -> int:
+    """The milliseconds of a core that so many bytes take, at least 1."""
+    return max(1, round(size_bytes / MB * per_mb))
+
+
+def pays_back(cost_ms: int, spared_ms_a_day: float, within: timedelta) -> bool:
+    """Whether the reads that are spared in that time take as long as the work."""
+    return cost_ms <= spared_ms_a_day * (within / timedelta(days=1))
+
+
+def rank(gain: float) -> int:
+    """Gains that are less than 1.4 times each other are about equal: the order of partitions decides between them."""
+    return floor(2 * log2(gain)) if gain > 0 else -1000
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; 1.0 of nothing."""
+    return sum(values) / len(values) if values else 1.0
+
+
+#: Scans of the last days that are enough to choose by.
+ENOUGH_SCANS = 100
+#: Another choice has to spare so many times what the present one does.
+BETTER = 1.3
+#: The least time between two choices.
+PAUSE = timedelta(days=7)
+#: A column is taken only if it, or it and those after it, add this share of what is spared without.
+_LEAST_ADDED = 0.1
+#: By so many standard errors another choice has to be better: what scans of random columns differ by is chance.
+_ERRORS = 6.0
+#: A column that has more of what filters spare than this is ordered by alone.
+_ALONE = 0.8
+#: A smaller table is chosen for as if it had grown: of two files a second column would never spare much.
+_LEAST_FILES = 64.0
+#: Of fewer files one has but one value, which says nothing.
+_TWO = 2
+
+
+@record
+class Decided:
+    """The choice in force, or None while there is none, and why."""
+
+    choice: ColumnChoice | None
+    reason: str
+    is_new: bool = False
+
+
+@record
+class _Use:
+    """Scans that filter by the same columns."""
+
+    columns: frozenset[str]
+    weight: float  # how many there are: without skipping each reads the same bytes
+
+
+def decide(facts: ClusterFacts) -> Decided:
+    """The columns by which the table is clustered, by the scans of the last days and the choice before.
+
+    One that is made stays for a week and until another one spares 1.3 times as much, or until its columns can't be
+    clustered by any more.
+    """
+    before = facts.choice
+    usable = {one.name for one in facts.sorting.columns if not one.problem}
+    usable -= {one.name for one in facts.sorting.columns if one.field_id in facts.sorting.partitioned_by}
+    counted = [one for one in facts.scans if one.day > (facts.now - timedelta(days=SCAN_DAYS)).date()]
+    scans = sum(one.scans for one in counted)
+    if before is not None and not usable.issuperset(before.columns):
+        before = None
+    if before is not None and facts.now - before.chosen_at < PAUSE:
+        return Decided(before, f"chosen {before.chosen_at:%Y-%m-%d}, for {PAUSE.days} d at least")
+    if scans < ENOUGH_SCANS:
+        if before is not None:
+            return Decided(before, f"{scans} scans in {SCAN_DAYS} d are too few for another choice")
+        return Decided(None, f"auto chooses columns by {ENOUGH_SCANS} scans in {SCAN_DAYS} d, {scans} are known")
+    files = _files(facts)
+    usable -= _constants(facts, {item.column for one in counted for item in one.filters} & usable)
+    uses = _uses(counted, usable)
+    found = _greedy(uses, files, facts, scans)
+    if found is None:
+        return Decided(before, f"none of {scans} scans filters by a column that rows can be ordered by")
+    if before is None:
+        return Decided(found, f"chosen by {scans} scans", is_new=True)
+    if found.columns == before.columns:
+        return Decided(before, "the same columns as before are the best")
+    spared_before = spared(uses, before.columns, before.strategy, files)
+    if found.saved < BETTER * spared_before:
+        better = f"{found.saved / spared_before:.2f} ×" if spared_before else "no more"
+        return Decided(before, f"{', '.join(found.columns)} would spare {better}, {BETTER} × needed")
+    if _is_chance(uses, found, before, files):
+        return Decided(before, f"{', '.join(found.columns)} may be better by chance alone, by {scans} scans")
+    return Decided(found, f"chosen by {scans} scans", is_new=True)
+
+
+def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
+    """Those of the columns that have one value in the whole table, which orders nothing."""
+    if facts.scan is None or len(facts.scan.files) < _TWO:
+        return set()
+    datas = [file.data for file in facts.scan.files]
+    ranged = ((one, facts.sorting.bound_key(one.field_id)) for one in facts.sorting.columns if one.name in names)
+    return {one.name for one, key in ranged if ranges_of(datas, one.field_id, key).constant is not None}
+
+
+def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, files: float) -> bool:
+    """Whether so many scans may differ by so much though they ask for both choices alike."""
+    scans = sum(one.weight for one in uses)
+    differences = [
+        (
+            one.weight,
+            spared((one,), found.columns, found.strategy, files)
+            - spared((one,), before.columns, before.strategy, files),
+        )
+        for one in uses
+    ]
+    mean = sum(weight * value for weight, value in differences) / scans
+    variance = sum(weight * (value - mean) ** 2 for weight, value in differences) / scans
+    return mean <= _ERRORS * sqrt(variance / scans)
+
+
+def spared(uses: Sequence[_Use], columns: Sequence[str], strategy: Strategy, files: float) -> float:
+    """The share of the bytes that the scans need not read with the table clustered by these columns."""
+    total = sum(one.weight for one in uses)
+    if not total or not columns:
+        return 0.0
+    useful = columns[:1] if strategy is Strategy.LINEAR else columns
+    share = float(files ** (-1 / len(useful)))
+    return sum(one.weight * (1 - share ** len(one.columns.intersection(useful))) for one in uses) / total
+
+
+def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int) -> ColumnChoice | None:
+    total = sum(one.weight for one in uses)
+    by_column: dict[str, float] = {}
+    for one in uses:
+        for name in one.columns:
+            by_column[name] = by_column.get(name, 0.0) + one.weight
+    if not by_column:
+        return None
+    first = min(by_column, key=lambda name: (-by_column[name], name))
+    everything = sum(one.weight for one in uses if one.columns) / total
+    chain = [(first, spared(uses, (first,), Strategy.LINEAR, files))]
+    if by_column[first] / total <= _ALONE * everything:
+        while len(chain) < min(MAX_CURVE_COLUMNS, len(by_column)):
+            chosen = tuple(name for name, _ in chain)
+            reached = {
+                name: spared(uses, (*chosen, name), Strategy.HILBERT, files) for name in by_column if name not in chosen
+            }
+            best = min(reached, key=lambda name: (-reached[name], name))
+            chain.append((best, reached[best]))
+    taken = 1
+    for length in range(2, len(chain) + 1):  # two columns may add enough together, of which one does not
+        if chain[length - 1][1] >= (1 + _LEAST_ADDED) * chain[taken - 1][1]:
+            taken = length
+    chosen, reached_by = tuple(name for name, _ in chain[:taken]), [value for _, value in chain[:taken]]
+    evidence = dict(zip(chosen, (after - before for before, after in pairwise((0.0, *reached_by))), strict=True))
+    strategy = Strategy.LINEAR if len(chosen) == 1 else Strategy.HILBERT
+    return ColumnChoice(chosen, strategy, facts.now, scans, reached_by[-1], evidence)
+
+
+def _uses(scans: Iterable[ScanUse], usable: set[str]) -> list[_Use]:
+    found: dict[frozenset[str], float] = {}
+    for one in scans:
+        columns = frozenset(item.column for item in one.filters) & usable
+        found[columns] = found.get(columns, 0.0) + one.scans
+    return [_Use(columns, weight) for columns, weight in sorted(found.items(), key=lambda item: sorted(item[0]))]
+
+
+def _files(facts: ClusterFacts) -> float:
+    """How many files of target size the table has, or as many as a small one is chosen for."""
+    size = 0 if facts.scan is None else int(LiveFiles.of(facts.scan.files).columns.sizes.sum())
+    return max(_LEAST_FILES, size / facts.optimizing.target_size)
+
+
+#: Columns that are suggested at most.
+MOST_SUGGESTED = 8
+
+
+@record
+class Suggestion:
+    """A column, and why."""
+
+    column: str
+    reason: str
+    files_met: float | None = None  # by a point query on it, on average; None: nothing is known of it
+
+
+@record
+class Suggested:
+    """What is suggested, the best first; and what `auto` says of the scans that are known."""
+
+    columns: tuple[Suggestion, ...]
+    auto: Decided
+    files: int  # that the table has
+
+
+def suggest(
+    facts: ClusterFacts, filtered: Collection[str] = (), distinct: Mapping[int, int] | None = None
+) -> Suggested:
+    """Columns by what the table itself tells of its readers.
+
+    First those that make a row's identity or that deletes go by, those of the sort order, those in `filtered` (what
+    `self-optimizing.filter` names); then others by how deep they lie and by how many values they have, of which
+    `distinct` are the numbers that are known, by field id.
+    """
+    sorting = facts.sorting
+    usable = {
+        one.field_id: one.name
+        for one in sorting.columns
+        if not one.problem and one.field_id not in sorting.partitioned_by
+    }
+    met, files = _met(facts, usable)
+    reasons: dict[int, list[str]] = {}
+
+    def add(field_ids: Collection[int], reason: str) -> None:
+        for field_id in field_ids:
+            if field_id in usable and reason not in reasons.setdefault(field_id, []):
+                reasons[field_id].append(reason)
+
+    add(sorting.identifiers, "it is an identifier field")
+    add(_equality_ids(facts), "equality deletes go by it")
+    add([key.field_id for key in sorting.default_order.keys], "the table's sort order names it")
+    add([field_id for field_id, name in usable.items() if name in filtered], "self-optimizing.filter names it")
+    named = list(reasons)
+    rest = sorted(
+        (field_id for field_id in met if field_id not in reasons and met[field_id] > 1),
+        key=lambda field_id: (-met[field_id] * _many(field_id, distinct), field_id),
+    )
+    for field_id in rest:
+        known = None if distinct is None else distinct.get(field_id)
+        add([field_id], "it lies deep" if known is None else f"it lies deep and has about {known:,} values")
+    found = [
+        Suggestion(usable[field_id], "; ".join(reasons[field_id]), met.get(field_id))
+        for field_id in [*named, *(one for one in rest if one in reasons)]
+    ]
+    return Suggested(tuple(found[:MOST_SUGGESTED]), decide(facts), files)
+
+
+def _many(field_id: int, distinct: Mapping[int, int] | None) -> int:
+    return 1 if distinct is None else max(1, distinct.get(field_id, 1))
+
+
+def _equality_ids(facts: ClusterFacts) -> list[int]:
+    if facts.scan is None:
+        return []
+    deletes = (*LiveFiles.of(facts.scan.files).deletes, *facts.scan.dangling)
+    ids = (field_id for one in deletes if one.kind is DeleteKind.EQUALITY for field_id in one.equality_ids)
+    return list(dict.fromkeys(ids))
+
+
+def _met(facts: ClusterFacts, usable: Mapping[int, str]) -> tuple[Mapping[int, float], int]:
+    """By column how many files a point query meets, for those of which bounds are known; and all files."""
+    if facts.scan is None or not facts.scan.files:
+        return {}, 0
+    datas = [file.data for file in facts.scan.files]
+    rows = np.array([one.record_count for one in datas], np.int64)
+    found = {}
+    for field_id in usable:
+        ranges = ranges_of(datas, field_id, facts.sorting.bound_key(field_id))
+        if ranges.is_known.any() and ranges.constant is None:
+            found[field_id] = depth(ranges, rows)
+    return found, len(datas)

@@ -1,0 +1,317 @@
+"""Whether a table needs optimizing now, partition by partition, and why or why not."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import field
+from datetime import datetime, timedelta
+
+from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.plans import Evaluation, FileDigest, PartitionKey, PartitionVerdict, TaskPlan
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
+from amoro_core.planning.optimizing import messages
+from amoro_core.planning.optimizing.messages import held_until
+from amoro_core.planning.optimizing.partitions import (
+    Decided,
+    FileClass,
+    PartitionFiles,
+    PartitionStats,
+    Remembered,
+    ScoredPartition,
+    Terms,
+    assess,
+    basis_of,
+    classify,
+    digest_of,
+    mean_health,
+    needed_by,
+    parted,
+    partitions_of,
+    remember,
+    remembered,
+    scores_of,
+    summarize,
+)
+from amoro_core.planning.optimizing.planner import WEIGHT, settled, within_file_count
+from amoro_core.planning.optimizing.tasks import Selection, tasks_of, weigh
+from amoro_core.records import record
+from amoro_core.scan.live_files import LiveFiles
+
+#: An interval has passed when it is exceeded; times count milliseconds.
+_TICK = timedelta(milliseconds=1)
+_NEVER = LastOptimized()
+
+
+@record
+class _Case:
+    """One partition under evaluation."""
+
+    partition: PartitionFiles
+    config: OptimizingConfig
+    last: LastOptimized
+    now: datetime
+    #: The ends of intervals that it was found to wait for: until the first of them time alone changes nothing.
+    ends: list[datetime] = field(default_factory=list)
+
+    @property
+    def stats(self) -> PartitionStats:
+        return self.partition.stats
+
+
+@record
+class _Decision:
+    type: OptimizingType | None
+    reason: str
+    tasks: tuple[TaskPlan, ...] = ()
+    due_at: datetime | None = None
+
+
+def evaluate(
+    scan: TableScan | None,
+    config: OptimizingConfig,
+    last: Mapping[PartitionKey, LastOptimized],
+    now: datetime,
+    requested: OptimizingType | None = None,
+    force: bool = False,
+    path_of: Callable[[PartitionKey], str] | None = None,
+    selects: Callable[[DataFile], bool] | None = None,
+    chooses: Callable[[PartitionKey], bool] | None = None,
+    kept: Set[str] = frozenset(),
+) -> Evaluation:
+    """The verdict on the table, by its triggers or on request.
+
+    A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
+    `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
+    `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
+    them stays. So it is with `chooses`, by which a request limits the round to whole partitions. `kept` are the ids of
+    clustered groups whose order stays: their files are small for nobody, and are rewritten by themselves or not at all.
+    """
+    if scan is None:
+        summary = FileSummary(health_score=FAULTLESS.score)
+        return Evaluation(
+            None,
+            None,
+            "nothing to do: the table has no snapshot",
+            (),
+            summary,
+            health=FAULTLESS,
+            basis=basis_of((), config),
+            digest=FileDigest(None, config.target_size),
+        )
+    live, terms = LiveFiles.of(scan.files), Terms(config, frozenset(kept), scan.has_vectors)
+    known = remembered(live, terms)
+    everything = partitions_of(scan, config, kept, {key: one.stats for key, one in known.items()})
+    chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
+    partitions, staying = chosen, frozenset[DeleteIdentity]()
+    if selects is not None:
+        parts = {one.key: parted(one, selects) for one in everything}
+        partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
+        staying = _staying(others for _, others in parts.values())
+    verdicts, decided = [], {key: one.decided for key, one in known.items() if one.decided is not None}
+    for partition in partitions:
+        case = _Case(partition, config, last.get(partition.key, _NEVER), now)
+        if requested is not None or selects is not None:
+            decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
+            verdicts.append(_verdict(case, decision, staying))
+            continue
+        decided[partition.key] = _kept_or_anew(case, known.get(partition.key))
+        verdicts.append(decided[partition.key].verdict)
+    stats = [partition.stats for partition in everything]
+    scores = [scores_of(one.stats, config) if one.key not in known else known[one.key].scores for one in everything]
+    remember(live, terms, everything, scores, decided)
+    health = mean_health(scores)
+    scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
+    kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
+    return Evaluation(
+        scan.snapshot_id,
+        max(kinds, key=WEIGHT.__getitem__, default=None),
+        messages.of_table(verdicts, path_of) if verdicts or not everything else _outside(chosen),
+        tuple(verdicts),
+        summarize(scan, everything, health),
+        min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
+        health,
+        basis_of(stats, config),
+        digest_of(scan, scored, verdicts, config.target_size, path_of),
+    )
+
+
+def _kept_or_anew(case: _Case, known: Remembered | None) -> Decided:
+    """The verdict of the triggers, made anew unless nothing that it depends on has changed."""
+    dangling = case.partition.dangling
+    if known is not None and known.decided is not None and known.decided.holds(case.last, dangling, case.now):
+        return known.decided
+    verdict = _verdict(case, _held(case, _decide(case)), frozenset())
+    files = sum(len(task.rewritten) + len(task.converted) for task in verdict.work)
+    return Decided(verdict, files, case.last, dangling, case.now, min(case.ends, default=None))
+
+
+def _outside(chosen: Sequence[PartitionFiles]) -> str:
+    return messages.OUTSIDE_FILTER if chosen else messages.NOT_CHOSEN
+
+
+def _staying(others: Iterable[PartitionFiles]) -> frozenset[DeleteIdentity]:
+    """The equality deletes needed by files outside the filter, which will never be converted or rewritten."""
+    return frozenset[DeleteIdentity]().union(*(needed_by(one.files.files, one.files.ids) for one in others))
+
+
+def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity]) -> PartitionVerdict:
+    work = settled(decision.tasks, staying, case.config)
+    tasks = within_file_count(work, case.config.max_file_count, case.config)
+    stats = case.stats
+    written = sum(task.output_count for task in tasks)
+    input_bytes, cost = weigh(tasks, case.config)
+    return PartitionVerdict(
+        key=case.partition.key,
+        type=decision.type,
+        reason=decision.reason,
+        data_files=stats.data_files,
+        data_bytes=stats.data_bytes,
+        coarse_files=stats.coarse,
+        coarse_bytes=stats.coarse_bytes,
+        equality_delete_files=len(stats.equality_deletes),
+        position_delete_files=len(stats.position_deletes),
+        deletion_vectors=stats.vectors,
+        files_to_fold=stats.files_to_fold,
+        delete_files_to_fold=len(stats.to_fold),
+        bytes_to_fold=sum(one.identity.size for one in stats.to_fold),
+        input_bytes=input_bytes,
+        cost=cost,
+        due_at=decision.due_at,
+        expected_files=stats.data_files - sum(len(task.rewritten) for task in tasks) + written,
+        tasks=len(tasks),
+        work=work,
+    )
+
+
+def _decide(case: _Case) -> _Decision:
+    """The decision of the triggers: full before major before minor, each only if it gains something."""
+    if case.config.full_trigger_interval is not None and _full_due_at(case) is None:
+        tasks = _tasks(case, OptimizingType.FULL)
+        if tasks:
+            return _Decision(OptimizingType.FULL, messages.full_interval(case.config, case.last), tasks)
+    major = _major_trigger(case)
+    if major and (tasks := _tasks(case, OptimizingType.MAJOR)):
+        return _Decision(OptimizingType.MAJOR, major, tasks)
+    minor = _minor_trigger(case)
+    if minor and (tasks := _tasks(case, OptimizingType.MINOR)):
+        if _undersized_enough(_undersized_after(case, tasks), case.config):
+            # The outputs would trigger major at once: this way everything is written only once.
+            tasks = _tasks(case, OptimizingType.MAJOR)
+            return _Decision(OptimizingType.MAJOR, f"{minor}; with undersized files, which they would fill up", tasks)
+        if case.stats.too_short:
+            # Converted now, they would trigger major at once.
+            tasks = _tasks(case, OptimizingType.MAJOR)
+            return _Decision(OptimizingType.MAJOR, messages.too_short(case.stats, minor), tasks)
+        return _Decision(OptimizingType.MINOR, minor, tasks)
+    return _postponed(case)
+
+
+def _held(case: _Case, decision: _Decision) -> _Decision:
+    """The decision, or that it waits because the metadata pre-check holds the partition back."""
+    if decision.type is None:
+        return decision
+    until = held_until(case.partition, case.config, case.last, case.now)
+    if until is None:
+        return decision
+    case.ends.append(until)
+    return _Decision(None, messages.held_back(decision.reason, case.config, until), due_at=until)
+
+
+def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
+    """The decision on a request, regardless of counts, ratios and intervals."""
+    if requested is OptimizingType.MINOR and not _deserves_minor(case.partition):
+        return _Decision(None, messages.nothing_requested(requested, case.partition))
+    selection = Selection(requested, requested=True, force=force and requested is OptimizingType.FULL)
+    tasks = tasks_of(case.partition, selection, case.config)
+    if not tasks:
+        return _Decision(None, messages.nothing_requested(requested, case.partition))
+    return _Decision(requested, messages.requested(requested, case.partition, selection.force), tasks)
+
+
+def _deserves_minor(partition: PartitionFiles) -> bool:
+    stats = partition.stats
+    some = stats.fresh_equality_deletes > 0 or stats.files_to_fold > 0
+    return stats.fragments > 1 or some or bool(partition.files.combinable.any())
+
+
+def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
+    return tasks_of(case.partition, Selection(kind), case.config)
+
+
+def _major_trigger(case: _Case) -> str:
+    stats, config = case.stats, case.config
+    if stats.duplicates:
+        return messages.duplicates(stats, config)
+    if _undersized_enough(stats.undersized, config):
+        return messages.undersized(stats, config)
+    if stats.coarse and config.coarse_interval is not None and _encoded_at(case) and _coarse_due_at(case) is None:
+        return messages.coarse(stats, config)
+    return ""
+
+
+def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
+    return len(sizes) > 1 and sum(sizes) >= config.target_size and sum(sorted(sizes)[:2]) <= config.target_size
+
+
+def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
+    in_order = set(case.partition.paths_in_order)
+    sizes = [
+        sum(assess(file, case.config).live_bytes for file in task.rewritten) // task.output_count
+        for task in tasks
+        if not any(file.data.path in in_order for file in task.rewritten)
+        for _ in range(task.output_count)
+    ]
+    return [*case.stats.undersized, *(size for size in sizes if classify(size, case.config) is FileClass.UNDERSIZED)]
+
+
+def _minor_trigger(case: _Case) -> str:
+    stats, config = case.stats, case.config
+    if stats.small_files >= config.minor_trigger_file_count:
+        return messages.minor_count(stats, config)
+    if stats.combinable:
+        return messages.combinable(stats)
+    if _waits_for_minor(stats) and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
+        return messages.minor_interval(stats, config, case.last)
+    return ""
+
+
+def _waits_for_minor(stats: PartitionStats) -> bool:
+    """Whether the interval suffices for minor: a single small file is no reason, but what is to be folded is."""
+    return stats.small_files > 1 or stats.files_to_fold > 0
+
+
+def _minor_due_at(case: _Case) -> datetime | None:
+    return _due_at(case, case.last.minor, case.config.minor_trigger_interval)
+
+
+def _coarse_due_at(case: _Case) -> datetime | None:
+    return _due_at(case, _encoded_at(case), case.config.coarse_interval)
+
+
+def _encoded_at(case: _Case) -> datetime | None:
+    """When coarse files of the partition were encoded last; where they never were, when the last may have been made."""
+    encoded = [at for at in (case.last.major, case.last.full) if at is not None]
+    return max(encoded, default=case.last.minor)
+
+
+def _full_due_at(case: _Case) -> datetime | None:
+    return _due_at(case, case.last.full, case.config.full_trigger_interval)
+
+
+def _due_at(case: _Case, last: datetime | None, interval: timedelta | None) -> datetime | None:
+    """When the interval will have passed; None when it has (also if never optimized) or never will."""
+    if interval is None or last is None or case.now - last > interval:
+        return None
+    case.ends.append(last + interval)
+    return last + interval + _TICK
+
+
+def _postponed(case: _Case) -> _Decision:
+    coming: list[tuple[datetime, OptimizingType]] = []
+    if (due := _minor_due_at(case)) and _waits_for_minor(case.stats) and _tasks(case, OptimizingType.MINOR):
+        coming.append((due, OptimizingType.MINOR))
+    if case.stats.coarse and (due := _coarse_due_at(case)) and _tasks(case, OptimizingType.MAJOR):
+        coming.append((due, OptimizingType.MAJOR))
+    if (due := _full_due_at(case)) and _tasks(case, OptimizingType.FULL):
+        coming.append((due, OptimizingType.FULL))
+    due_at, kind = min(coming, default=(None, None))
+    return _Decision(None, messages.nothing(case.stats, case.config, due_at, kind), due_at=due_at)

@@ -1,0 +1,327 @@
+"""Pre-checks: cheap figures that make the evaluation of a table or partition unnecessary.
+
+This is Amoro's metadata pre-check, active only if `self-optimizing.evaluation.fallback-interval` is set. What it holds
+back is evaluated in full once that interval has passed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.paths import normalise
+from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
+from amoro_core.planning.clustering.layouts import kept_groups
+from amoro_core.planning.optimizing.partitions import PartitionFiles, PartitionStats, order_of
+from amoro_core.records import record
+from amoro_core.scan.live_files import LiveFiles
+
+
+@record
+class TableTotals:
+    """The totals of all live files in a snapshot's summary."""
+
+    data_files: int
+    delete_files: int
+    bytes: int
+
+
+#: A count with this many digits does not fit into 64 bits, so it is invalid.
+_ABSURD_DIGITS = 19
+
+
+def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
+    """The totals of a snapshot's summary; None if one is missing or invalid."""
+    keys = ("total-data-files", "total-delete-files", "total-files-size")
+    found = [summary.get(key, "") for key in keys]
+    if not all(text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS for text in found):
+        return None
+    return TableTotals(*map(int, found))
+
+
+def evaluate_totals(
+    snapshot_id: int,
+    totals: TableTotals | None,
+    config: OptimizingConfig,
+    last_scanned_at: datetime | None,
+    now: datetime,
+    known: FileSummary,
+) -> Evaluation | None:
+    """The verdict on a table whose totals alone show that there is nothing to do; None: its files must be read.
+
+    `known` is the summary of the last evaluation, updated by the totals. The files were last read at `last_scanned_at`.
+    """
+    interval = config.evaluation_fallback_interval
+    health = None
+    if interval is None or totals is None or last_scanned_at is None or now - last_scanned_at >= interval:
+        return None
+    if totals.data_files == 0:
+        reason = "the table has no data files"
+        summary = FileSummary(health_score=FAULTLESS.score, dangling_delete_files=totals.delete_files)
+        health = FAULTLESS
+    elif totals.delete_files == 0 and totals.bytes > config.min_target_size * totals.data_files:
+        reason = "no deletes, and data files are large on average"
+        summary = replace(
+            known,
+            data_files=totals.data_files,
+            data_bytes=totals.bytes,
+            equality_delete_files=0,
+            position_delete_files=0,
+            delete_bytes=0,
+            dangling_delete_files=0,
+        )
+    else:
+        return None
+    due_at = last_scanned_at + interval
+    return Evaluation(
+        snapshot_id, None, f"nothing to do: {reason}; {next_evaluation(due_at)}", (), summary, due_at, health
+    )
+
+
+def held_until(
+    partition: PartitionFiles, config: OptimizingConfig, last: LastOptimized, now: datetime
+) -> datetime | None:
+    """Until when a partition is held back because its small files are too few or near the target; None: it is not."""
+    interval = config.evaluation_fallback_interval
+    latest = max((at for at in (last.minor, last.major, last.full) if at is not None), default=None)
+    if interval is None or latest is None or now - latest >= interval:
+        return None
+    return None if _is_uneven(partition.small_sizes, config) else latest + interval
+
+
+def next_evaluation(due_at: datetime) -> str:
+    """When the check no longer holds anything back, as a phrase."""
+    return f"next evaluation at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
+
+
+def _is_uneven(sizes: Iterable[int], config: OptimizingConfig) -> bool:
+    """Whether there are several small files, and their mean squared distance to the target reaches the tolerance."""
+    short = [config.min_target_size - min(size, config.min_target_size) for size in sizes]
+    squares = sum(distance * distance for distance in short)
+    return len(short) > 1 and squares >= config.mse_tolerance**2 * len(short)
+
+
+#: Why a table has no verdict on any partition although it has files.
+OUTSIDE_FILTER = "nothing to do: the table has no data files in its filter"
+NOT_CHOSEN = "nothing to do: no partition satisfies the condition"
+_MIB = 1024 * 1024
+
+
+def minor_count(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why minor is due by its count."""
+    return f"{_small_files(stats)}, {config.minor_trigger_file_count} are enough for minor"
+
+
+def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOptimized) -> str:
+    """Why minor is due by its interval."""
+    return f"{_small_files(stats)}, {_passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
+
+
+def too_short(stats: PartitionStats, minor: str) -> str:
+    """Why what is due as minor becomes major: a single deleted row of a file would exceed the ratio."""
+    files = _count(stats.too_short, "file")
+    return f"{minor}; on {files} of which one deleted row is too many, so they are rewritten at once"
+
+
+def combinable(stats: PartitionStats) -> str:
+    """Why minor is due to combine position deletes."""
+    return f"{_count(stats.combinable, 'file')} with several position deletes"
+
+
+def duplicates(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by its ratio."""
+    ratio = config.major_trigger_duplicate_ratio
+    return f"{_count(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
+
+
+def undersized(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by undersized files."""
+    sizes = stats.undersized
+    return f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))} in all, target {_size(config.target_size)}"
+
+
+def coarse(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by files whose row groups were copied."""
+    files = f"{_count(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)} in all"
+    return f"{files}, none encoded for more than {config.coarse_interval}"
+
+
+def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
+    """Why full is due."""
+    return _passed(OptimizingType.FULL, config.full_trigger_interval, last.full)
+
+
+def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> str:
+    """The reason for a requested type."""
+    stats = partition.stats
+    found = [
+        _count(stats.fragments, "fragment"),
+        _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
+        _coarse_files(stats) if kind is not OptimizingType.MINOR else "",
+        _count(len(stats.equality_deletes), "equality delete"),
+        _count(len(stats.position_deletes) - stats.vectors, "position delete"),
+        _count(stats.vectors, "deletion vector"),
+        _count(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
+    ]
+    words = ", ".join(words for words in found if words and not words.startswith("0 ")) or _count(
+        stats.data_files, "file"
+    )
+    return f"{kind} requested{' by force' if force else ''}: {words}"
+
+
+def nothing_requested(kind: OptimizingType, partition: PartitionFiles) -> str:
+    """Why a requested type has nothing to do in a partition."""
+    match kind:
+        case OptimizingType.MINOR:
+            several = partition.stats.fragments > 1
+            deletes = _carried(partition.stats) or "no equality deletes"
+            if partition.folds:
+                deletes += ", no position delete files"
+            fragments = "no two fragments that fit together" if several else "fewer than two fragments"
+            return f"nothing to do: {fragments}, {deletes}"
+        case OptimizingType.MAJOR:
+            deletes = "no deletes that apply" if partition.dangling else "no deletes"
+            return f"nothing to do: no small files that fit together, {deletes}"
+        case OptimizingType.FULL:
+            return "nothing to do: no fewer files possible, no deletes"
+
+
+def nothing(
+    stats: PartitionStats, config: OptimizingConfig, due_at: datetime | None, kind: OptimizingType | None
+) -> str:
+    """Why no trigger fires, and which one comes next."""
+    found = []
+    if stats.small_files:
+        enough = stats.small_files >= config.minor_trigger_file_count
+        lacking = "no two fit together" if enough else f"{config.minor_trigger_file_count} needed"
+        found.append(f"{_small_files(stats)}, {lacking}")
+    if stats.undersized:
+        found.append(_undersized_short(stats, config))
+    if stats.coarse:
+        found.append(_coarse_files(stats))
+    if not found:
+        has_deletes = stats.position_deletes or stats.equality_deletes
+        found.append("no small files" if has_deletes else "no small files, no deletes")
+    if carried := _carried(stats):
+        found.append(carried)
+    if within := len(stats.position_deletes) - stats.vectors - len(stats.to_fold):
+        found.append(f"{_count(within, 'position delete')} within bounds")
+    if stats.vectors:
+        found.append(f"{_count(stats.vectors, 'deletion vector')} within bounds")
+    if due_at is not None and kind is not None:
+        found.append(_next(kind, due_at))
+    return f"nothing to do: {'; '.join(found)}"
+
+
+def held_back(reason: str, config: OptimizingConfig, until: datetime) -> str:
+    """Why the metadata pre-check holds back what is due."""
+    near = f" or all within {_size(config.mse_tolerance)} of {_size(config.min_target_size)}"
+    check = f"fewer than two small files{near if config.mse_tolerance else ''}"
+    return f"nothing to do yet: {reason}, but {check}; {next_evaluation(until)}"
+
+
+def of_table(verdicts: Sequence[PartitionVerdict], path_of: Callable[[PartitionKey], str] | None) -> str:
+    """The reason for the whole table: that of its costliest partition, or when the next trigger fires."""
+    if not verdicts:
+        return "nothing to do: the table has no data files"
+    due = [verdict for verdict in verdicts if verdict.type is not None]
+    if due:
+        first = min(due, key=lambda verdict: (-verdict.cost, order_of(verdict.key)))
+        more = f"; {len(due)} of {len(verdicts)} partitions need work" if len(verdicts) > 1 else ""
+        return f"{_named(first, path_of)}{more}"
+    if len(verdicts) == 1:
+        return verdicts[0].reason
+    waiting = [verdict for verdict in verdicts if verdict.due_at is not None]
+    if not waiting:
+        return f"nothing to do in {len(verdicts)} partitions"
+    first = min(waiting, key=lambda verdict: (verdict.due_at, order_of(verdict.key)))
+    coming = first.reason.rpartition("; ")[2]
+    name = path_of(first.key) if path_of else ""
+    return f"nothing to do in {len(verdicts)} partitions; {coming}{f' in {name}' if name else ''}"
+
+
+def _named(verdict: PartitionVerdict, path_of: Callable[[PartitionKey], str] | None) -> str:
+    name = path_of(verdict.key) if path_of else ""
+    return f"{name}: {verdict.reason}" if name else verdict.reason
+
+
+def _next(kind: OptimizingType, due_at: datetime) -> str:
+    return f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval"
+
+
+def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | None) -> str:
+    if last is None:
+        return f"never {kind} optimized"
+    return f"last {kind} more than {interval} ago"
+
+
+def _coarse_files(stats: PartitionStats) -> str:
+    return f"{_count(stats.coarse, 'coarse file')} of {_size(stats.coarse_bytes)}"
+
+
+def _small_files(stats: PartitionStats) -> str:
+    words = _count(stats.small_files, "small file")
+    equality, position = (
+        _count(stats.fresh_equality_deletes, "equality delete"),
+        _count(len(stats.to_fold), "position delete"),
+    )
+    of = f"{position} of {_count(stats.files_to_fold, 'file')} to fold"
+    among = [one for one, count in ((equality, stats.fresh_equality_deletes), (of, len(stats.to_fold))) if count]
+    return f"{words} ({', '.join(among)} among them)" if among else words
+
+
+def _carried(stats: PartitionStats) -> str:
+    """The equality deletes that remain after conversions, because other files still need them."""
+    carried = len(stats.equality_deletes) - stats.fresh_equality_deletes
+    return f"{_count(carried, 'equality delete')} held by position deletes" if carried else ""
+
+
+def _undersized_short(stats: PartitionStats, config: OptimizingConfig) -> str:
+    sizes = stats.undersized
+    words = f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))}"
+    if sum(sizes) < config.target_size:
+        return f"{words}, {_size(config.target_size)} needed"
+    return f"{words}, no two fit into {_size(config.target_size)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= _MIB:
+        return f"{size_bytes / _MIB:.1f} MiB".replace(".0 MiB", " MiB")
+    return f"{size_bytes} bytes"
+
+
+Selects = Callable[[DataFile], bool]
+
+
+def beside(taken: Mapping[str, str], selects: Selects | None) -> Selects | None:
+    """The filter of a table's files without those of other plans, by normalised path; None: all files."""
+    if not taken:
+        return selects
+    if selects is None:
+        return lambda file: normalise(file.path) not in taken
+    return lambda file: normalise(file.path) not in taken and selects(file)
+
+
+def told(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str]) -> Evaluation:
+    """The evaluation, which says in its reason how many live files were left to other plans."""
+    if scan is None or not taken:
+        return evaluation
+    left = len(LiveFiles.of(scan.files).ids_of(taken))
+    if not left:
+        return evaluation
+    plans = "; ".join(sorted(set(taken.values())))
+    files = f"{left} {'file is' if left == 1 else 'files are'}"
+    if evaluation.reason == OUTSIDE_FILTER:
+        return replace(evaluation, reason=f"nothing to do: {files} in the plan of {plans}")
+    return replace(evaluation, reason=f"{evaluation.reason}; {files} left to {plans}")
+
+
+def kept_in(scan: TableScan | None) -> frozenset[str]:
+    """The groups of live files whose order rewriting leaves as it is; their ids."""
+    return frozenset() if scan is None else frozenset(kept_groups(LiveFiles.of(scan.files).columns.parts, {}, None))

@@ -1,0 +1,736 @@
+"""Evaluation of one data file, by its size and its deletes."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property, partial
+from itertools import pairwise
+from math import ceil
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.model.file_markers import is_copied
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.paths import normalise
+from amoro_core.model.plans import (
+    BOUNDS,
+    LONGEST_NAME,
+    MOST_PARTITIONS,
+    FileDigest,
+    PartitionDigest,
+    PartitionKey,
+    PartitionVerdict,
+    SizeHistogram,
+)
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts, LastOptimized
+from amoro_core.model.text_sanitizing import briefly
+from amoro_core.planning.clustering.layouts import group_ids
+from amoro_core.records import record
+from amoro_core.scan.columns import Ids, Mask, Numbers
+from amoro_core.scan.live_files import LiveFiles
+
+
+class FileClass(StrEnum):
+    """The size class of a data file relative to the table's target size."""
+
+    FRAGMENT = "fragment"
+    UNDERSIZED = "undersized"
+    TARGET_SIZE = "target-size"
+
+
+@record
+class AssessedFile:
+    """A scanned file with everything that planning needs to know about it."""
+
+    scanned: ScannedFile
+    file_class: FileClass
+    live_bytes: int  # data bytes minus those of rows known to be deleted
+    duplicates: bool  # position deletes cover more of its rows than the ratio allows
+    convertible: bool  # its deletes can be replaced by one position delete file or vector
+    too_short: bool  # a single position in that file would already exceed the ratio
+    combinable: bool  # several position deletes would become fewer
+    carried_through: int = -1  # up to which sequence number its own position delete holds equality deletes
+    is_in_order: bool = False  # it was clustered: of whatever size it is left alone, or rewritten by itself
+    is_coarse: bool = False  # of target size, of many small row groups that minor copied: major and full encode it
+
+    @property
+    def data(self) -> DataFile:
+        """The data file."""
+        return self.scanned.data
+
+    @property
+    def deletes(self) -> tuple[DeleteFile, ...]:
+        """The delete files that apply to it."""
+        return self.scanned.deletes
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether its size makes it a fragment."""
+        return self.file_class is FileClass.FRAGMENT
+
+    @property
+    def is_undersized(self) -> bool:
+        """Whether its size is above a fragment's and below the target."""
+        return self.file_class is FileClass.UNDERSIZED
+
+
+def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
+    """The class of a data file of that size."""
+    if size_bytes <= config.fragment_size:
+        return FileClass.FRAGMENT
+    if size_bytes <= config.min_target_size:
+        return FileClass.UNDERSIZED
+    return FileClass.TARGET_SIZE
+
+
+def assess(
+    scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool = False, folds: bool = False
+) -> AssessedFile:
+    """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them.
+
+    `folds`: position delete files are to be folded into deletion vectors, as from format 3 on.
+    """
+    data = scanned.data
+    file_class = FileClass.TARGET_SIZE if is_in_order else classify(data.size_bytes, config)
+    is_coarse = file_class is FileClass.TARGET_SIZE and config.knows_coarse and is_copied(data.path)
+    if not scanned.deletes:
+        assessed = AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
+        return replace(assessed, is_in_order=is_in_order, is_coarse=is_coarse)
+    positions = counting_position_deletes(scanned)
+    carried_through = scanned.carried_through
+    deleted = sum(delete.record_count for delete in positions)
+    segment = file_class is not FileClass.FRAGMENT
+    bearable = data.record_count * config.major_trigger_duplicate_ratio
+    combinable = segment and len(positions) > 1 and not folds
+    to_fold = segment and folds and any(is_position_file(delete) for delete in scanned.deletes)
+    convertible = combinable or to_fold or (segment and _is_convertible(scanned, positions, carried_through))
+    return AssessedFile(
+        scanned,
+        file_class,
+        _live_bytes(data, positions) if positions else data.size_bytes,
+        duplicates=segment and deleted > bearable,
+        convertible=convertible and bearable >= 1,
+        too_short=convertible and bearable < 1,
+        combinable=combinable,
+        carried_through=carried_through,
+        is_in_order=is_in_order,
+        is_coarse=is_coarse,
+    )
+
+
+def is_position_file(delete: DeleteFile) -> bool:
+    """Whether it deletes by position, and is no vector."""
+    return delete.kind is DeleteKind.POSITION and not delete.is_vector
+
+
+def is_file_scoped(delete: DeleteFile, path: str) -> bool:
+    """Whether the position delete names that data file and no other."""
+    named = delete.named_file
+    return named is not None and (named == path or normalise(named) == normalise(path))
+
+
+def is_own(delete: DeleteFile, data: DataFile) -> bool:
+    """Whether an earlier conversion of that data file, ours or Amoro's, wrote the position delete."""
+    if delete.kind is not DeleteKind.POSITION:
+        return False
+    if _name(delete.path).startswith(f"{_stem(data.path)}-delete-"):
+        return True
+    return delete.is_converted and is_file_scoped(delete, data.path)
+
+
+def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
+    """The position deletes of the file without those already folded into its own newest one.
+
+    A delete that other files still need stays after the conversion. It must not count again, or the same conversion
+    would be planned for ever.
+    """
+    positions = [delete for delete in scanned.deletes if delete.kind is DeleteKind.POSITION]
+    own = [delete for delete in positions if is_own(delete, scanned.data)]
+    if not own:
+        return tuple(positions)
+    latest = max(delete.sequence_number for delete in own)
+    newest = [delete for delete in own if delete.sequence_number == latest][-1]
+    return (newest, *(delete for delete in positions if delete.sequence_number > latest))
+
+
+def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...], carried_through: int) -> bool:
+    """Whether it has deletes that are shared with other files; one that names it alone is as good as converted.
+
+    An equality delete that stayed for other files when this one was converted does not count again.
+    """
+    return any(
+        delete.sequence_number > carried_through
+        if delete.kind is DeleteKind.EQUALITY
+        else delete in positions and not _is_of_file(delete, scanned.data)
+        for delete in scanned.deletes
+    )
+
+
+def _is_of_file(delete: DeleteFile, data: DataFile) -> bool:
+    return is_file_scoped(delete, data.path) or is_own(delete, data)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _stem(path: str) -> str:
+    stem, dot, extension = _name(path).rpartition(".")
+    return stem if dot else extension
+
+
+def _live_bytes(data: DataFile, positions: tuple[DeleteFile, ...]) -> int:
+    # Only deletes of this file alone: a shared one has an unknown number of rows here, and overestimating
+    # what is left only makes outputs smaller than the target, never larger.
+    deleted = sum(delete.record_count for delete in positions if is_file_scoped(delete, data.path))
+    if data.record_count <= 0:
+        return data.size_bytes
+    return data.size_bytes * max(0, data.record_count - deleted) // data.record_count
+
+
+_CLASSES = tuple(FileClass)
+_FRAGMENT, _UNDERSIZED, _TARGET_SIZE = range(len(_CLASSES))
+
+
+@record
+class AssessedColumns:
+    """The columns of `AssessedFile` for some of the live files, whose indexes are `ids`."""
+
+    files: LiveFiles
+    ids: Ids
+    sizes: Numbers
+    file_class: npt.NDArray[np.int8]
+    live_bytes: Numbers
+    has_deletes: Mask
+    duplicates: Mask
+    convertible: Mask
+    too_short: Mask
+    combinable: Mask
+    in_order: Mask
+    coarse: Mask
+
+    @property
+    def all(self) -> Mask:
+        """Every file."""
+        return np.ones(len(self), np.bool_)
+
+    @property
+    def is_fragment(self) -> Mask:
+        """Which files are fragments."""
+        return np.equal(self.file_class, _FRAGMENT)
+
+    @property
+    def is_undersized(self) -> Mask:
+        """Which files are undersized."""
+        return np.equal(self.file_class, _UNDERSIZED)
+
+    @property
+    def is_target_size(self) -> Mask:
+        """Which files have at least the target size."""
+        return np.equal(self.file_class, _TARGET_SIZE)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, chosen: Ids | Mask | slice) -> "AssessedColumns":
+        """Some of the files, by index in these columns or by mask."""
+        return AssessedColumns(
+            self.files, **{one.name: getattr(self, one.name)[chosen] for one in fields(self) if one.name != "files"}
+        )
+
+    def pick(self, chosen: Mask) -> tuple[AssessedFile, ...]:
+        """The files of the mask as rows, sorted by sequence number and path."""
+        return tuple(sorted(self.part(chosen).rows(), key=lambda file: (file.data.sequence_number, file.data.path)))
+
+    def rows(self) -> Iterator[AssessedFile]:
+        """Every file as a row."""
+        asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
+        flags = (self.in_order, self.coarse)
+        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], *flags)
+        rows = zip(self.files.rows(self.ids), *(column.tolist() for column in columns), strict=True)
+        return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
+
+
+def assess_all(
+    files: LiveFiles,
+    config: OptimizingConfig,
+    kept: Set[str] = frozenset(),
+    ids: Ids | None = None,
+    *,
+    folds: bool = False,
+) -> AssessedColumns:
+    """Every file, or those at these indexes, with the answers that `assess` gives, most of them without a row.
+
+    Those of the `kept` groups are in order; `folds` as for `assess`. A file has equality deletes alone, or one position
+    delete that names it, too, or it is asked by row.
+    """
+    columns = files.columns
+    ids = np.arange(len(columns)) if ids is None else ids
+    sizes, records, position = columns.sizes[ids], columns.records[ids], files.position_delete[ids]
+    last_equality_delete = files.last_equality_delete[ids]
+    has_position, has_equality = position >= 0, last_equality_delete >= 0
+    file_class = np.full(len(ids), _TARGET_SIZE, np.int8)
+    file_class[sizes <= config.min_target_size] = _UNDERSIZED
+    file_class[sizes <= config.fragment_size] = _FRAGMENT
+    in_order = np.isin(group_ids(columns.paths_of(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
+    file_class[in_order] = _TARGET_SIZE
+    segment = file_class != _FRAGMENT
+    rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
+    deleted = rows_of[position]  # −1, without one, is the last of these
+    bearable = records * config.major_trigger_duplicate_ratio
+    # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
+    to_convert = segment & has_equality & (last_equality_delete > files.carried_through[ids])
+    if folds:
+        to_convert |= segment & files.has_position_file[ids]
+    done = AssessedColumns(
+        files,
+        ids,
+        sizes,
+        file_class,
+        live_bytes=sizes.copy(),
+        has_deletes=has_position | has_equality,
+        duplicates=segment & (deleted > bearable),
+        convertible=to_convert & (bearable >= 1),
+        too_short=to_convert & (bearable < 1),
+        combinable=np.zeros(len(ids), np.bool_),
+        in_order=in_order,
+        coarse=columns.copied[ids] & (file_class == _TARGET_SIZE) & config.knows_coarse,
+    )
+    for at in np.flatnonzero(has_position).tolist():
+        # As Python integers: bytes times rows may exceed 64 bits.
+        size, rows = int(sizes[at]), int(records[at])
+        if rows > 0:
+            done.live_bytes[at] = size * max(0, rows - int(deleted[at])) // rows
+    by_row = np.flatnonzero(files.by_row[ids])
+    for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
+        _put(done, at, assess(row, config, is_in_order=bool(in_order[at]), folds=folds))
+    return done
+
+
+def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:
+    columns.live_bytes[at] = file.live_bytes
+    columns.has_deletes[at] = bool(file.deletes)
+    columns.duplicates[at] = file.duplicates
+    columns.convertible[at] = file.convertible
+    columns.too_short[at] = file.too_short
+    columns.combinable[at] = file.combinable
+
+
+@record
+class PartitionStats:
+    """Counts over all files of one partition; each delete file counts once."""
+
+    data_files: int
+    data_bytes: int
+    records: int
+    fragments: int
+    undersized_files: int
+    undersized: tuple[int, ...]  # ascending sizes, without segments that have too many deleted rows
+    duplicates: int  # segments with too many deleted rows
+    too_short: int  # segments with deletes to convert, of which a single deleted row is too many
+    combinable: int  # target-size segments with several position deletes
+    equality_deletes: tuple[DeleteFile, ...]
+    position_deletes: tuple[DeleteFile, ...]
+    fresh_equality_deletes: int  # those not yet folded into the own position delete of some file
+    coarse: int = 0  # files of target size whose small row groups were copied
+    coarse_bytes: int = 0
+    files_to_fold: int = 0  # data files to which position delete files apply, which are to become vectors
+
+    @property
+    def small_files(self) -> int:
+        """The count for minor: fragments, equality deletes, except those already folded in by conversions, and position
+        delete files that are to be folded into vectors."""
+        return self.fragments + self.fresh_equality_deletes + len(self.to_fold)
+
+    @property
+    def to_fold(self) -> tuple[DeleteFile, ...]:
+        """The position delete files that are to be folded into vectors."""
+        return tuple(one for one in self.position_deletes if not one.is_vector) if self.files_to_fold else ()
+
+    @property
+    def vectors(self) -> int:
+        """How many of the position deletes are vectors."""
+        return sum(one.is_vector for one in self.position_deletes)
+
+
+NOTHING_KNOWN: Mapping[PartitionKey, PartitionStats] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """The live files of one partition, and its dangling deletes."""
+
+    key: PartitionKey
+    stats: PartitionStats
+    assessed: Callable[[], AssessedColumns]  # called once, if at all
+    dangling: int = 0
+    folds: bool = False  # position delete files are to be folded into vectors
+
+    @cached_property
+    def files(self) -> AssessedColumns:
+        """Each file as it was assessed."""
+        return self.assessed()
+
+    @property
+    def small_sizes(self) -> list[int]:
+        """The sizes of fragments, and of undersized files without too many deleted rows."""
+        small = self.files.is_fragment | (self.files.is_undersized & ~self.files.duplicates)
+        return _numbers(self.files.sizes[small])
+
+    @property
+    def paths_in_order(self) -> list[str]:
+        """The paths of files that are in order."""
+        files = self.files
+        if not files.in_order.any():
+            return []
+        found: list[str] = files.files.columns.paths_of(files.ids[files.in_order]).to_pylist()
+        return found
+
+
+def partitions_of(
+    scan: TableScan,
+    config: OptimizingConfig,
+    kept: Set[str] = frozenset(),
+    known: Mapping[PartitionKey, PartitionStats] = NOTHING_KNOWN,
+) -> tuple[PartitionFiles, ...]:
+    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order.
+
+    `known` are the counts of some partitions by the same terms; the files of these are assessed if needed.
+    """
+    live = LiveFiles.of(scan.files)
+    order, begins = live.columns.by_place
+    ends = _numbers(begins)
+    keys = [PartitionKey(*place) for place in live.columns.places]
+    new = [at for at, key in enumerate(keys) if key not in known]
+    ids = [order[ends[at] : ends[at + 1]] for at in new]
+    folds = scan.has_vectors
+    files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)), folds=folds)
+    dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
+    found, bounds = [], _numbers(np.cumsum([0, *map(len, ids)]))
+    for at, stats, run in zip(new, _stats(files, bounds, folds), pairwise(bounds), strict=True):
+        assessed = partial(files.part, slice(*run))
+        found.append(PartitionFiles(keys[at], stats, assessed, dangling[live.columns.places[at]], folds))
+    for at, key in enumerate(keys):
+        if key in known:
+            assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]], folds=folds)
+            found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]], folds))
+    return tuple(sorted(found, key=lambda one: order_of(one.key)))
+
+
+def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
+    """The partition split in two: with the selected files only, and with the others only."""
+    row = partition.files.files.columns.row
+    mask = np.array([selects(row(at)) for at in _numbers(partition.files.ids)], np.bool_)
+    return _part(partition, mask), _part(partition, ~mask)
+
+
+def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
+    files = partition.files.part(mask)
+    [stats] = _stats(files, (0, len(files)), partition.folds)
+    return PartitionFiles(partition.key, stats, lambda: files, partition.dangling, partition.folds)
+
+
+def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
+    """The sort key of partitions; nulls come first."""
+    return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
+
+
+def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
+    """The equality deletes that apply to any of the files and are not folded into its own position delete."""
+    if not len(ids):
+        return frozenset()
+    above = files.carried_through[ids]
+    return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
+
+
+def _stats(files: AssessedColumns, bounds: Sequence[int], folds: bool) -> list[PartitionStats]:
+    """The counts over each run of the files; a run ends where the next one begins."""
+
+    def sums(column: npt.NDArray[np.integer] | Mask) -> list[int]:
+        return _numbers(np.diff(np.concatenate(([0], np.cumsum(column, dtype=np.int64)))[list(bounds)]))
+
+    live, ids = files.files, files.ids
+    undersized = files.is_undersized & ~files.duplicates
+    to_fold = live.has_position_file[ids] & folds
+    counts = zip(
+        pairwise(bounds),
+        sums(files.sizes),
+        sums(live.columns.records[ids]),
+        sums(files.is_fragment),
+        sums(files.is_undersized),
+        sums(files.duplicates),
+        sums(files.too_short),
+        sums(files.combinable & ~files.duplicates & files.is_target_size),
+        sums(files.coarse),
+        sums(np.where(files.coarse, files.sizes, 0)),
+        sums(to_fold),
+        strict=True,
+    )
+    found = []
+    for run, size, records, fragments, small, duplicates, too_short, combinable, coarse, coarse_bytes, fold in counts:
+        here = slice(*run)
+        having_deletes = ids[here][files.has_deletes[here]]
+        deletes = {delete.identity: delete for delete in live.deletes_of(having_deletes)} if len(having_deletes) else {}
+        stats = PartitionStats(
+            data_files=run[1] - run[0],
+            data_bytes=size,
+            records=records,
+            fragments=fragments,
+            undersized_files=small,
+            undersized=tuple(_numbers(np.sort(files.sizes[here][undersized[here]]))) if small else (),
+            duplicates=duplicates,
+            too_short=too_short,
+            combinable=combinable,
+            equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
+            position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
+            fresh_equality_deletes=len(needed_by(live, having_deletes)),
+            coarse=coarse,
+            coarse_bytes=coarse_bytes,
+            files_to_fold=fold,
+        )
+        found.append(stats)
+    return found
+
+
+def _numbers(column: npt.NDArray[np.integer]) -> list[int]:
+    found: list[int] = column.tolist()
+    return found
+
+
+_BOUNDS = np.array(BOUNDS, np.int64)
+
+
+@record
+class ScoredPartition:
+    """A partition, and its health, 0 to 100."""
+
+    partition: PartitionFiles
+    health: int
+
+
+def digest_of(
+    scan: TableScan,
+    scored: Sequence[ScoredPartition],
+    verdicts: Iterable[PartitionVerdict],
+    target_bytes: int,
+    path_of: Callable[[PartitionKey], str] | None,
+) -> FileDigest:
+    """The digest of the scan; partitions with optimizing due come first, then those with the least health."""
+    by_key = {verdict.key: verdict for verdict in verdicts}
+    live = LiveFiles.of(scan.files)
+    deletes = {delete.identity: delete for delete in (*live.applied, *scan.dangling)}.values()
+    chosen = heapq.nsmallest(MOST_PARTITIONS, scored, key=lambda one: _need(one, by_key))
+    return FileDigest(
+        snapshot_id=scan.snapshot_id,
+        target_bytes=target_bytes,
+        data=histogram(live.columns.sizes),
+        position_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.POSITION)),
+        equality_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.EQUALITY)),
+        partitions=tuple(_partition(one, by_key.get(one.partition.key), path_of) for one in chosen),
+        partitions_total=len(scored),
+    )
+
+
+def histogram(sizes: Numbers) -> SizeHistogram:
+    """How many files, and how many bytes, fall into each bin."""
+    # By comparing whole numbers: a logarithm would put sizes just below a power of two one bin too high.
+    places = np.searchsorted(_BOUNDS, sizes, side="right") - 1
+    files: list[int] = np.bincount(places, minlength=len(BOUNDS)).tolist()
+    added = np.zeros(len(BOUNDS), np.int64)
+    np.add.at(added, places, sizes)
+    summed: list[int] = added.tolist()
+    return SizeHistogram(tuple(files), tuple(summed))
+
+
+def _sizes(sizes: Iterable[int]) -> Numbers:
+    return np.fromiter(sizes, np.int64)
+
+
+def _need(one: ScoredPartition, verdicts: Mapping[PartitionKey, PartitionVerdict]) -> tuple[bool, int, int]:
+    verdict = verdicts.get(one.partition.key)
+    return verdict is None or verdict.type is None, one.health, -one.partition.stats.data_files
+
+
+def _partition(
+    one: ScoredPartition, verdict: PartitionVerdict | None, path_of: Callable[[PartitionKey], str] | None
+) -> PartitionDigest:
+    stats = one.partition.stats
+    return PartitionDigest(
+        path=briefly(path_of(one.partition.key), LONGEST_NAME) if path_of else "",
+        health=one.health,
+        type=verdict.type.value if verdict is not None and verdict.type is not None else "",
+        reason=briefly(verdict.reason, LONGEST_NAME) if verdict is not None else "",
+        data_files=stats.data_files,
+        data_bytes=stats.data_bytes,
+        records=stats.records,
+        small_files=stats.fragments + stats.undersized_files,
+        position_delete_files=len(stats.position_deletes),
+        equality_delete_files=len(stats.equality_deletes),
+    )
+
+
+_NO_FAULT = Fraction(0)
+_EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
+_POSITION_CAP = Fraction(1, 5)
+
+
+def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: HealthParts) -> FileSummary:
+    """The counts of the scan, dangling deletes included, with the health score."""
+    deletes = {delete.identity: delete for delete in (*LiveFiles.of(scan.files).applied, *scan.dangling)}
+    return FileSummary(
+        data_files=len(scan.files),
+        data_bytes=sum(partition.stats.data_bytes for partition in partitions),
+        fragment_files=sum(partition.stats.fragments for partition in partitions),
+        undersized_files=sum(partition.stats.undersized_files for partition in partitions),
+        equality_delete_files=sum(delete.kind is DeleteKind.EQUALITY for delete in deletes.values()),
+        position_delete_files=sum(delete.kind is DeleteKind.POSITION for delete in deletes.values()),
+        delete_bytes=sum(delete.identity.size for delete in deletes.values()),
+        dangling_delete_files=len(scan.dangling),
+        records=sum(partition.stats.records for partition in partitions),
+        health_score=health.score,
+        coarse_files=sum(partition.stats.coarse for partition in partitions),
+        coarse_bytes=sum(partition.stats.coarse_bytes for partition in partitions),
+    )
+
+
+def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthParts:
+    """The mean over partitions, each part rounded up: Amoro's score, but over all files."""
+    return mean_health([scores_of(stats, config) for stats in partitions])
+
+
+def mean_health(parts: Sequence[tuple[int, int, int]]) -> HealthParts:
+    """The mean over the partitions' points, each part rounded up; faultless without any."""
+    if not parts:
+        return FAULTLESS
+    return HealthParts(*(ceil(Fraction(sum(scores), len(parts))) for scores in zip(*parts, strict=True)))
+
+
+def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthBasis:
+    """The parameters of `health_of`: the mean weight of the partitions, and the sizes."""
+    total = sum(_weight_parts(stats, config) for stats in partitions)
+    return HealthBasis(
+        weight=float(Fraction(total, len(partitions) * _whole_weight(config))) if partitions else 0.0,
+        fragment_size=config.fragment_size,
+        min_target_size=config.min_target_size,
+        full_weight_files=config.minor_trigger_file_count,
+    )
+
+
+def scores_of(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
+    """The points of one partition: for small files, for equality deletes, for position deletes."""
+    weight = _weight(stats, config)
+    average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
+    small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
+    return (
+        _left_of(FAULTLESS.small_files, weight, small),
+        _left_of(FAULTLESS.equality_deletes, weight, _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP)),
+        _left_of(FAULTLESS.position_deletes, weight, _deleted(stats.position_deletes, stats.records, _POSITION_CAP)),
+    )
+
+
+def _left_of(points: int, weight: Fraction, fault: Fraction) -> int:
+    return ceil(points * (1 - weight * fault)) if fault else points
+
+
+def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
+    """The weight of a partition's faults: low for few files or bytes, 0 for a single file."""
+    return Fraction(_weight_parts(stats, config), _whole_weight(config))
+
+
+def _weight_parts(stats: PartitionStats, config: OptimizingConfig) -> int:
+    """The weight of a partition's faults in parts of `_whole_weight`."""
+    if stats.data_files <= 1:
+        return 0
+    least = config.min_target_size
+    return min(stats.data_files, config.minor_trigger_file_count) * (min(stats.data_bytes, least) if least else 1)
+
+
+def _whole_weight(config: OptimizingConfig) -> int:
+    return config.minor_trigger_file_count * (config.min_target_size or 1)
+
+
+def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Fraction:
+    if not deletes:
+        return _NO_FAULT
+    rows = sum(delete.record_count for delete in deletes)
+    share = Fraction(min(rows, records), records) if records else Fraction(min(rows, 1))
+    return min(share, cap) / cap
+
+
+#: Evaluations by other terms of which something is kept, such as those of clustering.
+_TERMS = 2
+#: Files in the work of all verdicts that are kept; a file takes about 2 kB.
+MOST_FILES = 30_000
+
+
+@record
+class Decided:
+    """The verdict of the triggers on a partition, and what it was made of besides the partition's files."""
+
+    verdict: PartitionVerdict
+    files: int  # in the verdict's work
+    last: LastOptimized
+    dangling: int
+    since: datetime
+    until: datetime | None  # when an interval ends; None: time alone changes nothing
+
+    def holds(self, last: LastOptimized, dangling: int, now: datetime) -> bool:
+        """Whether the triggers would say the same again."""
+        in_time = self.since <= now and (self.until is None or now < self.until)
+        return in_time and self.last == last and self.dangling == dangling
+
+
+@record
+class Remembered:
+    """What was found about one partition; `stamp` is that of its files."""
+
+    stamp: int
+    stats: PartitionStats
+    scores: tuple[int, int, int]
+    decided: Decided | None = None
+
+
+@record
+class Terms:
+    """What verdicts follow from beside a table's files."""
+
+    config: OptimizingConfig
+    kept: frozenset[str]  # the groups whose order stays
+    folds: bool  # position delete files are to be folded into vectors
+
+
+def remembered(files: LiveFiles, terms: Terms) -> Mapping[PartitionKey, Remembered]:
+    """What was found by the same terms about partitions whose files are still the same."""
+    known = dict(files.memory.found.get(terms, ()))
+    stamps = zip(files.columns.places, files.stamps, strict=False)
+    keys = ((PartitionKey(*place), stamp) for place, stamp in stamps)
+    return {key: found for key, stamp in keys if (found := known.get(key)) is not None and found.stamp == stamp}
+
+
+def remember(
+    files: LiveFiles,
+    terms: Terms,
+    partitions: Sequence[PartitionFiles],
+    scores: Iterable[tuple[int, int, int]],
+    decided: Mapping[PartitionKey, Decided],
+) -> None:
+    """Keep what was found about all partitions, if their files can be recognised later."""
+    if not files.stamps:
+        return
+    stamps = {PartitionKey(*place): stamp for place, stamp in zip(files.columns.places, files.stamps, strict=True)}
+    found, room = {}, MOST_FILES
+    for partition, points in zip(partitions, scores, strict=True):
+        key, verdict = partition.key, decided.get(partition.key)
+        if verdict is not None and verdict.files > room:
+            verdict = None
+        room -= 0 if verdict is None else verdict.files
+        found[key] = Remembered(stamps[key], partition.stats, points, verdict)
+    others = [(name, one) for name, one in files.memory.found.items() if name != terms]
+    files.memory.found = dict([*others[1 - _TERMS :], (terms, found)])

@@ -1,0 +1,186 @@
+"""Limits of one process, and files that it must process together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from amoro_core.model.files import DeleteIdentity, DeleteKind, ScannedFile, TableScan
+from amoro_core.model.group_config import DEFAULT_MAX_INPUT_BYTES
+from amoro_core.model.optimizing_config import OptimizingConfig
+from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
+from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.optimizing.partitions import assess, needed_by, order_of
+from amoro_core.planning.optimizing.tasks import deletes_of, file_count, inputs_of, read_cost, rewriting_alone
+from amoro_core.scan.columns import Ids, Place
+from amoro_core.scan.live_files import LiveFiles
+
+_ABOVE_ALL = 2**63 - 1
+
+
+def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
+    """As many of the tasks as fit into the limit of data and delete files, but at least one file of one.
+
+    Tasks with equality deletes come first, so that the process can remove these deletes.
+    """
+    if file_count(tasks) <= limit:
+        return tuple(tasks)
+    kept: list[TaskPlan] = []
+    data_files, deletes = 0, set[DeleteIdentity]()
+    for task in sorted(tasks, key=lambda task: not _has_equality_deletes(task)):
+        inputs = inputs_of(task)
+        if data_files + len(inputs) + len(deletes | deletes_of(inputs).keys()) > limit:
+            shorter = _shortened(task, limit - data_files, deletes, first=not kept)
+            if shorter:
+                kept.append(_part(task, shorter, config))
+            break
+        kept.append(task)
+        data_files += len(inputs)
+        deletes |= deletes_of(inputs).keys()
+    return tuple(kept)
+
+
+def settled(
+    tasks: Sequence[TaskPlan], staying: frozenset[DeleteIdentity], config: OptimizingConfig
+) -> tuple[TaskPlan, ...]:
+    """The tasks with conversions under one of the staying equality deletes turned into rewrites.
+
+    An equality delete needed by files outside the filter applies to a converted file for ever, so its conversion would
+    save readers nothing. It does not apply to a rewritten file.
+    """
+    if not staying or not any(task.converted for task in tasks):
+        return tuple(tasks)
+    result: list[TaskPlan] = []
+    for task in tasks:
+        stuck = tuple(file for file in task.converted if _has_any(file, staying))
+        paths = {file.data.path for file in stuck}
+        rest = tuple(file for file in inputs_of(task) if file.data.path not in paths)
+        if rest:
+            result.append(_part(task, rest, config) if stuck else task)
+        result += [rewriting_alone(task.key, file, assess(file, config).live_bytes, config) for file in stuck]
+    return tuple(result)
+
+
+def _has_equality_deletes(task: TaskPlan) -> bool:
+    return any(delete.kind is DeleteKind.EQUALITY for file in inputs_of(task) for delete in file.deletes)
+
+
+def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[TaskPlan, ...]:
+    """The tasks; those whose deletes other live files still need are set to mark the files they convert.
+
+    Without a mark, a file from which such a delete removes no row would be converted again by every later process.
+    """
+    if not any(task.converted for task in tasks):
+        return tuple(tasks)
+    live = LiveFiles.of(files)
+    is_other = np.ones(len(live), np.bool_)
+    is_other[live.ids_of(file.data.path for task in tasks for file in inputs_of(task))] = False
+    others = np.flatnonzero(is_other)
+    staying, least = needed_by(live, others), _least_needed(live, others)
+    return tuple(
+        replace(task, marks=True)
+        if any(_has_any(file, staying) or _shares_from(file, least) for file in task.converted)
+        else task
+        for task in tasks
+    )
+
+
+def _least_needed(files: LiveFiles, ids: Ids) -> Mapping[Place, int]:
+    """By place, the lowest number of a position delete of several files that any of the files may need.
+
+    Those with a deletion vector need none.
+    """
+    columns, ids = files.columns, ids[~files.has_vector[ids]]
+    needed = np.maximum(columns.numbers[ids], files.carried_through[ids] + 1)
+    least = np.full(len(columns.places), _ABOVE_ALL, np.int64)
+    np.minimum.at(least, columns.place[ids], needed)
+    return {columns.places[place]: int(least[place]) for place in np.flatnonzero(least < _ABOVE_ALL).tolist()}
+
+
+def _shares_from(file: ScannedFile, least: Mapping[Place, int]) -> bool:
+    number = least.get((file.data.spec_id, file.data.partition))
+    return number is not None and any(
+        delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.sequence_number >= number
+        for delete in file.deletes
+    )
+
+
+def _has_any(file: ScannedFile, deletes: frozenset[DeleteIdentity]) -> bool:
+    return any(delete.identity in deletes for delete in file.deletes)
+
+
+def _shortened(task: TaskPlan, limit: int, known: set[DeleteIdentity], *, first: bool) -> tuple[ScannedFile, ...]:
+    """The inputs of the task that fit, oldest first; none when these alone would gain nothing.
+
+    For the first task never none: two files, or one with deletes, are the smallest possible step.
+    """
+    taken: list[ScannedFile] = []
+    deletes = set(known)
+    for file in inputs_of(task):
+        more = deletes | {delete.identity for delete in file.deletes}
+        if len(taken) + 1 + len(more) <= limit:
+            taken.append(file)
+            deletes = more
+    if len(taken) > 1 or any(file.deletes for file in taken):
+        return tuple(taken)
+    least = next(((file,) for file in inputs_of(task) if file.deletes), inputs_of(task)[:2])
+    return least if first else ()
+
+
+def _part(task: TaskPlan, files: tuple[ScannedFile, ...], config: OptimizingConfig) -> TaskPlan:
+    """The task restricted to these inputs."""
+    paths = {file.data.path for file in task.rewritten}
+    rewritten = tuple(file for file in files if file.data.path in paths)
+    converted = tuple(file for file in files if file.data.path not in paths)
+    outputs = 0
+    if rewritten:
+        live_bytes = sum(assess(file, config).live_bytes for file in rewritten)
+        outputs = max(1, min(task.output_count, -(-live_bytes // config.target_size)))
+    return TaskPlan(task.key, rewritten, converted, outputs, read_cost(files, config))
+
+
+WEIGHT = {OptimizingType.MINOR: 1, OptimizingType.MAJOR: 2, OptimizingType.FULL: 3}
+
+
+def plan(
+    scan: TableScan,
+    evaluation: Evaluation,
+    config: OptimizingConfig,
+    *,
+    threads: int,
+    max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES,
+    requested: OptimizingType | None = None,
+    force: bool = False,
+    max_partitions: int | None = None,
+) -> OptimizingPlan | None:
+    """The tasks of one process on the evaluated scan; None when nothing would be gained.
+
+    `requested` and `force` are those of the evaluation, whose verdicts contain the work. Partitions are taken by cost,
+    the most expensive first, until their sum exceeds the limit of all threads, at most `max_partitions`. A partition
+    that does not fit into `max_file_count` with those before it waits for the next process; the first one is cut.
+    Raises ValueError when the evaluation is of another snapshot.
+    """
+    if evaluation.snapshot_id != scan.snapshot_id:
+        raise ValueError(f"the evaluation is of snapshot {evaluation.snapshot_id}, not of {scan.snapshot_id}")
+    budget = max_input_per_thread * max(1, threads)
+    kinds: set[OptimizingType] = set()
+    chosen: list[TaskPlan] = []
+    partitions, files_left, spent = 0, config.max_file_count, 0
+    for verdict in sorted(evaluation.partitions, key=lambda verdict: (-verdict.cost, order_of(verdict.key))):
+        if spent > budget or (max_partitions is not None and partitions >= max_partitions):
+            break
+        if verdict.type is None:
+            continue
+        tasks = verdict.work if chosen else within_file_count(verdict.work, files_left, config)
+        count = file_count(tasks)
+        if not tasks or (chosen and count > files_left):
+            continue
+        kinds.add(verdict.type)
+        chosen += tasks
+        partitions += 1
+        files_left -= count
+        spent += verdict.cost
+    if not chosen:
+        return None
+    tasks = marked(chosen, scan.files)
+    return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, max(kinds, key=WEIGHT.__getitem__), tasks)

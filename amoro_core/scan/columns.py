@@ -1,0 +1,576 @@
+"""Finding files by normalised path among paths in any spelling."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amoro_core.model import file_markers
+from amoro_core.model.file_markers import ENDING, is_mixed
+from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
+from amoro_core.model.paths import normalise
+from amoro_core.records import record
+
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+#: The numbers of names in ascending order, and the indexes of their paths.
+_Sorted = tuple[Ids, Ids]
+
+#: So few paths are looked at one by one: a function of Arrow takes as long to begin.
+FEW = 50
+_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
+_LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
+#: The usual spellings of paths, by what they begin with: two paths in the same one name the same file only if they are
+#: equal, and their normalised forms differ from them at the beginning alone.
+_WAYS = {
+    "": _LOCAL,
+    "file:": f"file:{_LOCAL}",
+    "file://": f"file://{_LOCAL}",
+    **{f"{scheme}://": f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES},
+}
+
+#: Names that need a look.
+_TOLD = rf"^(?:\.{{0,2}}|{file_markers.NAME})$"
+
+
+@record
+class Shape:
+    """What tells most about paths: their directories, which are few, and the few whose names need a look."""
+
+    directories: tuple[str, ...]  # distinct, with the slash at their end; a path without one stands for itself
+    odd: tuple[str, ...]  # paths without a directory, with the name "", "." or "..", or with a NUL
+    mixed: int  # how many files are named as those of Amoro's Mixed format
+    first_mixed: str | None  # the path of the first of them
+    way: str | None  # what all paths begin with if they are spelled in one of the usual ways
+
+
+class Paths:
+    """Paths that never change, with answers about them that are looked for once. For several threads."""
+
+    def __init__(self, array: pa.Array, shape: Shape | None = None) -> None:
+        """`shape`: how they are spelled, if that is known."""
+        self.array = array
+        self._answers: dict[Callable[[Any], Any], Any] = {} if shape is None else {shape_of: shape}
+
+    def once(self, ask: Callable[[pa.Array], T]) -> T:
+        """The function's answer about the paths."""
+        if ask not in self._answers:
+            self._answers[ask] = ask(self.array)
+        found: T = self._answers[ask]
+        return found
+
+    @property
+    def shape(self) -> Shape:
+        """How the paths are spelled."""
+        return self.once(shape_of)
+
+    @cached_property
+    def sorted_numbers(self) -> tuple[Ids, npt.NDArray[np.int32]]:
+        """The numbers of the paths in ascending order, and the indexes of their paths."""
+        numbers = numbered(self)
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order.astype(np.int32)
+
+
+class Names:
+    """Normalised paths of files in several parts, each part in any spelling."""
+
+    def __init__(self, parts: Iterable[Paths]) -> None:
+        self._parts = tuple(parts)
+        self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
+        self._known: _Sorted | None = None
+
+    def follow(self, before: "Names") -> None:
+        """Take over how the paths of `before` are sorted, if its parts are all here, in a row at the beginning or the
+        end; nothing else changes."""
+        size = len(before._parts)
+        shifts = (0, len(self._parts) - size)
+        first = next((at for at in shifts if at >= 0 and self._parts[at : at + size] == before._parts), None)
+        if first is None or before._known is None:
+            return
+        numbers, order = before._known
+        new, files = self._merged((*range(first), *range(first + size, len(self._parts))))
+        places = np.searchsorted(numbers, new)
+        self._known = np.insert(numbers, places, new), np.insert(order + self._starts[first], places, files)
+
+    def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
+        """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""
+        numbers, order = self._sorted
+        wanted = np.array([hash(name) for name in names], np.int64)
+        first, behind = (np.searchsorted(numbers, wanted, side) for side in ("left", "right"))
+        found = [
+            (file, at)
+            for at in np.flatnonzero(behind > first).tolist()
+            for file in order[first[at] : behind[at]].tolist()
+            if self._name(file) == names[at]
+        ]
+        both = np.array(found, np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def parts_of(self, ids: Ids) -> list[int]:
+        """The indexes of the parts that have the paths at these indexes, each once."""
+        found: list[int] = np.unique(np.searchsorted(self._starts, ids, "right") - 1).tolist()
+        return found
+
+    def repeated(self) -> str | None:
+        """A name that occurs more than once; None without one."""
+        numbers, order = self._sorted
+        alike = np.flatnonzero(numbers[1:] == numbers[:-1])
+        counts = Counter(self._name(int(order[at])) for at in sorted({*alike.tolist(), *(alike + 1).tolist()}))
+        return next((name for name, count in counts.items() if count > 1), None)
+
+    @property
+    def _sorted(self) -> _Sorted:
+        if self._known is None:
+            self._known = self._merged(range(len(self._parts)))
+        return self._known
+
+    def _merged(self, parts: Iterable[int]) -> _Sorted:
+        numbers, files = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for at in parts:
+            run, rows = self._parts[at].sorted_numbers
+            numbers.append(run)
+            files.append(rows + self._starts[at])
+        found = np.concatenate(numbers)
+        order = np.argsort(found, kind="stable")  # merges what is sorted already
+        return found[order], np.concatenate(files)[order]
+
+    def _name(self, at: int) -> str:
+        part = int(np.searchsorted(self._starts, at, "right")) - 1
+        return normalise(self._parts[part].array[at - int(self._starts[part])].as_py())
+
+
+def numbered(paths: Paths) -> Ids:
+    """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
+    ever otherwise."""
+    names: Iterable[str] = paths.array.to_pylist()
+    way = paths.shape.way
+    if way is None:
+        names = map(normalise, names)
+    elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
+        cut = len(way)  # in a third of the time that Arrow's functions take
+        names = [begin + name[cut:] for name in names]
+    return np.fromiter(map(hash, names), np.int64, len(paths.array))
+
+
+def shape_of(paths: pa.Array) -> Shape:
+    """How the paths are spelled; for few paths, or with odd ones, the way is not looked for."""
+    cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
+    if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
+        rows = paths.to_pylist()
+        return _shape(dict.fromkeys(path[: path.rfind("/") + 1] or path for path in rows), rows, None)
+    directories = pc.unique(pc.list_element(cut, 0))
+    told = paths if _has_nul(paths) else paths.filter(pc.match_substring_regex(pc.list_element(cut, 1), _TOLD))
+    return _shape((f"{one}/" for one in directories.to_pylist()), told.to_pylist(), _way_of(directories))
+
+
+def _shape(directories: Iterable[str], told: Sequence[str], way: str | None) -> Shape:
+    """The shape of paths in these directories, told by those that need a look; their way if none of them is odd."""
+    odd, mixed = tuple(filter(_is_odd, told)), tuple(filter(is_mixed, told))
+    # The paths of a whole table of the Mixed format would be too many to keep.
+    return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None), None if odd else way)
+
+
+def _is_odd(path: str) -> bool:
+    return "/" not in path or path.rpartition("/")[2] in ("", ".", "..") or "\0" in path
+
+
+def _has_nul(paths: pa.Array) -> bool:
+    _, ends, text = paths.buffers()
+    places = np.frombuffer(ends, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    return not np.frombuffer(text, np.uint8)[places[0] : places[-1]].all()
+
+
+def _way_of(directories: pa.Array) -> str | None:
+    """What all directories begin with, if paths in them are spelled in one of the usual ways."""
+    files = pc.binary_join_element_wise(directories, "x", "/")
+    first = files[0].as_py()
+    way = next((begin for begin, way in _WAYS.items() if re.fullmatch(way, first)), None)
+    if way is None or not pc.all(pc.match_substring_regex(files, f"^{_WAYS[way]}$")).as_py():
+        return None
+    return way
+
+
+#: Reads the number or bytes at an offset, and returns it with the offset of its end.
+Read = Callable[[bytes, int], tuple[Any, int]]
+
+_NONE = b"\x00"
+#: The continuation bit: set in all bytes of a number but the last.
+_MORE = 0x80
+
+
+class PackedMap(Mapping[int, Any]):
+    """Numbers or bytes by field id, unpacked on each access."""
+
+    __slots__ = ("_read", "packed")
+
+    def __init__(self, packed: bytes, read: Read) -> None:
+        self.packed = packed
+        self._read = read
+
+    def __getitem__(self, key: int) -> Any:
+        return self._unpacked()[key]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._unpacked())
+
+    def __len__(self) -> int:
+        return len(self._unpacked())
+
+    def __repr__(self) -> str:
+        return repr(self._unpacked())
+
+    def items(self) -> Any:
+        """The pairs, unpacked once."""
+        return self._unpacked().items()
+
+    def _unpacked(self) -> dict[int, Any]:
+        return _read_map(self.packed, 0, self._read)[0]
+
+
+class PackedMetrics(ColumnMetrics):
+    """Metrics that are unpacked all at once on first access."""
+
+    __slots__ = ("packed",)
+    packed: bytes
+
+    def __init__(self, packed: bytes) -> None:
+        object.__setattr__(self, "packed", packed)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called while the fields are still slots without a value.
+        if name not in _FIELDS:
+            raise AttributeError(name)
+        at = 0
+        for name_, read in _FIELDS.items():
+            found, at = _read_map(self.packed, at, read)
+            object.__setattr__(self, name_, found)
+        return object.__getattribute__(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ColumnMetrics):
+            return NotImplemented
+        return all(getattr(self, field) == getattr(other, field) for field in _FIELDS)
+
+    __hash__ = ColumnMetrics.__hash__
+
+
+def pack_metrics(metrics: ColumnMetrics) -> bytes:
+    """The metrics in the form that `PackedMetrics` takes."""
+    if isinstance(metrics, PackedMetrics):
+        return metrics.packed
+    return b"".join(pack_map(getattr(metrics, field)) for field in _FIELDS)
+
+
+def pack_map(found: Mapping[int, Any] | None) -> bytes:
+    """The map in the form that `PackedMap` takes; None is packed as an empty one."""
+    if isinstance(found, PackedMap):
+        return found.packed
+    if not found:
+        return _NONE
+    pairs = (_number(key) + _value(value) for key, value in found.items())
+    return b"".join((_number(len(found)), *pairs, _NONE))
+
+
+def pack_numbers(numbers: Sequence[int]) -> bytes:
+    """The numbers, packed one after the other."""
+    return b"".join(map(_number, numbers))
+
+
+def unpack_numbers(packed: bytes) -> tuple[int, ...]:
+    """What `pack_numbers` packed."""
+    if packed.isascii():  # each in one byte
+        return tuple([(one >> 1) ^ -(one & 1) for one in packed])
+    found, at = [], 0
+    while at < len(packed):
+        number, at = read_number(packed, at)
+        found.append(number)
+    return tuple(found)
+
+
+def read_number(data: bytes, at: int) -> tuple[int, int]:
+    """The number at that offset, in Avro's encoding, and the offset of its end."""
+    value = shift = 0
+    while data[at] >= _MORE:
+        value |= (data[at] & ~_MORE) << shift
+        shift += 7
+        at += 1
+    value |= data[at] << shift
+    return (value >> 1) ^ -(value & 1), at + 1
+
+
+def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    """The length-prefixed bytes at that offset, and the offset of their end."""
+    size, at = read_number(data, at)
+    return data[at : at + size], at + size
+
+
+def _read_map(data: bytes, at: int, read: Read) -> tuple[dict[int, Any], int]:
+    found: dict[int, Any] = {}
+    while True:
+        count, at = read_number(data, at)
+        if count == 0:
+            return found, at
+        if count < 0:  # the size of the block follows
+            count = -count
+            _, at = read_number(data, at)
+        for _ in range(count):
+            key, at = read_number(data, at)
+            found[key], at = read(data, at)
+
+
+def _value(value: int | bytes) -> bytes:
+    return _number(value) if isinstance(value, int) else _number(len(value)) + value
+
+
+def _number(value: int) -> bytes:
+    rest = value << 1 if value >= 0 else ~value << 1 | 1
+    done = bytearray()
+    while rest >= _MORE:
+        done.append(rest & ~_MORE & 0xFF | _MORE)
+        rest >>= 7
+    done.append(rest)
+    return bytes(done)
+
+
+#: The metrics in the order in which they are packed.
+_FIELDS: dict[str, Read] = {
+    "column_sizes": read_number,
+    "value_counts": read_number,
+    "null_value_counts": read_number,
+    "nan_value_counts": read_number,
+    "lower_bounds": read_bytes,
+    "upper_bounds": read_bytes,
+}
+
+
+Place = tuple[int, Partition]  # spec and partition
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: The columns of a part.
+SCHEMA = pa.schema(
+    [
+        ("paths", pa.string()),
+        ("place", pa.int32()),
+        ("records", pa.int64()),
+        ("sizes", pa.int64()),
+        ("numbers", pa.int64()),
+        ("formats", pa.int8()),
+        ("layouts", pa.binary()),
+        ("metrics", pa.binary()),
+    ]
+)
+_FORMATS = tuple(FileFormat)
+#: Stands for no sort order and for no first row id.
+NONE = -1
+
+
+def format_code(file_format: FileFormat) -> int:
+    """How the column `formats` names the format."""
+    return _FORMATS.index(file_format)
+
+
+@dataclass(frozen=True)
+class DataColumns:
+    """The columns that matching and planning need of every data file, all of equal length."""
+
+    paths: pa.ChunkedArray  # of strings
+    places: tuple[Place, ...]  # distinct
+    place: npt.NDArray[np.int32]  # the index of the file's place
+    records: Numbers
+    sizes: Numbers
+    numbers: Numbers  # data sequence numbers
+    row: Callable[[int], DataFile]
+    parts: tuple[Paths, ...]  # the paths, part by part
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    @cached_property
+    def names(self) -> Names:
+        """The files by their normalised paths."""
+        return Names(self.parts)
+
+    @cached_property
+    def by_place(self) -> tuple[Ids, Numbers]:
+        """The files' indexes by place, those of one place in their order; where each place begins, and the end."""
+        order = np.argsort(self.place, kind="stable")
+        return order, np.searchsorted(self.place[order], np.arange(len(self.places) + 1))
+
+    @cached_property
+    def copied(self) -> Mask:
+        """Which files are named as copies of small row groups."""
+        found = [part.once(_copied) for part in self.parts]
+        return np.concatenate([np.empty(0, np.bool_), *found])
+
+    @cached_property
+    def _starts(self) -> Numbers:
+        """The index of the first path of each chunk, and the end."""
+        return np.cumsum([0, *map(len, self.paths.chunks)])
+
+    def paths_of(self, ids: Ids) -> pa.ChunkedArray:
+        """The paths at those indexes, in that order."""
+        if 2 * len(ids) >= len(self):
+            return self.paths.take(pa.array(ids))
+        # Arrow takes from many chunks by copying all of them first.
+        starts = self._starts
+        which = np.searchsorted(starts, ids, "right") - 1
+        order = np.argsort(which, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(ids) else []
+        chunks = [(int(which[group[0]]), group) for group in groups]
+        taken = [self.paths.chunk(at).take(pa.array(ids[group] - starts[at])) for at, group in chunks]
+        back = np.empty(len(ids), np.int64)
+        back[order] = np.arange(len(ids))
+        return pa.chunked_array(taken, pa.string()).take(pa.array(back))
+
+    def order(self) -> npt.NDArray[np.int64]:
+        """The files' indexes by sequence number and path."""
+        table = pa.table({"number": self.numbers, "path": self.paths})
+        by = [("number", "ascending"), ("path", "ascending")]
+        return np.asarray(pc.sort_indices(table, sort_keys=by), np.int64)
+
+
+def _copied(paths: pa.Array) -> Mask:
+    return np.asarray(pc.ends_with(paths, ENDING), np.bool_)
+
+
+def columns_of(files: Iterable[DataFile]) -> DataColumns:
+    """The columns of existing rows, which are kept."""
+    rows = tuple(files)
+    codes: dict[Place, int] = {}
+    place = [codes.setdefault((file.spec_id, file.partition), len(codes)) for file in rows]
+    paths = pa.array([file.path for file in rows], pa.string())
+    return DataColumns(
+        paths=pa.chunked_array([paths]),
+        places=tuple(codes),
+        place=np.array(place, np.int32),
+        records=np.array([file.record_count for file in rows], np.int64),
+        sizes=np.array([file.size_bytes for file in rows], np.int64),
+        numbers=np.array([file.sequence_number for file in rows], np.int64),
+        row=rows.__getitem__,
+        parts=(Paths(paths),),
+    )
+
+
+@dataclass(frozen=True)
+class ColumnPart:
+    """The files of one part in columns, as `SCHEMA` has them; the column `place` holds indexes of `places`."""
+
+    places: tuple[Place, ...]
+    batch: pa.RecordBatch
+    shape: Shape | None = None  # of the paths, if it is known
+
+    @cached_property
+    def columns(self) -> Mapping[str, pa.Array]:
+        """The columns by name."""
+        return {one.name: self.batch.column(one.name) for one in SCHEMA}
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The files' paths."""
+        return Paths(self.columns["paths"], self.shape)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """How much memory the columns take."""
+        return int(self.batch.nbytes)
+
+
+@dataclass(slots=True)
+class OpenPart:
+    """Files that are gathered for a part."""
+
+    codes: dict[Place, int] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+    place: list[int] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    formats: list[int] = field(default_factory=list)
+    layouts: list[bytes] = field(default_factory=list)  # sort order, first row id, then split offsets
+    metrics: list[bytes] = field(default_factory=list)
+
+    def ended(self) -> ColumnPart:
+        """The files in columns, a few hundred bytes each."""
+        arrays = [pa.array(getattr(self, one.name), one.type) for one in SCHEMA]
+        return ColumnPart(tuple(self.codes), pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+
+class Gathering:
+    """Gathers columns from rows that are not kept, one part after the other."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Place, int] = {}
+        self._last: tuple[tuple[Place, ...], npt.NDArray[np.int32]] = (), np.empty(0, np.int32)
+        self._part = OpenPart()
+        self._done: list[dict[str, pa.Array]] = []
+        self._paths: list[Paths] = []
+
+    def add(self, file: DataFile) -> None:
+        """Add a file; packed metrics stay packed."""
+        part = self._part
+        part.paths.append(file.path)
+        part.place.append(part.codes.setdefault((file.spec_id, file.partition), len(part.codes)))
+        part.records.append(file.record_count)
+        part.sizes.append(file.size_bytes)
+        part.numbers.append(file.sequence_number)
+        part.formats.append(format_code(file.file_format))
+        order = NONE if file.sort_order_id is None else file.sort_order_id
+        row_id = NONE if file.first_row_id is None else file.first_row_id
+        part.layouts.append(pack_numbers((order, row_id, *file.split_offsets)))
+        part.metrics.append(pack_metrics(file.metrics))
+
+    def end_part(self) -> ColumnPart:
+        """Convert the files since the last part to columns, a few hundred bytes each; returns the part."""
+        part, self._part = self._part, OpenPart()
+        ended = part.ended()
+        self.take(ended)
+        return ended
+
+    def take(self, part: ColumnPart) -> None:
+        """Add all files of a part."""
+        places, codes = self._last
+        if places is not part.places:  # parts that come one after the other may share them
+            codes = np.array([self._codes.setdefault(one, len(self._codes)) for one in part.places], np.int32)
+            self._last = part.places, codes
+        place = pa.array(codes[part.columns["place"].to_numpy()], pa.int32())
+        self._done.append({**part.columns, "place": place})
+        self._paths.append(part.paths)
+
+    def columns(self) -> DataColumns:
+        """The columns of all files added."""
+        if self._part.paths:
+            self.end_part()
+        parts, self._done = self._done, []
+        paths, self._paths = tuple(self._paths), []
+        packed = {one.name: pa.chunked_array([part[one.name] for part in parts], one.type) for one in SCHEMA}
+        numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
+        formats = packed.pop("formats").to_numpy()
+        places = tuple(self._codes)
+
+        def row(at: int) -> DataFile:
+            spec_id, partition = places[numbers["place"][at]]
+            order, row_id, *offsets = unpack_numbers(packed["layouts"][at].as_py())
+            return DataFile(
+                path=packed["paths"][at].as_py(),
+                file_format=_FORMATS[formats[at]],
+                spec_id=spec_id,
+                partition=partition,
+                record_count=int(numbers["records"][at]),
+                size_bytes=int(numbers["sizes"][at]),
+                sequence_number=int(numbers["numbers"][at]),
+                metrics=PackedMetrics(packed["metrics"][at].as_py()),
+                sort_order_id=None if order == NONE else order,
+                first_row_id=None if row_id == NONE else row_id,
+                split_offsets=tuple(offsets),
+            )
+
+        return DataColumns(paths=packed["paths"], places=places, row=row, parts=paths, **numbers)

@@ -1,0 +1,437 @@
+"""Guarding deletions by optimizers: the table's references are checked right before an attempt is admitted."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from amoro_core.actions.action_api import Action, Sweeping
+from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, GuardSpoke, IllegalState, NotFound
+from amoro_core.failpoints import failpoint
+from amoro_core.files.storage.stores import Pace
+from amoro_core.formats.ports import Guard, Role, Sweepable, with_roles
+from amoro_core.formats.tables import Tables
+from amoro_core.logger import get_logger
+from amoro_core.maintenance.trash import Trash, TrashConfig, root_of
+from amoro_core.model.maintenance import Ended, Removal
+from amoro_core.model.processes import (
+    Attempt,
+    Case,
+    Figure,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskStatus,
+)
+from amoro_core.model.task_payload import DELETE
+from amoro_core.state import processes as process_machine
+from amoro_core.state import tasks as task_machine
+from amoro_core.store import pending_deletions, processes, tables, tasks
+from amoro_core.store.database import Connection, Store
+from amoro_core.store.pending_deletions import Batch, BatchStatus
+from amoro_core.transactions.advance_process import Effects, cancel_open_tasks, move, settle
+from amoro_core.transactions.file_holds import places_of, put_back, spare, spared_words, split
+from amoro_core.transactions.journal import advance_task
+from amoro_core.transactions.process_context import open_planned
+from amoro_core.transactions.task_messages import Admission
+
+log = get_logger("amoro.sweeping")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The guard of a process; one caller uses it at a time."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    guard: Guard | None = None
+    failure: AmoroError | None = None  # why it could not be prepared
+
+
+class AckGuardService:
+    """Admits attempts that delete files only if the table needs none of them at that moment."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: Tables,
+        find_action: Callable[[str], Action],
+        clock: Callable[[], datetime],
+        announce: Callable[[Effects], None],
+        background: Callable[[Callable[[], None]], None] = lambda work: work(),
+    ) -> None:
+        """`announce` receives the effects of a change of processes, once it is stored.
+
+        `background` runs work for which no ack waits: a guard reads all manifests before its first answer.
+        """
+        self._store = store
+        self._tables = tables_of
+        self._find_action = find_action
+        self._clock = clock
+        self._announce = announce
+        self._background = background
+        self._lock = threading.Lock()
+        self._kept: dict[str, _Kept] = {}  # by process; the first check reads all manifests, later ones only new ones
+        self.guard_hits = 0  # files that the guard has kept, since the start
+
+    def admit(self, optimizer_id: str, attempt: Attempt) -> Admission:
+        """Whether the attempt may begin. If one of its files is needed, the process is held and nothing of it begins.
+
+        An attempt that can't be guarded fails. LATER: another attempt is being checked, or the guard reads the table.
+        """
+        found = self._store.read(lambda db: _guarded(db, optimizer_id, attempt))
+        if found is None:
+            return Admission.FREE
+        process, payload = found
+        kept = self._guard_of(process.process_id)
+        if not kept.lock.acquire(blocking=False):
+            return Admission.LATER
+        if kept.guard is None and kept.failure is None:
+            self._background(lambda: self._prepare(process, kept))
+            if not kept.lock.acquire(blocking=False):
+                return Admission.LATER
+        try:
+            paths = [path for some in self._sweeping(process).batches_of(payload).values() for path in some]
+            needed = _prepared(kept).reachable(paths)
+        except AmoroError as error:
+            log.warning("ack.not_guarded", attempt=str(attempt), why=error.message)
+            self._fail(optimizer_id, attempt, error)
+            return Admission.REFUSED
+        finally:
+            kept.lock.release()
+        failpoint("ack.after_guard")
+        if not needed:
+            return Admission.FREE
+        self.guard_hits += len(needed)
+        self._store.write(lambda db: self._hold(db, process, needed))
+        return Admission.REFUSED
+
+    def begin(self, db: Connection, task: OptimizingTask) -> bool:
+        """Record that the batches of an acknowledged task are being deleted.
+
+        False if some of their files are no longer condemned: then nothing is recorded, and the task keeps the rest.
+        """
+        process = processes.get(db, task.task_id.process_id)
+        action, payload = self._sweeping(process), tasks.read_input(db, task.task_id)
+        planned = action.batches_of(payload)
+        known = {batch_id: pending_deletions.get(db, batch_id) for batch_id in planned}
+        left = {
+            batch_id: batch
+            for batch_id, batch in known.items()
+            if batch is not None
+            and batch.status in (BatchStatus.WAITING, BatchStatus.DELETING)
+            and batch.table_uuid == process.table_uuid
+            and not batch.moved_to
+        }
+        if any(batch_id not in left or _paths(left[batch_id]) != paths for batch_id, paths in planned.items()):
+            narrowed = action.narrowed(payload, {batch_id: batch.files for batch_id, batch in left.items()})
+            tasks.save_input(db, task.task_id, narrowed)
+            return False
+        for batch in left.values():
+            pending_deletions.save(db, pending_deletions.begun(batch))
+        return True
+
+    def _guard_of(self, process_id: str) -> _Kept:
+        with self._lock:
+            if process_id not in self._kept:
+                active = self._store.read(lambda db: {one.process_id for one in processes.list_active(db)})
+                self._kept = {one: kept for one, kept in self._kept.items() if one in active}
+            return self._kept.setdefault(process_id, _Kept())
+
+    def _prepare(self, process: OptimizingProcess, kept: _Kept) -> None:
+        """Let a new guard read the table; releases the lock that was taken for it."""
+        try:
+            guard = self._opened(process)
+            guard.reachable(())
+            kept.guard = guard
+        except AmoroError as error:
+            kept.failure = error
+        except Exception as error:  # nobody waits for this work: the attempt that asks next says what happened
+            log.exception("guard.failed", process=process.process_id)
+            kept.failure = CatalogUnavailable(f"the guard could not read the table: {type(error).__name__}: {error}")
+        finally:
+            kept.lock.release()
+
+    def _opened(self, process: OptimizingProcess) -> Guard:
+        identifier = self._store.read(lambda db: tables.get(db, process.table_id)).identifier
+        table = with_roles(self._tables.open(identifier), (Role.SWEEP,), process.type)
+        if table.facts.uuid != process.table_uuid:
+            raise CommitConflict(f"{identifier} is another table by now: UUID {table.facts.uuid}")
+        return table.guard(process.sequence_number)
+
+    def _sweeping(self, process: OptimizingProcess) -> Sweeping:
+        action = self._find_action(process.type)
+        if not isinstance(action, Sweeping):
+            raise IllegalState(f"{process.type} deletes no condemned files")
+        return action
+
+    def _hold(self, db: Connection, process: OptimizingProcess, needed: Mapping[str, str]) -> None:
+        """Release the files that are needed, and hold the process until a person has checked it."""
+        due = pending_deletions.list_due(db, process.table_id, self._clock())
+        for batch in (pending_deletions.get(db, batch_id) for batch_id in due):
+            is_in_place = batch is not None and not batch.moved_to
+            if batch is not None and is_in_place and not set(needed).isdisjoint(_paths(batch)):
+                spare(db, batch, needed)
+        if processes.get(db, process.process_id).status is ProcessStatus.RUNNING:
+            words = spared_words(needed)
+            move(db, process.process_id, process_machine.Hold(words), self._clock())
+            cancel_open_tasks(db, process.process_id, words, self._clock())
+            log.error("process.held", process=process.process_id, why=words)
+
+    def _fail(self, optimizer_id: str, attempt: Attempt, error: AmoroError) -> None:
+        """Fail the attempt before it began: it is retried, but not for ever."""
+        effects = Effects()
+
+        def fail(db: Connection) -> None:
+            if _guarded(db, optimizer_id, attempt) is None:
+                return  # taken back meanwhile
+            task, now = tasks.get(db, attempt.task_id), self._clock()
+            acked = advance_task(db, task, task_machine.Ack(attempt.number, optimizer_id), now)
+            failed = task_machine.Fail(attempt.number, optimizer_id, error.code, error.message[:4000])
+            advance_task(db, acked, failed, now)
+            settle(db, attempt.task_id.process_id, effects, now)
+
+        self._store.write(fail)
+        self._announce(effects)
+
+
+def _prepared(kept: _Kept) -> Guard:
+    """The guard. Raises why it could not be prepared, once, and CatalogUnavailable where that is not known."""
+    failure, kept.failure = kept.failure, None
+    if kept.guard is None:
+        raise failure or CatalogUnavailable("the table could not be read before files of it are deleted")
+    return kept.guard
+
+
+def _guarded(db: Connection, optimizer_id: str, attempt: Attempt) -> tuple[OptimizingProcess, bytes] | None:
+    """The attempt's process and input, if it deletes files and waits for that optimizer's ack."""
+    try:
+        task = tasks.get(db, attempt.task_id)
+    except NotFound:
+        return None
+    is_its_own = task.thread is not None and task.thread.optimizer_id == optimizer_id
+    if (
+        task.kind != DELETE
+        or task.status is not TaskStatus.SCHEDULED
+        or task.attempt != attempt.number
+        or not is_its_own
+    ):
+        return None
+    return processes.get(db, attempt.task_id.process_id), tasks.read_input(db, attempt.task_id)
+
+
+def _paths(batch: pending_deletions.Batch) -> tuple[str, ...]:
+    return tuple(one.path for one in batch.files)
+
+
+#: Tries to delete a batch completely; after that it is given up, and the rest becomes orphans.
+TRIES = 5
+
+
+class SweepingService:
+    """Deletes condemned files, never one that the table references at that time."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: Tables,
+        find_action: Callable[[str], Action],
+        clock: Callable[[], datetime],
+        delete_rate: int = 1000,
+        monotonic: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`delete_rate`: the maximum of files deleted per second and catalog."""
+        self._store = store
+        self._tables = tables_of
+        self._find_action = find_action
+        self._clock = clock
+        self._delete_rate = delete_rate
+        self._monotonic = monotonic
+        self._wait = wait
+        self._paces: dict[str, Pace] = {}  # by catalog
+        self.guard_hits = 0  # files that the guard has kept, since the start
+
+    def sweep(self, case: Case) -> Receipt:
+        """Delete the due files of the process's table until none is left, or the process was closed.
+
+        Each batch is guarded against the present table, recorded as begun, and deleted; failed files are retried by
+        later sweeps. Raises GuardSpoke when a file is needed after all, and what guard and storage raise; in both cases
+        nothing of that batch was deleted.
+        """
+        done = Counter(dict.fromkeys(("bytes_deleted", "files_absent", "files_changed", "files_failed"), 0))
+        self._sweep(case, done, self._settle_tasks(case, done) if case.tasks else set())
+        words = f"deleted {sum(number for name, number in done.items() if name.endswith('_files_deleted'))} files"
+        if moved := done["files_moved"]:
+            words += f", moved {moved} to the trash"
+        figures = tuple(
+            Figure(name, value, "bytes" if name == "bytes_deleted" else "files") for name, value in done.items()
+        )
+        return Receipt.told(words, case.process.snapshot_id, figures)
+
+    def _sweep(self, case: Case, done: Counter[str], tried: set[int]) -> None:
+        """Sweep what is due and no task has had: all of it, what they were too many for, what lies in a trash."""
+        if tried and self._left(case, tried) == []:
+            return
+        table = with_roles(open_planned(self._tables, case), (Role.SWEEP,), case.process.type)
+        guard, trash = table.guard(case.process.sequence_number), table.trash()
+        pace = self._pace(case.runtime.identifier.catalog)
+        for batch_id in self._due(case, tried):
+            batch = self._store.read(partial(pending_deletions.get, batch_id=batch_id))
+            if batch is not None and batch.table_uuid != case.process.table_uuid:
+                self._leave(batch)
+            elif batch is not None:
+                began = pace.begin()
+                pace.keep(self._sweep_batch(batch, table, guard, trash, done), began)
+
+    def _left(self, case: Case, tried: Set[int]) -> list[int]:
+        due = self._store.read(lambda db: pending_deletions.list_due(db, case.process.table_id, self._clock()))
+        return [one for one in due if one not in tried]
+
+    def _due(self, case: Case, tried: set[int]) -> Iterator[int]:
+        """The due batches, each once, those too that are made of others meanwhile; ends once the process is closed."""
+        while left := self._left(case, tried):
+            for batch_id in left:
+                process = self._store.read(lambda db: processes.get(db, case.process.process_id))
+                if process.status != ProcessStatus.CLEARING:
+                    return
+                tried.add(batch_id)
+                yield batch_id
+
+    def _settle_tasks(self, case: Case, done: Counter[str]) -> set[int]:
+        """Apply the outcomes reported by optimizers; files without an outcome are retried by later sweeps.
+
+        Returns the batches that the tasks had.
+        """
+        tried: set[int] = set()
+        action = self._find_action(case.process.type)
+        if not isinstance(action, Sweeping):
+            raise IllegalState(f"{case.process.type} deletes no condemned files")
+        for result in case.results:
+            removals = action.removals_of(result.output)
+            for batch_id in action.batches_of(result.input):
+                tried.add(batch_id)
+                batch = self._store.read(partial(pending_deletions.get, batch_id=batch_id))
+                if batch is not None and batch.table_uuid == case.process.table_uuid:
+                    self._settle(batch, removals, done)
+        return tried
+
+    def _settle(self, batch: Batch, removals: Mapping[str, Removal], done: Counter[str]) -> None:
+        said = {one.path: removals.get(one.path, _UNSAID).ended for one in batch.files}
+        left = pending_deletions.without(batch, {path for path, ended in said.items() if ended is not Ended.FAILED})
+        counts = Counter(said.values())
+        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += counts[Ended.DELETED]
+        done["files_absent"] += counts[Ended.ABSENT]
+        done["files_changed"] += counts[Ended.CHANGED]
+        done["files_failed"] += counts[Ended.FAILED]
+        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if said[one.path] is Ended.DELETED)
+        self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
+        failpoint("sweep.after_batch")
+        self._tell(batch, removals, left)
+
+    def _pace(self, catalog: str) -> Pace:
+        return self._paces.setdefault(catalog, Pace(self._delete_rate, self._monotonic, self._wait))
+
+    def _sweep_batch(
+        self, batch: Batch, table: Sweepable, guard: Guard, trash: Trash | None, done: Counter[str]
+    ) -> Mapping[str, Removal]:
+        failpoint("sweep.before_guard")
+        if needed := _needed(batch, guard):
+            kept = put_back(table, batch, needed) if batch.moved_to else needed
+            self._store.write(lambda db: spare(db, batch, kept))
+            self.guard_hits += len(needed)
+            raise GuardSpoke(spared_words(needed), hint="They were taken off; look at the rest before you confirm it.")
+        if batch.status is BatchStatus.MOVING:
+            return self._move(batch, table, batch.moved_to, _keep_of(trash), done)
+        if trash is None or batch.moved_to:
+            return self._delete(batch, table, done)
+        taken = self._store.write(lambda db: split(db, batch, trash))
+        if not taken.files:
+            return self._delete(batch, table, done)
+        return self._move(taken, table, trash.folder(taken.purge_at, taken.process_id), trash.keep, done)
+
+    def _delete(self, batch: Batch, table: Sweepable, done: Counter[str]) -> Mapping[str, Removal]:
+        """Delete the files, which lie in the table's locations or in its trash."""
+        access = table.trash_access(batch.moved_to) if batch.moved_to else table
+        places = places_of(batch)
+        found = access.stat_many(places.values())
+        same = [one for one in batch.files if one.is_still(found[places[one.path]])]
+        begun = pending_deletions.begun(replace(batch, files=tuple(same)))
+        if not self._store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
+            return {}
+        absent = sum(stored is None for stored in found.values())
+        done["files_absent"] += absent
+        done["files_changed"] += len(batch.files) - len(same) - absent
+        failpoint("sweep.before_delete")
+        removals = access.delete_many([places[one.path] for one in same]) if same else {}
+        failpoint("sweep.after_delete")
+        gone = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
+        left = pending_deletions.without(begun, gone)
+        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(gone)
+        done["files_failed"] += len(left.files)
+        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in same if one.path in gone)
+        self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
+        failpoint("sweep.after_batch")
+        self._tell(batch, removals, left)
+        if batch.moved_to:
+            table.trash_access(batch.moved_to).remove_empty_folders(root_of(batch.moved_to), _ANY_TIME)
+        return removals
+
+    def _move(
+        self, batch: Batch, table: Sweepable, folder: str, keep: timedelta, done: Counter[str]
+    ) -> Mapping[str, Removal]:
+        """Move the files to a folder of the trash, those too that an interrupted move has left on the way."""
+        access, places = table.trash_access(folder), places_of(batch, folder)
+        here, there = access.stat_many(places), access.stat_many(places.values())
+        before = {one.path for one in batch.files if one.is_still(there[places[one.path]])}
+        same = tuple(one for one in batch.files if one.path in before or one.is_still(here[one.path]))
+        begun = replace(pending_deletions.begun(replace(batch, files=same)), status=BatchStatus.MOVING, moved_to=folder)
+        if not self._store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
+            return {}
+        absent = sum(here[one] is None and there[places[one]] is None for one in places)
+        done["files_absent"] += absent
+        done["files_changed"] += len(batch.files) - len(same) - absent
+        failpoint("sweep.before_move")
+        removals = access.move_many({one.path: places[one.path] for one in same})
+        failpoint("sweep.after_move")
+        ended = {path: removal.ended for path, removal in removals.items()}
+        # What lies there from before was moved; another file may have taken its place, and stays.
+        moved = {path for path, end in ended.items() if end is Ended.MOVED or (end is Ended.CHANGED and path in before)}
+        left = {path for path, end in ended.items() if end is not Ended.ABSENT}.difference(moved)
+        done["files_moved"] += len(moved)
+        done["files_failed"] += len(left)
+        waiting = replace(begun, purge_at=self._clock() + keep)
+        self._store.write(lambda db: pending_deletions.settle_moved(db, waiting, moved, left, TRIES))
+        failpoint("sweep.after_batch")
+        log.info("files.moved", process=batch.process_id, folder=folder, files=len(moved), left=len(left))
+        return removals
+
+    def _leave(self, batch: Batch) -> None:
+        """Drop a batch of an earlier table of the name: this table's guard tells nothing about its files."""
+        log.warning("batch.of_another_table", process=batch.process_id, table_uuid=batch.table_uuid)
+        self._store.write(lambda db: pending_deletions.remove(db, batch.batch_id))
+
+    def _tell(self, batch: Batch, removals: Mapping[str, Removal], left: Batch) -> None:
+        log.info(
+            "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(left.files)
+        )
+
+
+def _needed(batch: Batch, guard: Guard) -> dict[str, str]:
+    """The files that the table needs, where they were or where they are now, each with the reason."""
+    places = places_of(batch)
+    reachable = guard.reachable(dict.fromkeys((*places, *places.values())))
+    return {path: reachable[one] for path, place in places.items() for one in (place, path) if one in reachable}
+
+
+def _keep_of(trash: Trash | None) -> timedelta:
+    """How long what is on the way to a trash stays there; as by default where the table asks for none any more."""
+    return TrashConfig().keep if trash is None else trash.keep
+
+
+_UNSAID = Removal(Ended.FAILED, "nobody says what became of it")
+#: Empty folders of a trash go whatever their time is: only the sweep fills it.
+_ANY_TIME = datetime.max.replace(tzinfo=UTC)

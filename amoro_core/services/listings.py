@@ -1,0 +1,519 @@
+"""Paged lists, aggregated in the store: no list reads the tasks of its processes."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.logger import get_logger
+from amoro_core.model.audit import AuditFilter, AuditOutcome
+from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.history_events import EventFilter, EventKind
+from amoro_core.model.metrics import KnownBackup, StateFacts
+from amoro_core.model.paging import (
+    ALL,
+    KINDS,
+    NOTHING,
+    START,
+    Key,
+    Line,
+    Mark,
+    Page,
+    Part,
+    Window,
+    cut,
+    opened,
+    packed,
+    page_limit,
+    part,
+    sealed,
+    unpacked,
+)
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.tables import (
+    BlockedOperation,
+    Pending,
+    TableIdentifier,
+    TableKey,
+    TableOrder,
+    TableRuntime,
+    WantedTables,
+    parse_table,
+)
+from amoro_core.records import record
+from amoro_core.scheduling.policy import (
+    DEFAULT_POLICY,
+    LOOK_BACK,
+    POLICIES,
+    Accounts,
+    PendingTable,
+    Policy,
+    Use,
+    occupation,
+    quota_limit,
+    rank_pending,
+    share_of,
+    standing,
+)
+from amoro_core.store import audit, blockers, events, processes, queue_stats, table_listing, tables, tasks
+from amoro_core.store.database import Connection, Store
+from amoro_core.store.queue_stats import WaitingFigures, WaitingTasks
+from amoro_core.transactions.task_queue import count_threads, pending_of
+
+PROCESSES = 100
+#: Tables are counted up to this number.
+EXACT = 10_000
+BY_NAME = TableOrder()
+
+Progress = Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
+
+
+@record
+class TaskFigures:
+    """The tasks of a process in figures."""
+
+    by_status: Mapping[TaskStatus, int]  # every status is named
+    input_bytes: int
+    input_bytes_done: int  # of a task that runs as much as its share of rows
+    busy_optimizers: int  # that hold one
+    waiting_in: tuple[str, ...]  # groups that planned ones wait for
+
+    @property
+    def total(self) -> int:
+        """How many tasks there are, in any status."""
+        return sum(self.by_status.values())
+
+
+@record
+class ProcessSummary:
+    """A process with its table, and its tasks in figures."""
+
+    process: OptimizingProcess
+    table: TableIdentifier
+    figures: TaskFigures
+
+
+@record
+class TaskPage:
+    """A process, and some of its tasks."""
+
+    summary: ProcessSummary
+    tasks: Page[OptimizingTask]
+
+
+class OverviewService:
+    """Pages of tables, processes and tasks. A limit of 0, or above what a page holds, means a whole page."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def tables(self, wanted: WantedTables, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
+        """Tables in the order asked for; `after` is the `next` of the page before, or a name in the list by name.
+
+        Raises InvalidArgument for another `after`.
+        """
+        most, scope = page_limit(window.limit), ("tables", order.key, order.order, *wanted.scope)
+        after = _place_after(window.after, order, scope)
+
+        def read(db: Connection) -> Page[TableRuntime]:
+            meant: WantedTables | list[int] = wanted
+            # The index of names holds those of a catalog side by side.
+            if wanted.is_all or (wanted.is_all_of_catalog and order.key is TableKey.NAME):
+                total = table_listing.count(db, wanted, EXACT + 1)
+            else:
+                ids = table_listing.list_ids(db, wanted, EXACT + 1)
+                total = len(ids)
+                meant = ids if total <= EXACT else wanted
+            found = table_listing.list_places(db, meant, order, after, most + 1)
+            page = cut(found, most, min(total, EXACT), lambda place: sealed(scope, place.values))
+            runtimes = tables.list_by_id(db, [place.table_id for place in page.items])
+            return Page(tuple(runtimes), page.total, page.next, total <= EXACT)
+
+        return self._store.read(read)
+
+    def processes(
+        self,
+        window: Window,
+        progress: Progress,
+        table_id: int | None = None,
+        status: ProcessStatus | None = None,
+    ) -> Page[ProcessSummary]:
+        """Processes, newest first; `after` is the id of one, or a unique prefix. Raises ProcessNotFound for it."""
+        most = page_limit(window.limit or PROCESSES)
+
+        def read(db: Connection) -> Page[ProcessSummary]:
+            last = processes.place_of(db, window.after) if window.after else None
+            found = processes.list_page(db, table_id, status, last, most + 1)
+            page = cut(found, most, processes.count(db, table_id, status), lambda item: item.process_id)
+            return Page(tuple(_summaries(db, page.items, progress)), page.total, page.next)
+
+        return self._store.read(read)
+
+    def process(self, process_id: str, progress: Progress) -> ProcessSummary:
+        """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
+
+        def read(db: Connection) -> ProcessSummary:
+            (summary,) = _summaries(db, (processes.find_by_prefix(db, process_id),), progress)
+            return summary
+
+        return self._store.read(read)
+
+    def last_failure(self, table_id: int) -> str:
+        """The failure of the table's last process, with its code; "" when it did not fail."""
+        for process in self._store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
+            if process.failure_code and not process.is_active:
+                return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
+        return ""
+
+    def late_deletes(self, table_id: int) -> str:
+        """The last delete by others of rows that were rewritten before, as its event tells; "" when none is kept."""
+        wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
+        found = self._store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
+        return found[0].text if found else ""
+
+    def tasks(self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None) -> TaskPage:
+        """Tasks of a process by number, after the number `after`; the id may be a unique prefix.
+
+        Raises ProcessNotFound, InvalidArgument.
+        """
+        most, number = page_limit(window.limit), _number(window.after)
+
+        def read(db: Connection) -> TaskPage:
+            process = processes.find_by_prefix(db, process_id)
+            (summary,) = _summaries(db, (process,), progress)
+            found = tasks.list_page(db, process.process_id, status, number, most + 1)
+            total = summary.figures.total if status is None else summary.figures.by_status[status]
+            return TaskPage(summary, cut(found, most, total, lambda task: str(task.task_id.number)))
+
+        return self._store.read(read)
+
+    def waiting_kinds(self, process_id: str) -> list[str]:
+        """The kinds of work of the process's tasks that wait for an optimizer."""
+        return self._store.read(lambda db: queue_stats.list_kinds(db, process_id))
+
+    def largest_cluster(self, process_id: str) -> tuple[int, int] | None:
+        """Number and bytes of the largest group of files that waits to be put in order; None: none waits."""
+        return self._store.read(lambda db: tasks.largest_waiting(db, process_id, CLUSTER))
+
+    def count_running(self) -> int:
+        """The number of running processes, without committing ones."""
+        return self._store.read(lambda db: processes.count(db, status=ProcessStatus.RUNNING))
+
+    def active_on(self, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
+        """The active processes of these tables, by the table's id."""
+        return self._store.read(lambda db: processes.list_active_on(db, table_ids))
+
+
+def figures_of(held: Iterable[OptimizingTask], sums: Iterable[queue_stats.TaskSum], progress: Progress) -> TaskFigures:
+    """The figures of one process: sums over its tasks, and those that optimizers hold now."""
+    sums, held = tuple(sums), tuple(held)
+    by_status = dict.fromkeys(TaskStatus, 0)
+    for item in sums:
+        by_status[item.status] += item.tasks
+    done = sum(item.input_bytes for item in sums if item.status is TaskStatus.SUCCESS)
+    for task in held:
+        rows_done, rows = progress.get(Attempt(task.task_id, task.attempt), (0, 0))
+        done += task.input_bytes * min(rows_done, rows) // rows if rows else 0
+    return TaskFigures(
+        by_status,
+        sum(item.input_bytes for item in sums),
+        done,
+        len({task.thread.optimizer_id for task in held if task.thread}),
+        tuple(sorted({item.group for item in sums if item.status is TaskStatus.PLANNED})),
+    )
+
+
+def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress) -> list[ProcessSummary]:
+    ids = [process.process_id for process in found]
+    names = tables.names(db, {process.table_id for process in found})
+    sums: dict[str, list[queue_stats.TaskSum]] = {process_id: [] for process_id in ids}
+    held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
+    for item in queue_stats.sum_up(db, ids):
+        sums[item.process_id].append(item)
+    for task in tasks.list_held_of(db, ids):
+        held[task.task_id.process_id].append(task)
+    return [
+        ProcessSummary(
+            process,
+            names[process.table_id],
+            figures_of(held[process.process_id], sums[process.process_id], progress),
+        )
+        for process in found
+    ]
+
+
+def _place_after(after: str, order: TableOrder, scope: Sequence[object]) -> tuple[Key, ...] | None:
+    """The place that a cursor, or the name of a table, stands for; names have dots, cursors have none."""
+    if not after:
+        return None
+    if "." in after and order.key is TableKey.NAME:
+        return table_listing.place_of(parse_table(after))
+    return opened(after, scope, table_listing.kinds_of(order.key))
+
+
+def _number(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise InvalidArgument(f"{text!r} is no task's number", hint="Tasks are numbered from 1.")
+    return int(text)
+
+
+#: Rows of each list on a page where no limit is asked for.
+ROWS = 500
+#: Figures are counted again after so long.
+FRESH_S = 1.0
+DAY = timedelta(hours=24)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+#: A pending table with its policy and the key that this gives it.
+_Ordered = tuple[str, Any, PendingTable]
+
+
+@record
+class PendingPlace:
+    """A table that waits for a plan."""
+
+    table: Pending
+    place: int  # in its group, from 1
+    policy: str
+    key: Any  # by which the policy orders
+    limit: int  # threads that its quota allows now
+    occupation: float  # share of the limit in the last hour; infinite without limit
+    held_back: str  # why it is not planned though it is its turn; "": it is not
+
+
+@record
+class WaitingPlace:
+    """A process whose tasks wait for threads."""
+
+    process: WaitingTasks
+    table: TableIdentifier
+    place: int  # in its group, from 1
+    use: Use  # of the group by its table
+
+
+@record
+class Queue:
+    """A page of what waits, by group."""
+
+    pending: tuple[PendingPlace, ...]
+    waiting: tuple[WaitingPlace, ...]
+    pending_total: int  # 0 where they were not asked for, as the next
+    waiting_total: int
+    next: str  # the cursor after which the next page begins; "": nothing is left
+    order_changed: bool  # whether what stands before this page is not what it was
+
+
+@record
+class _Start:
+    """Where a page begins."""
+
+    at: datetime  # the moment for which pending tables are ordered: that of the first page
+    marks: Mapping[Line, Mark | None]  # None: the list has ended, or was not asked for
+
+
+class QueueService:
+    """Queues of the groups. `accounts` are those that threads are assigned by."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        accounts: Callable[[], Mapping[str, Accounts]],
+        policies: Mapping[str, Policy] = POLICIES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._accounts = accounts
+        self._policies = policies
+        self._monotonic = monotonic
+        self._gate = threading.Lock()  # one caller counts, the others wait for it
+        self._counted: tuple[float, WaitingFigures, datetime] | None = None
+
+    def list_queue(self, group: str = "", window: Window = ALL, only: Line | None = None) -> Queue:
+        """Tables and processes that wait, at most `limit` of each, of one group or all; or one of the two lists.
+
+        All pages order pending tables for the moment of the first, so that time alone moves none. Raises
+        InvalidArgument for a cursor of another list, and for a broken one.
+        """
+        most, now, scope = page_limit(window.limit or ROWS), self._clock(), ("queue", group, only or "")
+        start = _opened(window.after, scope, only, now)
+
+        def read(db: Connection) -> Queue:
+            pending, tables_left = NOTHING, 0
+            found, processes_left = NOTHING, 0
+            if only is not Line.WAITING:
+                pending, tables_left = self._pending(db, group, start, most, now)
+            if only is not Line.PENDING:
+                found, processes_left = self._waiting(db, group, start, most)
+            ends = {Line.PENDING: pending.following, Line.WAITING: found.following}
+            return Queue(
+                pending=pending.entries,
+                waiting=found.entries,
+                pending_total=tables_left,
+                waiting_total=processes_left,
+                next=_sealed(_Start(start.at, ends), scope) if any(ends.values()) else "",
+                order_changed=pending.order_changed or found.order_changed,
+            )
+
+        return self._store.read(read)
+
+    def figures(self) -> tuple[WaitingFigures, datetime]:
+        """The figures, counted at that time, which is at most a second ago."""
+        with self._gate:
+            now_s = self._monotonic()
+            if self._counted is None or not 0 <= now_s - self._counted[0] < FRESH_S:
+                now = self._clock()
+                self._counted = now_s, self._store.read(lambda db: queue_stats.waiting_figures(db, now - DAY)), now
+            return self._counted[1:]
+
+    def _pending(
+        self, db: Connection, group: str, start: _Start, most: int, now: datetime
+    ) -> tuple[Part[PendingPlace], int]:
+        """The tables of a page, and how many there are; everything is read of those on the page only."""
+        turns, mark = tables.list_turns(db, group), start.marks[Line.PENDING]
+        if mark is None:
+            return NOTHING, len(turns)
+        policies, by_group = pending_of(db, turns, start.at)
+        page = part(
+            by_group,
+            lambda name: self._ordered(policies.get(name, ""), by_group[name], start.at),
+            lambda one: str(one[2].table_id),
+            mark,
+            most,
+        )
+        ids = [one.table_id for _, (_, _, one) in page.entries]
+        known = {table.table_id: table for table in tables.list_pending(db, ids)}
+        blocked = {
+            item.table_id for item in blockers.list_active(db, now) if BlockedOperation.OPTIMIZE in item.operations
+        }
+
+        def shown(found: tuple[int, _Ordered]) -> PendingPlace:
+            place, (policy, key, one) = found
+            return PendingPlace(
+                table=known[one.table_id],
+                place=place,
+                policy=policy,
+                key=key,
+                limit=one.limit,
+                occupation=occupation(one.runs, one.limit, start.at),
+                held_back=_held_back(known[one.table_id], one.table_id in blocked),
+            )
+
+        return page.mapped(shown), len(turns)
+
+    def _ordered(self, name: str, found: Sequence[PendingTable], at: datetime) -> list[_Ordered]:
+        """The tables in planning order, with the policy and its key; by the default one where that is missing or
+        fails, as planning does."""
+        try:
+            return [(name, *one) for one in rank_pending(found, self._policies[name], at)]
+        except Exception:
+            # A plugged-in policy may raise anything; planning logs it.
+            policy = self._policies[DEFAULT_POLICY]
+            return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
+
+    def _waiting(self, db: Connection, group: str, start: _Start, most: int) -> tuple[Part[WaitingPlace], int]:
+        """The processes of a page, and how many there are."""
+        found, mark = queue_stats.list_waiting(db, group), start.marks[Line.WAITING]
+        if mark is None:
+            return NOTHING, len(found)
+        threads, accounts = count_threads(db), self._accounts()
+        running = Counter((task.group, task.table_id) for task in tasks.list_held(db))
+        by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
+
+        def use(item: WaitingTasks) -> Use:
+            size = threads.get(item.group, 0)
+            ahead_s = accounts.get(item.group, _NEW).ahead_s.get(item.table_id, 0.0)
+            held = running[item.group, item.table_id]
+            return Use(held, quota_limit(item.quota, max(1, size)), share_of(item.quota, size), ahead_s)
+
+        def turn(one: tuple[WaitingTasks, Use]) -> tuple[object, ...]:
+            item, used = one
+            typical_s = accounts.get(item.group, _NEW).typical_s
+            return *standing(used, typical_s), item.created_at, item.process_id
+
+        page = part(
+            by_group,
+            lambda name: sorted(((item, use(item)) for item in by_group[name]), key=turn),
+            lambda one: one[0].process_id,
+            mark,
+            most,
+        )
+        names = tables.names(db, {item.table_id for _, (item, _) in page.entries})
+
+        def shown(found: tuple[int, tuple[WaitingTasks, Use]]) -> WaitingPlace:
+            place, (item, used) = found
+            return WaitingPlace(item, names[item.table_id], place, used)
+
+        return page.mapped(shown), len(found)
+
+
+_NEW = Accounts(datetime.min)
+
+
+def _held_back(table: Pending, is_blocked: bool) -> str:
+    if not table.enabled:
+        return "disabled"
+    return "blocked" if is_blocked else ""
+
+
+def _opened(cursor: str, scope: Sequence[object], only: Line | None, now: datetime) -> _Start:
+    """Where the page after the cursor begins; where the list does for "". Raises InvalidArgument."""
+    if not cursor:
+        return _Start(now, {line: START if only in (None, line) else None for line in Line})
+    at_us, *values = opened(cursor, scope, (int, *KINDS, *KINDS))
+    now_us = (now - _EPOCH) // _MICROSECOND
+    # Runs before the hour that counts are not read for an old cursor, however old it says it is.
+    at = max(now_us - LOOK_BACK // _MICROSECOND, min(int(at_us), now_us))
+    marks = (unpacked(values[: len(KINDS)]), unpacked(values[len(KINDS) :]))
+    return _Start(_EPOCH + at * _MICROSECOND, dict(zip(Line, marks, strict=True)))
+
+
+def _sealed(start: _Start, scope: Sequence[object]) -> str:
+    at_us = (start.at - _EPOCH) // _MICROSECOND
+    return sealed(scope, (at_us, *(value for line in Line for value in packed(start.marks[line]))))
+
+
+log = get_logger("amoro.state")
+
+_BACKUP = "BackupState"  # the operation, as the audit names it
+
+
+class StateService:
+    """What is known of the state database while it is in use, its backups and checks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def backup(self, path: str) -> int:
+        """Write a copy to a new file on this machine, and return its size in bytes.
+
+        It contains the catalogs' secrets and is readable by its owner alone.
+                Raises InvalidArgument for a path that is not absolute, AlreadyExists, StoreFailed.
+        """
+        target = Path(path)
+        if not target.is_absolute():
+            raise InvalidArgument(f"{path!r} is not an absolute path", hint="Name a file on the coordinator's machine.")
+        self._store.backup(target)
+        size = target.stat().st_size
+        log.info("state.backed_up", path=path, size_bytes=size)
+        return size
+
+    def facts(self) -> tuple[StateFacts, KnownBackup | None]:
+        """What is known of the file, and the last backup that the audit knows. Raises StoreFailed."""
+        wanted = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
+        made = self._store.read(lambda db: audit.list_newest(db, wanted, None, 1))
+        return self._store.facts(), KnownBackup(made[0].at, made[0].call.object) if made else None
+
+    def check(self) -> list[str]:
+        """The problems of the state database; empty when it is sound."""
+        return self._store.check()

@@ -1,0 +1,297 @@
+"""Values of Prometheus metrics, read from the store on each scrape."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import product
+
+from amoro_core.errors import Fenced, StorageFull, StoreFailed
+from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters, Series
+from amoro_core.model import metrics
+from amoro_core.model.alert_rules import CONDITIONS, Counted, Held, counters, look
+from amoro_core.model.alert_rules import CounterKey as ConditionsSeries
+from amoro_core.model.group_config import parse_group
+from amoro_core.model.maintenance import FileKind
+from amoro_core.model.metrics import Metric, Sample
+from amoro_core.model.processes import (
+    ACTIVE_PROCESS_STATUSES,
+    CommitOutcome,
+    OptimizingProcess,
+    ProcessStatus,
+    Receipt,
+    ResourceGroup,
+    TaskStatus,
+)
+from amoro_core.model.refusal_reasons import REFUSALS
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.store import (
+    actions,
+    groups,
+    optimizers,
+    pending_deletions,
+    processes,
+    queue_stats,
+    snapshot_leases,
+    tables,
+)
+from amoro_core.store.connect import current_epoch
+from amoro_core.store.database import Connection, Store
+
+OPTIMIZING_TYPES = tuple(kind.value for kind in OptimizingType)
+
+#: A process may be stored a little after its recorded end.
+_OVERLAP = timedelta(minutes=5)
+
+
+class MeteringService:
+    """Values of all metrics. Counters grow from the coordinator's start, independent of scrapes."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        version: str,
+        types: Sequence[str] = OPTIMIZING_TYPES,
+        guard_hits: Callable[[], int] = int,
+        meters: Meters | None = None,
+    ) -> None:
+        """`types` are the types of processes; `guard_hits` returns how many files the guard has kept so far; `meters`
+        are what the coordinator counts in memory."""
+        self._guard_hits = guard_hits
+        self._meters = meters or Meters()
+        self._store = store
+        self._types = tuple(types)
+        self._clock = clock
+        self._version = version
+        self._started = clock()
+        self._lock = threading.Lock()
+        self._looked_at = self._started
+        self._counted: dict[str, datetime] = {}  # processes that ended lately, and when
+        self._totals: Counter[Series] = Counter()
+
+    def read(self) -> list[Sample]:
+        """Every present value, in the order of the metrics; of a state database that fails nothing is read."""
+        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
+        own[metrics.GUARD_HITS, ()] = float(self._guard_hits())
+        known = self._meters.values()
+        try:
+            stored = self._stored()
+        except (StoreFailed, StorageFull, Fenced):
+            stored = {}
+            known[metrics.STORE_UP, ()] = 0.0
+        # A write that failed stays told until another works.
+        known.setdefault((metrics.STORE_UP, ()), 1.0)
+        told = {**_counters(self._types), **stored, **own, **known}
+        order = {metric.name: number for number, metric in enumerate(metrics.METRICS)}
+        samples = [Sample(metric.name, value, labels) for (metric, labels), value in told.items()]
+        samples += self._meters.histograms()
+        return sorted(samples, key=lambda sample: (order[sample.name], sample.labels))
+
+    def _stored(self) -> dict[Series, float]:
+        """What the state database tells. Raises StoreFailed, StorageFull, Fenced."""
+        now = self._clock()
+        with self._lock:
+            since = max(self._started, self._looked_at - _OVERLAP)
+            found, ended = self._store.read(
+                lambda db: (_gauges(db, now, self._types), processes.list_ended_since(db, since))
+            )
+            self._looked_at = now
+            for process in ended:
+                if process.process_id not in self._counted:
+                    self._count(process)
+                    self._count_maintenance(process)
+            self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
+            return {**found, **self._totals}
+
+    def _count(self, process: OptimizingProcess) -> None:
+        self._counted[process.process_id] = process.finished_at or self._looked_at
+        self._totals[metrics.ENDED, (process.type, str(process.status))] += 1
+        if done := process.receipt:
+            self._totals[metrics.FILES_REMOVED, ()] += done.data_files_before
+            self._totals[metrics.FILES_ADDED, ()] += done.data_files_after
+            self._totals[metrics.DELETES_REMOVED, ()] += max(0, done.delete_files_before - done.delete_files_after)
+            self._totals[metrics.BYTES_READ, ()] += done.bytes_before
+            self._totals[metrics.ROWS, ()] += done.rows_after
+            self._add(_OF_COMMITS, done)
+
+    def _count_maintenance(self, process: OptimizingProcess) -> None:
+        if process.is_optimizing:
+            return
+        self._totals[metrics.MAINTAINED, (process.action, str(process.status))] += 1
+        for kind, files in self._store.read(lambda db: pending_deletions.count_kinds(db, process.process_id)).items():
+            self._totals[metrics.CONDEMNED, (kind.value,)] += files
+        for figure in process.receipt.figures if process.receipt else ():
+            kind_word = figure.name.removesuffix("_files_deleted").replace("_", "-")
+            if figure.name.endswith("_files_deleted") and kind_word in _KINDS:
+                self._totals[metrics.DELETED, (kind_word,)] += figure.value
+        if process.receipt is not None:
+            self._add(_OF_MAINTENANCE, process.receipt)
+
+    def _add(self, totals: Mapping[str, Metric], receipt: Receipt) -> None:
+        """Add figures of a receipt to the counters named for them."""
+        for figure in receipt.figures:
+            if (total := totals.get(figure.name)) is not None:
+                self._totals[total, ()] += figure.value
+
+
+#: Figures of receipts that are added to counters directly.
+_OF_COMMITS = {"groups_rebased": metrics.REBASED_GROUPS, "bytes_rebased": metrics.REBASED_BYTES}
+_OF_MAINTENANCE = {
+    "bytes_deleted": metrics.DELETED_BYTES,
+    "files_failed": metrics.DELETE_FAILURES,
+    "mended": metrics.LOST_REFS,
+}
+_KINDS = tuple(kind.value for kind in FileKind)
+_RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
+
+
+def _counters(types: Sequence[str]) -> dict[Series, float]:
+    """Counters at 0: a series that appears with its first event would hide that event from `increase`."""
+    plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
+    ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
+    maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
+    kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
+    tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
+    sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
+    named = ((metric, (name,)) for metric in (metrics.FAILED_CHECKS, metrics.DROPPED_GROUPS) for name in types)
+    series = (*((metric, ()) for metric in plain), *ended, *maintained, *kinds, *tried, *sent, *named)
+    return dict.fromkeys(series, 0.0)
+
+
+def _actions(types: Sequence[str]) -> list[str]:
+    """The types other than optimizing: each is the name of its action."""
+    return [name for name in types if name not in OPTIMIZING_TYPES]
+
+
+def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
+    """Zeros for all series of these groups: to Prometheus a missing series is not 0."""
+    labels: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
+        (metrics.TABLES, product(known, (status.value for status in OptimizingStatus))),
+        (metrics.REFUSED, product(REFUSALS)),
+        (metrics.OLDEST_PENDING, product(known)),
+        (metrics.ACTIVE, product(types, (status.value for status in ACTIVE_PROCESS_STATUSES))),
+        (metrics.TASKS, product(known, (status.value for status in _OPEN))),
+        (metrics.OPTIMIZERS, product(known, _STATES)),
+        (metrics.THREADS, product(known)),
+        (metrics.HELD, product(_actions(types))),
+        (metrics.PAUSED, product(_actions(types))),
+    )
+    return {(metric, values): 0.0 for metric, all_values in labels for values in all_values}
+
+
+_OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
+_STATES = ("active", "draining")
+
+
+def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series, float]:
+    found: Counter[Series] = Counter()
+    oldest: dict[Series, float] = {}
+    uses = tables.count_by_status(db)
+    for use in uses:
+        found[metrics.TABLES, (use.group, use.status.value)] += use.tables
+        if use.refusal:
+            found[metrics.REFUSED, (use.refusal,)] += use.tables
+        if use.status is OptimizingStatus.PENDING:
+            oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
+    for process in processes.list_active(db):
+        found[metrics.ACTIVE, (process.type, str(process.status))] += 1
+        if process.status == ProcessStatus.HELD:
+            found[metrics.HELD, (process.action,)] += 1
+    for action, number in actions.count_paused(db).items():
+        found[metrics.PAUSED, (action,)] = number
+    found[metrics.TRASH, ()] = sum(batch.bytes for batch in pending_deletions.list_facts(db))
+    found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
+    for (group, status), number in queue_stats.count_open(db).items():
+        found[metrics.TASKS, (group, status.value)] += number
+    for optimizer in optimizers.list_optimizers(db):
+        found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
+        found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
+    # A table may name a group that does not exist: no optimizer works for it, which is worth an alert.
+    made = groups.list_groups(db)
+    for group_ in made:
+        found[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
+    found[metrics.EPOCH, ()] = current_epoch(db)
+    each = _of_tables(db, made)
+    known = {group.name for group in made} | {use.group for use in uses}
+    return {**_resting(sorted(known), types), **{key: float(value) for key, value in found.items()}, **oldest, **each}
+
+
+#: The most tables of a group with series of their own: each costs Prometheus memory.
+MOST_TABLES = 2000
+
+
+def _of_tables(db: Connection, made: Iterable[ResourceGroup]) -> dict[Series, float]:
+    """The series of each evaluated table, of groups that ask for them."""
+    told: dict[Series, float] = {}
+    for group in made:
+        if parse_group(group.properties).has_table_metrics:
+            for runtime in tables.list_of_group(db, group.name, MOST_TABLES):
+                told |= _of_table(runtime)
+    return told
+
+
+def _of_table(runtime: TableRuntime) -> dict[Series, float]:
+    summary, labels = runtime.summary, (str(runtime.identifier),)
+    if summary.health_score < 0:
+        return {}
+    return {
+        (metrics.TABLE_HEALTH, labels): float(summary.health_score),
+        (metrics.TABLE_FILES, labels): float(summary.data_files),
+        (metrics.TABLE_SMALL, labels): float(summary.fragment_files + summary.undersized_files),
+        (metrics.TABLE_DELETES, labels): float(summary.equality_delete_files + summary.position_delete_files),
+        (metrics.TABLE_BYTES, labels): float(summary.data_bytes),
+    }
+
+
+log = get_logger("amoro.conditions")
+
+_HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
+#: How long an answer is good for: a page that many look at costs one reading.
+FRESH = timedelta(seconds=1)
+
+
+class ConditionService:
+    """Watches the conditions. What it knows of the past is in memory: at a restart durations begin anew."""
+
+    def __init__(self, read: Callable[[], Sequence[Sample]], clock: Callable[[], datetime]) -> None:
+        """`read` returns the samples of all metrics."""
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: tuple[Held, ...] = ()
+        self._looked_at: datetime | None = None
+        self._history: deque[tuple[datetime, dict[ConditionsSeries, float]]] = deque()  # counters, at most one a minute
+
+    def look(self) -> tuple[tuple[Held, ...], datetime]:
+        """Every condition that holds, the worst first, and of which moment that is.
+
+        It is to be called now and then, so that durations count also while nobody asks.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._looked_at is None or not timedelta() <= now - self._looked_at < FRESH:
+                self._look(now)
+                self._looked_at = now
+            return self._held, self._looked_at
+
+    def _look(self, now: datetime) -> None:
+        samples = self._read()
+        held = look(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._held, now)
+        before = self._looked_at or now
+        known = {(one.condition.name, one.labels) for one in self._held if one.is_raised(before)}
+        for one in held:
+            if one.is_raised(now) and (one.condition.name, one.labels) not in known:
+                log.warning("condition.raised", condition=one.condition.name, **one.named, what=one.text)
+        self._held = held
+        if not self._history or now - self._history[-1][0] >= _MINUTE:
+            self._history.append((now, counters(samples)))
+
+    def _hour_ago(self, now: datetime) -> dict[ConditionsSeries, float]:
+        """The counters as they stood an hour ago; none: they began later."""
+        while len(self._history) > 1 and self._history[1][0] <= now - _HOUR:
+            self._history.popleft()
+        if self._history and self._history[0][0] <= now - _HOUR:
+            return self._history[0][1]
+        return {}

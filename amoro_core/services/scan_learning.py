@@ -1,0 +1,111 @@
+"""How tables are read, as others tell it, and the columns that it speaks for."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.formats.ports import Role, with_roles
+from amoro_core.formats.tables import Tables
+from amoro_core.logger import get_logger
+from amoro_core.model.optimizing_config import effective_properties, parse_config
+from amoro_core.model.query_log_parser import MOST_OF_SOURCE, Told
+from amoro_core.model.scan_stats import KEEP_SCANS, ScanUse
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.planning.clustering.auto_columns import SCAN_DAYS, Suggested, suggest
+from amoro_core.planning.clustering.model import ClusterFacts
+from amoro_core.records import record
+from amoro_core.store import table_stats, tables
+from amoro_core.store.database import Store
+
+log = get_logger("amoro.learning")
+
+#: Sets of filters and days, for each source, that one report may have.
+MOST_TOLD = 50_000
+#: Scans of one day and set of filters that one report may have.
+MOST_SCANS = 10**12
+
+
+@record
+class Learned:
+    """What was kept of a report."""
+
+    kept: tuple[ScanUse, ...]
+    old_scans: int  # that are older than is kept
+    recent_scans: int  # of the last days, whoever told of them
+
+
+class LearningService:
+    """Keeps reports of scans, and suggests columns."""
+
+    def __init__(self, store: Store, tables_of: Tables, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._tables = tables_of
+        self._clock = clock
+
+    def learn(self, runtime: TableRuntime, told: Sequence[Told]) -> Learned:
+        """Keep a report of scans of the table, all of it or nothing.
+
+        What a source told before is forgotten: what it tells now has all of it. Scans without a source are added, and
+        count twice when they come twice. Raises InvalidArgument, with file and line, for a column that the table does
+        not have, a day to come, and more than a report may have; TableRefused, and what loading the table raises.
+        """
+        if len(told) > MOST_TOLD:
+            raise InvalidArgument(
+                f"{len(told):,} sets of filters and days are more than the {MOST_TOLD:,} that are learned at once",
+                hint="Learn from fewer files at once.",
+            )
+        table = with_roles(self._tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
+        columns = frozenset(one.name for one in table.sorting().columns)
+        today = self._clock().date()
+        uses = [_use(one, columns, today) for one in told]
+        oldest = today - KEEP_SCANS
+        by_source: dict[str, list[ScanUse]] = {}
+        for one, use in zip(told, uses, strict=True):
+            by_source.setdefault(one.source, []).extend([use] if use.day >= oldest else [])
+        kept = tuple(use for some in by_source.values() for use in some)
+        self._store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))
+        every = self._store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
+        recent = sum(one.scans for one in every if one.day > today - timedelta(days=SCAN_DAYS))
+        log.info("scans.learned", table=str(runtime.identifier), scans=sum(one.scans for one in kept))
+        return Learned(kept, sum(one.scans for one in uses if one.day < oldest), recent)
+
+    def suggest(self, identifier: TableIdentifier) -> Suggested:
+        """Columns that the table may be clustered by, each with the reason; nothing is changed.
+
+        Raises TableRefused, and what loading the table raises.
+        """
+        catalog = self._tables.catalog(identifier.catalog)
+        table = with_roles(self._tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
+        config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
+        known = self._store.read(lambda db: tables.find(db, identifier))
+        facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self._clock())
+        if known is not None:
+            table_id = known.table_id
+            facts = replace(
+                facts,
+                scans=self._store.read(lambda db: table_stats.list_scans(db, table_id)),
+                choice=self._store.read(lambda db: table_stats.find_choice(db, table_id)),
+            )
+        filtered = table.filtered_columns(config.filter) if config.filter is not None else frozenset[str]()
+        return suggest(facts, filtered, table.distinct_values())
+
+
+def _use(one: Told, columns: Collection[str], today: date) -> ScanUse:
+    day = one.day or today
+    if day > today + timedelta(days=1):  # clocks of others may be ahead
+        raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")
+    if len(one.source) > MOST_OF_SOURCE:
+        raise InvalidArgument(
+            f"a source of {len(one.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
+        )
+    if not 1 <= one.scans <= MOST_SCANS:
+        raise InvalidArgument(f"{one.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report.")
+    unknown = next((item.column for item in one.filters if item.column not in columns), None)
+    if one.place and unknown is not None:
+        raise InvalidArgument(
+            f"{one.place} names column {unknown}, which the table does not have",
+            hint="Name columns as the table's schema does, with dots between the levels.",
+        )
+    filters = tuple(item for item in one.filters if item.column in columns)
+    return ScanUse(min(day, today), filters, one.scans)

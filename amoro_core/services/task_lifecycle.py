@@ -1,0 +1,369 @@
+"""Processes from their first to their last task: scheduling, results, losses, cancelling."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from amoro_core.actions.action_api import Action
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.tables import Vending
+from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters
+from amoro_core.model.history_events import About, EventKind
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.records import record
+from amoro_core.state import tables as table_machine
+from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
+from amoro_core.store import commits, processes, tables, tasks
+from amoro_core.store.connect import current_epoch
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.advance_process import Effects, committing, left_over, measure, settle, take_back
+from amoro_core.transactions.journal import tell
+from amoro_core.transactions.partial_commits import Ending, close, unwanted
+from amoro_core.transactions.task_handout import Scheduling, read_piece
+from amoro_core.transactions.task_messages import (
+    Acks,
+    Admission,
+    Asked,
+    Failure,
+    Named,
+    Outcome,
+    Refusal,
+    Report,
+    Reported,
+    ScheduledTask,
+    Taken,
+)
+from amoro_core.transactions.task_reports import Begins, Reporting, Taking, adopt, dismiss
+
+__all__ = [
+    "Acked",
+    "Acks",
+    "Admission",
+    "Asked",
+    "Failure",
+    "OptimizingService",
+    "Outcome",
+    "ProcessView",
+    "Refusal",
+    "Report",
+    "Reported",
+    "ScheduledTask",
+    "Signals",
+    "Taken",
+]
+
+log = get_logger("amoro.optimizing")
+
+
+@record
+class Signals:
+    """Callbacks, called after the change is committed to the store."""
+
+    work_planned: Callable[[], None]
+    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None]  # a process ended without a commit: its outputs must be removed
+    changed: Callable[[], None]  # any process or task changed
+
+
+@record
+class ProcessView:
+    """A process with its table and its tasks."""
+
+    process: OptimizingProcess
+    table: TableIdentifier
+    tasks: tuple[OptimizingTask, ...]
+
+
+class AckGuard(Begins, Protocol):
+    """The guard of attempts that delete."""
+
+    def admit(self, optimizer_id: str, attempt: Attempt) -> Admission:
+        """Whether the attempt may begin."""
+
+
+#: The answer to an ack: the storage properties, None when the attempt is stale, or to ask again.
+Acked = Mapping[str, str] | Admission | None
+
+
+class OptimizingService:
+    """Processes and their tasks. Every change of state is decided by the pure machines within one write."""
+
+    def __init__(
+        self,
+        store: Store,
+        vending: Vending,
+        clock: Callable[[], datetime],
+        signals: Signals,
+        find_action: Callable[[str], Action],
+        guarding: AckGuard,
+        core_ms: Callable[[], Mapping[Attempt, int]] = dict,
+        meters: Meters | None = None,
+    ) -> None:
+        """`core_ms` tells the CPU time that running attempts have taken so far."""
+        self._guarding, self._store = guarding, store
+        self._meters = meters or Meters()
+        self._clock, self._signals = clock, signals
+        self._vending = vending
+        self.scheduling = Scheduling(store, clock, core_ms, self._send)
+        self._reporting = Reporting(self.scheduling.scheduler, guarding, find_action, clock)
+        self._taking = Taking(store, self._reporting, self.scheduling, self._send)
+        self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
+
+    # Scheduling
+
+    def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[ScheduledTask]:
+        """Schedule at most one planned task for each of these free threads, all in one transaction.
+
+        Raises UnknownToken for an optimizer whose registration ended meanwhile.
+        """
+        (answer,) = self.schedule([Asked(optimizer_id, group, tuple(thread_ids))])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | BaseException]:
+        """As `poll` for all who ask, in one transaction; for each of them its tasks or its error."""
+        answers = self.scheduling.schedule(asked)
+        if any(not isinstance(answer, BaseException) and answer for answer in answers):
+            self._signals.changed()
+        return answers
+
+    # Reports
+
+    def ack(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool = False) -> list[Acked]:
+        """Accept attempts; for each the storage properties to vend, or None when it is stale.
+
+        Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
+        """
+        named = self._take(Reported(acks=Acks(optimizer_id, tuple(attempts)))).named
+        guarded = [one for one in attempts if one not in named]
+        answers = {**self.vend(named), **self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)}
+        return [answers[one] for one in attempts]
+
+    def vend(self, named: Named) -> dict[Attempt, Acked]:
+        """The storage properties of each attempt that was accepted."""
+        return {one: None if name is None else self._vending.properties_of(name) for one, name in named.items()}
+
+    def vend_at_once(self, named: Named) -> dict[Attempt, Acked] | None:
+        """As `vend`, where no table is to be loaded for it; else None."""
+        known = self._vending.known_of(name for name in set(named.values()) if name is not None)
+        return None if known is None else {one: known[name] if name else None for one, name in named.items()}
+
+    def ack_guarded(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool) -> dict[Attempt, Acked]:
+        """As `ack` for attempts that delete."""
+        answers: dict[Attempt, Acked] = {}
+        for one in dict.fromkeys(attempts):
+            admission = self._guarding.admit(optimizer_id, one)
+            if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
+                answers |= self.vend({one: self._ack_guarded(optimizer_id, one, admission)})
+            else:
+                answers[one] = Admission.LATER if admission is Admission.LATER else None
+        return answers
+
+    def _ack_guarded(self, optimizer_id: str, attempt: Attempt, admission: Admission) -> TableIdentifier | None:
+        effects, is_free = Effects(), admission is Admission.FREE
+        name = self._store.write(
+            lambda db: self._reporting.ack_guarded(db, optimizer_id, attempt, effects, is_free=is_free)
+        )
+        self._send(effects)
+        failpoint("ack.after_store")
+        self._signals.changed()
+        return name
+
+    def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
+        """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
+        return self._store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
+
+    def complete(self, optimizer_id: str, attempt: Attempt, result: Outcome) -> bool:
+        """Accept a result; returns whether it counts. A stale one is absorbed, a repeated one accepted again.
+
+        A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
+        another kind than the task's.
+        """
+        return self._take(Reported((Report(optimizer_id, attempt, result),))).accepted[0]
+
+    def _take(self, call: Reported) -> Taken:
+        (answer,) = self.take([call])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def take(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
+        """As `ack` and `complete` for what these calls say, then as `schedule` for those that ask; for each its answer.
+
+        Acks of attempts that delete are left out: they are for `ack_guarded`. What is to be vended for is named only.
+        """
+        answers = self._taking.take(calls)
+        self._signals.changed()
+        return answers
+
+    # Losses
+
+    def adopt(self, db: Connection, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
+        """Move running attempts from an optimizer's earlier registration to its new one; returns them.
+
+        Runs within the write that stores the registration. The rest stays with the earlier one until that is lost.
+        """
+        return adopt(db, optimizer_id, previous_id, running, self._clock())
+
+    def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> int:
+        """Take back the optimizer's tasks and end its registration atomically, so that it gets nothing in between.
+
+        Returns how many tasks it held. `lost` counts towards the poison rule. An unregistered optimizer is not an
+        error.
+        """
+        effects = Effects()
+        taken = self._store.write(lambda db: dismiss(db, optimizer_id, reason, effects, self._clock(), lost=lost))
+        self._send(effects)
+        self._signals.changed()
+        return taken
+
+    def sweep(self, now_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> None:
+        """Take back what was not acknowledged in time or runs too long.
+
+        `now_s` is monotonic, and the age of an attempt or an ack counts from the first sweep that saw it: setting the
+        clock has no effect, and after a restart every attempt has the full time again.
+        """
+        held = self._store.read(lambda db: tasks.list_held(db))
+        self._leases = leases(self._leases, held, now_s)
+        late = [
+            (task, reason)
+            for task in held
+            if (reason := overdue(task, now_s - self._leases[lease_of(task)], ack_timeout, close_timeout)) is not None
+        ]
+        if not late:
+            return
+        effects = Effects()
+
+        def end(db: Connection) -> None:
+            for task, reason in late:
+                if tasks.get(db, task.task_id) == task:
+                    take_back(db, task, reason, effects, self._clock(), lost=True)
+
+        self._store.write(end)
+        self._send(effects)
+        self._signals.changed()
+
+    def abandoned(self, optimizer_id: str, running: Iterable[Attempt]) -> list[Attempt]:
+        """The attempts an optimizer runs that no longer belong to it."""
+        held = {
+            Attempt(task.task_id, task.attempt)
+            for task in self._store.read(lambda db: tasks.list_held(db, optimizer_id))
+        }
+        return [attempt for attempt in running if attempt not in held]
+
+    # What follows
+
+    def announce(self, effects: Effects) -> None:
+        """Signal the effects of a change of processes, once it is stored."""
+        self._send(effects)
+        self._signals.changed()
+
+    def _send(self, effects: Effects) -> None:
+        measure(self._meters, effects)
+        if effects.work:
+            self._signals.work_planned()
+        for process_id, catalog in effects.commits:
+            self._signals.commit_due(process_id, catalog)
+        for process_id, catalog in effects.left_over:
+            self._signals.left_over(process_id, catalog)
+
+    # Taking back
+
+    def cancel(self, process_id: str, reason: str) -> ProcessView:
+        """End a process that has sent nothing: its tasks are cancelled, optimizers abandon them, outputs are removed.
+
+        The id may be a unique prefix. The table is evaluated again at its next refresh. Raises ProcessNotFound;
+        IllegalState if its commit was sent or is unknown, or it has ended: nothing is changed then.
+        """
+
+        def end(db: Connection) -> ProcessView:
+            process = processes.find_by_prefix(db, process_id)
+            refuse_cancelling(process, commits.list_for_process(db, process.process_id))
+            return self._close(db, process, Ending(reason))
+
+        return self._closed(self._store.write(end))
+
+    def cancel_unwanted(self, table_id: int) -> ProcessView | None:
+        """End the table's running process if it has become pointless; None: there is none.
+
+        That is when optimizing the table was switched off, or its name belongs to another table. A committing one
+        continues.
+        """
+
+        def end(db: Connection) -> ProcessView | None:
+            found = unwanted(db, table_id)
+            return None if found is None else self._close(db, *found)
+
+        view = self._store.write(end)
+        return None if view is None else self._closed(view)
+
+    def _close(self, db: Connection, process: OptimizingProcess, ending: Ending) -> ProcessView:
+        close(db, process, ending, self._clock())
+        return _view(db, processes.get(db, process.process_id))
+
+    def _closed(self, view: ProcessView) -> ProcessView:
+        failpoint("cancel.after_store")
+        log.info(
+            "process.cancelled", process=view.process.process_id, table=str(view.table), reason=view.process.failure
+        )
+        self._signals.left_over(view.process.process_id, view.table.catalog)
+        self._signals.changed()
+        return view
+
+    # Reading
+
+    def find_process(self, process_id: str) -> ProcessView:
+        """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
+        return self._store.read(lambda db: _view(db, processes.find_by_prefix(db, process_id)))
+
+    def list_processes(
+        self, table_id: int | None = None, status: ProcessStatus | None = None, limit: int = 100
+    ) -> list[ProcessView]:
+        """Processes, newest first."""
+        statuses = None if status is None else (status,)
+        return self._store.read(
+            lambda db: [_view(db, item) for item in processes.list_processes(db, table_id, statuses, limit)]
+        )
+
+    def running_tasks(self, optimizer_id: str) -> int:
+        """How many tasks an optimizer holds."""
+        return len(self._store.read(lambda db: tasks.list_held(db, optimizer_id)))
+
+    def active_process(self, table_id: int) -> OptimizingProcess | None:
+        """The table's active process."""
+        return self._store.read(lambda db: processes.find_active(db, table_id))
+
+    def list_committing(self) -> list[tuple[str, str]]:
+        """Id and catalog of each process whose commit must be made or traced now, oldest first."""
+        return self._store.read(lambda db: committing(db, self._clock()))
+
+    # Restart
+
+    def recover(self) -> None:
+        """Resume every state after a restart: nothing is dropped, and commits are reconciled before new plans."""
+        effects = Effects()
+        self._store.write(lambda db: self._recover(db, effects))
+        self._send(effects)
+
+    def _recover(self, db: Connection, effects: Effects) -> None:
+        now = self._clock()
+        epoch = current_epoch(db)
+        tell(db, EventKind.LEADER_CHANGED, f"a coordinator began, epoch {epoch}", About(), now, {"epoch": epoch})
+        for process in processes.list_active(db):
+            if process.status is ProcessStatus.RUNNING:
+                settle(db, process.process_id, effects, now)
+        effects.commits += committing(db)
+        effects.left_over += left_over(db)
+        for runtime in tables.list_tables(db, status=OptimizingStatus.PLANNING):
+            if processes.find_active(db, runtime.table_id) is None:
+                event = table_machine.PlanFailed("the coordinator ended while it planned")
+                tables.save(db, table_machine.advance(runtime, event, now))
+
+
+def _view(db: Connection, process: OptimizingProcess) -> ProcessView:
+    return ProcessView(
+        process, tables.get(db, process.table_id).identifier, tuple(tasks.list_for_process(db, process.process_id))
+    )

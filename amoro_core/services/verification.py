@@ -1,0 +1,185 @@
+"""Verifying that rewrites changed no row: the rows of two snapshots are read and compared, partition by partition."""
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
+from amoro_core.files.storage.io import FileAccess
+from amoro_core.formats.ports import Readable, Role, with_roles
+from amoro_core.formats.tables import Tables
+from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.task_payload import RewriteInput, TableContext
+from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
+from amoro_core.scan.live_files import LiveFiles, by_partition, reading_works
+from amoro_core.validation.snapshot_selection import select
+
+#: Digests the live rows of a task's rewritten files. The last arguments tell whether with lineage, and whether to stop.
+Digest = Callable[[RewriteInput, FileAccess, bool, Callable[[], bool]], RowsDigest]
+
+#: Leases snapshots of a table during its block, which receives a function that renews the lease. Arguments: the table,
+#: the snapshots, the holder, and whether to stop.
+Leased = Callable[
+    [TableIdentifier, Collection[int], str, Callable[[], bool]], AbstractContextManager[Callable[[], None]]
+]
+
+_HOLDER = "amoro verify"
+_LOOKERS = 8
+#: The maximum of one kind; a table that lost its directory must not fill the answer.
+_MAX_PROBLEMS = 100
+
+
+class VerifyingService:
+    """Compares snapshots of tables."""
+
+    def __init__(self, tables_of: Tables, digest: Digest, leased: Leased) -> None:
+        """`leased` keeps the snapshots of a table while they are read."""
+        self._leased = leased
+        self._tables = tables_of
+        self._digest = digest
+
+    def verify(
+        self, identifier: TableIdentifier, before: int | None, after: int | None, is_cancelled: Callable[[], bool]
+    ) -> Verification:
+        """Compare the rows of the snapshots that `snapshot_selection.select` names, and look at every live file.
+
+        Data files that both snapshots have with the same deletes have the same rows and are not read. Where all rows
+        have ids, these and the rows' last updates are compared, too. An unreadable file is a problem of the
+        verification, not an error. Expiry keeps the snapshots meanwhile. Raises TableNotFound, SnapshotNotFound,
+        InvalidArgument, TableRefused, TableBusy, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest),
+        AttemptAbandoned.
+        """
+        table = with_roles(self._tables.open(identifier), (Role.READ,), "verifying")
+        table.refuse_unsupported(for_commit=False)
+        head = table.facts.snapshot_id
+        if head is None:
+            return Verification(Selection(0, (), note="the table has no snapshot"), (), 0, 0, ())
+        selection = select(table.snapshots(), head, before, after)
+        read = {selection.snapshot_id, *(one for span in selection.spans for one in (span.before, span.after))}
+        with self._leased(identifier, read, _HOLDER, is_cancelled) as keep:
+
+            def still_cancelled() -> bool:
+                keep()
+                return is_cancelled()
+
+            return self._verified(table, selection, still_cancelled)
+
+    def _verified(self, table: Readable, selection: Selection, is_cancelled: Callable[[], bool]) -> Verification:
+        problems: list[str] = []
+        comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
+        scan = _scanned(table, selection.snapshot_id)
+        deletes = {delete.identity: delete for delete in LiveFiles.of(scan.files).applied}
+        files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values(), *scan.dangling]
+        problems += _absent(table.access(), files)
+        problems += [
+            f"{file.path} has the sequence number {file.sequence_number}, above the snapshot's {scan.sequence_number}"
+            for file in files
+            if file.sequence_number > scan.sequence_number
+        ][:_MAX_PROBLEMS]
+        return Verification(selection, comparisons, len(files), len(scan.dangling), tuple(dict.fromkeys(problems)))
+
+    def _compare(
+        self, table: Readable, span: Span, problems: list[str], is_cancelled: Callable[[], bool]
+    ) -> Comparison:
+        scans = _scanned(table, span.before), _scanned(table, span.after)
+        keys = [{_rows_of(file) for file in scan.files} for scan in scans]
+        both = keys[0] & keys[1]
+        problems += _other_ids(span, scans, both)
+        sides = [by_partition(file for file in scan.files if _rows_of(file) not in both) for scan in scans]
+        contexts: dict[int, TableContext] = {}
+        partitions = []
+        for place in sorted(
+            sides[0].keys() | sides[1].keys(), key=lambda key: (key.spec_id, table.partition_path(key))
+        ):
+            if place.spec_id not in contexts:
+                contexts[place.spec_id] = table.reading(place.spec_id, scans)
+            here = [side.get(place, []) for side in sides]
+            context, told = contexts[place.spec_id], has_lineage([*here[0], *here[1]])
+            digests = [self._read(table, context, files, told, problems, is_cancelled) for files in here]
+            if told and digests[0] != digests[1]:
+                rows = [self._read(table, context, files, False, problems, is_cancelled) for files in here]
+                if rows[0] == rows[1]:
+                    problems.append(
+                        f"the rows of {table.partition_path(place) or 'the table'} are the same in snapshots"
+                        f" {span.before} and {span.after}, but not their ids or last updates"
+                    )
+            partitions.append(
+                ComparedPartition(
+                    table.partition_path(place),
+                    place.spec_id,
+                    len(here[0]),
+                    len(here[1]),
+                    *digests,
+                )
+            )
+        replaced = (file for files in sides[0].values() for file in files)
+        return Comparison(span, len(both), tuple(partitions), len(table.disputed_deletes(replaced)))
+
+    def _read(
+        self,
+        table: Readable,
+        context: TableContext,
+        files: Sequence[ScannedFile],
+        lineage: bool,
+        problems: list[str],
+        is_cancelled: Callable[[], bool],
+    ) -> RowsDigest:
+        digest = RowsDigest()
+        for work in reading_works(context, files):
+            try:
+                digest += self._digest(work, table.access(), lineage, is_cancelled)
+            except AttemptAbandoned:
+                raise
+            except WorkFailed as error:
+                problems.append(error.message)
+        return digest
+
+
+def has_lineage(files: Sequence[ScannedFile]) -> bool:
+    """Whether the rows of all files have ids, so that their lineage can be compared.
+
+    Rows of files from before format 3 get theirs with a commit, and earlier rewrites kept no last updates.
+    """
+    return bool(files) and all(file.data.first_row_id is not None for file in files)
+
+
+def _scanned(table: Readable, snapshot_id: int) -> TableScan:
+    found = table.scan_of(snapshot_id)
+    if found is None:
+        raise IllegalState(f"snapshot {snapshot_id} is no longer known", hint="Run it again.")
+    return found
+
+
+def _rows_of(file: ScannedFile) -> tuple[object, ...]:
+    """A key of the rows of a file: two files with equal keys have the same live rows."""
+    data = file.data
+    return data.path, data.size_bytes, data.record_count, data.spec_id, data.partition, file.deletes
+
+
+def _other_ids(span: Span, scans: Sequence[TableScan], both: Collection[tuple[object, ...]]) -> list[str]:
+    """Problems of files of both snapshots whose rows had ids before and have others, or none, after."""
+    first_ids = [
+        {file.data.path: file.data.first_row_id for file in scan.files if _rows_of(file) in both} for scan in scans
+    ]
+    return [
+        f"the first row id of {path} is {number} in snapshot {span.before}, and {first_ids[1][path]} in {span.after}"
+        for path, number in first_ids[0].items()
+        if number is not None and first_ids[1][path] != number
+    ][:_MAX_PROBLEMS]
+
+
+def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[str]:
+    """Problems of files that the metadata references: missing, or of another size."""
+
+    def look(file: DataFile | DeleteFile) -> str:
+        try:
+            size = access.size(file.path)
+        except WorkFailed as error:
+            return error.message
+        return (
+            "" if size == file.size_bytes else f"{file.path} has {size} bytes, but the manifest says {file.size_bytes}"
+        )
+
+    with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="verify") as pool:
+        return [text for text in pool.map(look, files) if text][:_MAX_PROBLEMS]

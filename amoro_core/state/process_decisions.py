@@ -1,0 +1,276 @@
+"""What the state of its tasks means for a process."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from datetime import timedelta
+
+from amoro_core.errors import CommitConflict, IllegalState, WorkFailed
+from amoro_core.model.processes import (
+    IN_NO_LANE,
+    LAYOUT,
+    METADATA,
+    STORAGE,
+    Attempt,
+    CommitAttempt,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.records import record
+from amoro_core.state.tasks import is_poisoned
+
+
+@record
+class Wait:
+    """Nothing to do until a task changes."""
+
+
+@record
+class RetryTask:
+    """This failed task has runs left."""
+
+    task_id: TaskId
+
+
+@record
+class GiveUpTask:
+    """This planned task is poisoned: cancel it, so that it is not scheduled again."""
+
+    task_id: TaskId
+    reason: str
+
+
+@record
+class StartCommit:
+    """These tasks (by number, in order) have results to commit; nothing else is open."""
+
+    groups: tuple[int, ...]
+
+
+@record
+class EndCommitted:
+    """Nothing is open any more, and every group is committed, dropped or lost; `reason` "" where all are committed."""
+
+    code: str = ""
+    reason: str = ""
+
+
+@record
+class EndWork:
+    """The process commits nothing, and no task is open any more: it removes its files, if any, and ends."""
+
+
+@record
+class FailProcess:
+    """The process can't succeed any more; cancel its open tasks."""
+
+    code: str
+    reason: str
+
+
+Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork | FailProcess
+
+
+@record
+class Settled:
+    """What is known of the groups of a process that commits several times."""
+
+    committed: frozenset[int] = frozenset()
+    dropped: Mapping[int, str] = field(default_factory=dict)  # those that won't be committed, with the reason
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The groups of which nothing is to be committed any more."""
+        return self.committed | self.dropped.keys()
+
+
+NOTHING_SETTLED = Settled()
+
+_OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
+
+
+def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask], settled: Settled = NOTHING_SETTLED) -> Decision:
+    """The next step of a process, from the states of all its tasks.
+
+    The caller carries it out and asks again, in the same transaction, until there is nothing to carry out: Wait, or
+    the process runs no more. Only a RUNNING process has anything to decide.
+
+    - A task is lost for good when it was cancelled, when it failed more often than `max_retries`, or when it is
+      poisoned and not just held by an optimizer (which may still bring its result).
+    - Without `allow_partial_commit` one lost task fails the process at once.
+    - With it the others go on; when none is open, what succeeded is committed, and nothing succeeded is a failure.
+    - A failed task with runs left is planned again, lowest number first.
+    - A process without tasks has nothing open.
+    - One that commits by groups begins a commit once its share of the groups is ready, though others are open; a
+      group that was dropped is none that was lost.
+    """
+    if process.status is not ProcessStatus.RUNNING:
+        return Wait()
+    ordered = sorted(tasks, key=lambda task: task.task_id.number)
+    lost = [
+        task for task in ordered if _is_lost(task, process.max_retries) and task.task_id.number not in settled.dropped
+    ]
+    if lost and not process.allow_partial_commit:
+        return _failure(lost[0])
+    for task in ordered:
+        if task.status is TaskStatus.FAILED and task not in lost and task.task_id.number not in settled.dropped:
+            return RetryTask(task.task_id)
+        if task.status is TaskStatus.PLANNED and task in lost:
+            return GiveUpTask(task.task_id, _loss(task))
+    is_open = any(task.status in _OPEN for task in ordered)
+    if process.max_commits:
+        return _by_groups(process, ordered, lost, settled, is_open=is_open)
+    if is_open:
+        return Wait()
+    done = tuple(task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
+    if lost and not done:
+        return _failure(lost[0])
+    return StartCommit(done) if process.commits else EndWork()
+
+
+def _by_groups(
+    process: OptimizingProcess,
+    tasks: Sequence[OptimizingTask],
+    lost: Sequence[OptimizingTask],
+    settled: Settled,
+    *,
+    is_open: bool,
+) -> Decision:
+    numbers = (task.task_id.number for task in tasks if task.status is TaskStatus.SUCCESS)
+    ready = tuple(number for number in numbers if number not in settled.numbers)
+    share = -(-len(tasks) // process.max_commits)
+    if is_open and len(ready) < share:
+        return Wait()
+    if ready:
+        return StartCommit(ready)
+    if not settled.committed and lost:
+        return _failure(lost[0])
+    whys = [*(_loss(task) for task in lost), *(settled.dropped[number] for number in sorted(settled.dropped))]
+    left = len(tasks) - len(settled.committed)
+    if left == 0:
+        return EndCommitted()
+    reason = f"{left} of {len(tasks)} groups were not committed; the first: {whys[0] if whys else 'it was not begun'}"
+    code = (lost[0].failure_code or WorkFailed.code) if lost else CommitConflict.code
+    return EndCommitted(code, reason) if settled.committed else FailProcess(code, reason)
+
+
+def _is_lost(task: OptimizingTask, max_retries: int) -> bool:
+    match task.status:
+        case TaskStatus.CANCELED:
+            return True
+        case TaskStatus.FAILED:
+            return task.failed_runs > max_retries or is_poisoned(task)
+        case TaskStatus.PLANNED:
+            return is_poisoned(task)
+    return False
+
+
+def _failure(task: OptimizingTask) -> FailProcess:
+    return FailProcess(task.failure_code or WorkFailed.code, _loss(task))
+
+
+def _loss(task: OptimizingTask) -> str:
+    """Why the task is lost, for display; a cancelled one has the reason of its cancellation."""
+    number = task.task_id.number
+    if task.status is TaskStatus.CANCELED:
+        return f"task {number} was cancelled: {task.failure}"
+    if is_poisoned(task):
+        return (
+            f"task {number} lost {task.lost_attempts} attempts over {len(task.lost_optimizers)} optimizers "
+            f"and is not retried; last: {task.failure}"
+        )
+    times = "once" if task.failed_runs == 1 else f"{task.failed_runs} times"
+    return f"task {number} failed {times}; last: {task.failure}"
+
+
+#: Lanes that exclude each other: what one removes from the metadata, the other takes for nobody's.
+EXCLUDING: frozenset[frozenset[str]] = frozenset({frozenset({METADATA, STORAGE})})
+#: Lanes with the actions of other lanes that they exclude: data expiry takes whole files, whoever orders their rows.
+APART: frozenset[tuple[str, str]] = frozenset({(LAYOUT, "expire-data")})
+
+
+def in_the_way(
+    lane: str,
+    active: Iterable[OptimizingProcess],
+    excluding: frozenset[frozenset[str]] = EXCLUDING,
+    action: str = "",
+    apart: frozenset[tuple[str, str]] = APART,
+) -> tuple[OptimizingProcess, str] | None:
+    """The active process of the table that prevents another one from starting in the lane, and why; None: it may start.
+
+    `action` is that of the one which is to start.
+
+    While it is unknown whether a commit was applied nothing else starts in any lane: the commit's evidence must stay.
+    """
+    for one in sorted(active, key=lambda item: item.process_id):
+        if one.status == ProcessStatus.COMMIT_UNKNOWN:
+            return one, "it is not known whether its commit was applied"
+        if one.status in IN_NO_LANE:
+            continue  # it is asked for its lane when it starts
+        if one.lane == lane:
+            return one, f"it holds the lane {lane}"
+        if frozenset({one.lane, lane}) in excluding:
+            return one, f"the lanes {one.lane} and {lane} exclude each other"
+        if (lane, one.action) in apart or (one.lane, action) in apart:
+            named, other = (one.action, lane) if (lane, one.action) in apart else (action, one.lane)
+            return one, f"{named} and the lane {other} exclude each other"
+    return None
+
+
+@record
+class Lease:
+    """A period with a timeout: of an attempt until its ack, for each optimizer that gets it, or after its ack."""
+
+    attempt: Attempt
+    unacked_with: str  # the optimizer; "" once the attempt is acked, also if it is adopted later
+
+
+def lease_of(task: OptimizingTask) -> Lease:
+    """The present lease of a held task."""
+    holder = task.thread.optimizer_id if task.thread is not None and task.status is TaskStatus.SCHEDULED else ""
+    return Lease(Attempt(task.task_id, task.attempt), holder)
+
+
+def leases(before: Mapping[Lease, float], held: Iterable[OptimizingTask], now_s: float) -> dict[Lease, float]:
+    """The start of each held task's lease, in monotonic seconds."""
+    return {lease: before.get(lease, now_s) for lease in map(lease_of, held)}
+
+
+def overdue(task: OptimizingTask, age_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> str | None:
+    """Why a held task with a lease of that age must be taken back; None while its optimizer may keep it."""
+    acked = task.status is TaskStatus.ACKED
+    limit_s = (close_timeout if acked else ack_timeout).total_seconds()
+    if age_s <= limit_s:
+        return None
+    return f"not {'completed' if acked else 'acknowledged'} within {limit_s:g} s"
+
+
+def refuse_cancelling(process: OptimizingProcess, attempts: Iterable[CommitAttempt]) -> None:
+    """Raises IllegalState, with the way out, for a process that has ended or has sent what may be applied."""
+    name = f"process {process.process_id}"
+    match process.status:
+        case ProcessStatus.REQUESTED | ProcessStatus.RUNNING | ProcessStatus.HELD:
+            return
+        case ProcessStatus.COMMITTING:
+            sent = next((attempt for attempt in attempts if attempt.is_open), None)
+            if sent is None:
+                return
+            raise IllegalState(
+                f"{name} can't be cancelled: its commit was sent (attempt {sent.number}, {sent.words})",
+                hint="Wait for its end; its receipt says how to undo the commit.",
+            )
+        case ProcessStatus.COMMIT_UNKNOWN:
+            raise IllegalState(
+                f"{name} can't be cancelled: it is not known whether its commit was applied",
+                hint="The coordinator reconciles it with the table automatically.",
+            )
+        case ProcessStatus.CLEARING if not process.commits:
+            return  # between batches
+        case ProcessStatus.CLEARING:
+            raise IllegalState(
+                f"{name} can't be cancelled: its work is done, and files that it leaves are being removed",
+                hint="Wait for its end.",
+            )
+    raise IllegalState(f"{name} has ended already: {process.status}")

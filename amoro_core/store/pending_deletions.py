@@ -1,0 +1,396 @@
+"""Condemned files, in `condemned_batch`: up to 1,000 of one kind in a row, compressed."""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from amoro_core.model.maintenance import Condemned, FileKind, Waiting
+from amoro_core.records import record
+from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
+from amoro_core.store.connection import Connection, Row
+
+#: Of one batch, which is guarded and deleted as a whole.
+MOST_IN_A_BATCH = 1000
+
+_COLUMNS = (
+    "process_id", "table_id", "table_uuid", "kind", "status", "purge_at_ms", "files", "bytes", "tries", "content",
+    "moved_to",
+)  # fmt: skip
+_INSERT = insert_into("condemned_batch", _COLUMNS)
+_ORDER = tuple(FileKind)
+
+
+class BatchStatus(StrEnum):
+    """The state of a batch; stored and shown."""
+
+    WRITTEN = "written"  # their process has not ended yet
+    WAITING = "waiting"
+    DELETING = "deleting"  # some may be gone: they can't be restored any more
+    DELETED = "deleted"  # what is left of it could not be deleted
+    RESTORED = "restored"
+    MOVING = "moving"  # to a trash: some may lie there already
+    MOVED = "moved"  # to a trash, where they wait
+    RETURNING = "returning"  # from there: some may be back already
+
+
+#: Of what is neither gone nor restored.
+OPEN = (BatchStatus.WAITING, BatchStatus.MOVING, BatchStatus.MOVED, BatchStatus.RETURNING, BatchStatus.DELETING)
+_OPEN_WORDS = json.dumps([one.value for one in OPEN])
+#: Of what is swept: the first two once they are due, the others at once.
+_SWEPT = (BatchStatus.WAITING, BatchStatus.MOVED, BatchStatus.MOVING, BatchStatus.DELETING)
+_DUE = "(status IN ('moving', 'deleting') OR (status IN ('waiting', 'moved') AND purge_at_ms <= :now_ms))"
+
+
+@record
+class Batch:
+    """Condemned files of one process."""
+
+    batch_id: int  # 0: not stored yet
+    process_id: str
+    table_id: int
+    table_uuid: str
+    kind: FileKind
+    status: BatchStatus
+    purge_at: datetime
+    files: tuple[Condemned, ...] = field(repr=False)
+    tries: int = 0
+    moved_to: str = ""  # the folder in a trash; "": they are where they were
+
+
+@record
+class BatchFacts:
+    """A batch without its files."""
+
+    batch_id: int
+    process_id: str
+    table_id: int
+    kind: FileKind
+    status: BatchStatus
+    purge_at: datetime
+    files: int
+    bytes: int
+    tries: int
+    moved_to: str
+
+
+def batches_of(
+    files: Iterable[Condemned], process_id: str, table_id: int, table_uuid: str, purge_at: datetime
+) -> Iterator[Batch]:
+    """The files in batches of one kind, to be written down; of no kind more than a batch is held at once."""
+    waiting: dict[FileKind, list[Condemned]] = {}
+
+    def made(kind: FileKind) -> Batch:
+        some = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
+        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
+
+    for one in files:
+        waiting.setdefault(one.kind, []).append(one)
+        if len(waiting[one.kind]) == MOST_IN_A_BATCH:
+            yield made(one.kind)
+    for kind in sorted(waiting, key=_ORDER.index):
+        yield made(kind)
+
+
+def add_many(db: Connection, batches: Iterable[Batch]) -> None:
+    """Store batches. Raises Referenced for an unknown table."""
+    db.execute_many(_INSERT, map(_to_row, batches))
+
+
+def get(db: Connection, batch_id: int) -> Batch | None:
+    """The batch with its files; None if there is none."""
+    row = db.select_one("SELECT * FROM condemned_batch WHERE batch_id = :batch_id", {"batch_id": batch_id})
+    return None if row is None else _from_row(row)
+
+
+def save(db: Connection, batch: Batch) -> None:
+    """Replace the stored batch."""
+    db.execute(
+        "UPDATE condemned_batch SET status = :status, files = :files, bytes = :bytes, tries = :tries, "
+        "content = :content, purge_at_ms = :purge_at_ms, moved_to = :moved_to WHERE batch_id = :batch_id",
+        {**{key: value for key, value in _to_row(batch).items() if key in _SAVED}, "batch_id": batch.batch_id},
+    )
+
+
+def save_unless_restored(db: Connection, batch: Batch) -> bool:
+    """Replace the stored batch unless it was restored meanwhile; returns whether it was replaced."""
+    known = get(db, batch.batch_id)
+    if known is None or known.status not in _SWEPT:
+        return False
+    save(db, batch)
+    return True
+
+
+_SAVED = ("status", "files", "bytes", "tries", "content", "purge_at_ms", "moved_to")
+
+
+def remove_written(db: Connection, process_id: str) -> None:
+    """Delete the batches that the process has prepared, before it prepares them again."""
+    db.execute(
+        "DELETE FROM condemned_batch WHERE process_id = :process_id AND status = 'written'", {"process_id": process_id}
+    )
+
+
+def release(db: Connection, process_id: str) -> None:
+    """Condemn the batches that the process has prepared."""
+    db.execute(
+        "UPDATE condemned_batch SET status = 'waiting' WHERE process_id = :process_id AND status = 'written'",
+        {"process_id": process_id},
+    )
+
+
+def restore(db: Connection, process_id: str) -> int:
+    """Restore what the process has condemned, but for batches whose deletion has begun; returns how many batches."""
+    return db.execute(
+        "UPDATE condemned_batch SET status = 'restored' WHERE process_id = :process_id AND status = 'waiting'",
+        {"process_id": process_id},
+    )
+
+
+def restorable(db: Connection, process_id: str) -> Waiting | None:
+    """What can be taken back of all that the process has condemned; None once any of it is being deleted, or moved."""
+    known = list_facts(db, process_id=process_id, statuses=tuple(BatchStatus))
+    in_place = (BatchStatus.WRITTEN, BatchStatus.WAITING, BatchStatus.RESTORED)
+    if any(one.status not in in_place for one in known):
+        return None
+    return Waiting(len(known), sum(one.files for one in known), sum(one.bytes for one in known))
+
+
+def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "") -> int:
+    """Make the waiting batches of the table, or of one process on it, due now, moved ones too; returns how many."""
+    return db.execute(
+        "UPDATE condemned_batch SET purge_at_ms = :now_ms WHERE table_id = :table_id "
+        "AND status IN ('waiting', 'moved') AND purge_at_ms > :now_ms "
+        "AND (:process_id = '' OR process_id = :process_id)",
+        {"now_ms": to_ms(now), "table_id": table_id, "process_id": process_id},
+    )
+
+
+def list_due(db: Connection, table_id: int, now: datetime) -> list[int]:
+    """The batches of the table that are due to be deleted: by kind in order, then the longest written first."""
+    rows = db.select(
+        f"SELECT batch_id, kind FROM condemned_batch WHERE table_id = :table_id AND {_DUE} ORDER BY batch_id",
+        {"table_id": table_id, "now_ms": to_ms(now)},
+    )
+    return [row["batch_id"] for row in sorted(rows, key=lambda row: _ORDER.index(FileKind(row["kind"])))]
+
+
+def due(db: Connection, table_id: int, now: datetime) -> Waiting:
+    """How much of the table is due to be deleted."""
+    row = db.select(
+        "SELECT count(*) AS batches, coalesce(sum(files), 0) AS files, coalesce(sum(bytes), 0) AS bytes "
+        f"FROM condemned_batch WHERE table_id = :table_id AND {_DUE}",
+        {"table_id": table_id, "now_ms": to_ms(now)},
+    )[0]
+    return Waiting(row["batches"], row["files"], row["bytes"])
+
+
+def next_purge(db: Connection, table_id: int) -> datetime | None:
+    """When the next batch of the table is due; None if none is waiting."""
+    row = db.select_one(
+        "SELECT min(purge_at_ms) AS at_ms FROM condemned_batch "
+        "WHERE table_id = :table_id AND status IN ('waiting', 'moved', 'moving', 'deleting')",
+        {"table_id": table_id},
+    )
+    return None if row is None else from_ms_or_none(row["at_ms"])
+
+
+def list_facts(
+    db: Connection,
+    table_id: int | None = None,
+    process_id: str = "",
+    statuses: Sequence[BatchStatus] = OPEN,
+) -> list[BatchFacts]:
+    """Batches without their files, the next to be deleted first; of the table, of the process, where given."""
+    rows = db.select(
+        "SELECT batch_id, process_id, table_id, kind, status, purge_at_ms, files, bytes, tries, moved_to "
+        "FROM condemned_batch WHERE (:table_id IS NULL OR table_id = :table_id) "
+        "AND (:process_id = '' OR process_id = :process_id) "
+        "AND status IN (SELECT value FROM json_each(:statuses)) ORDER BY purge_at_ms, batch_id",
+        {"table_id": table_id, "process_id": process_id, "statuses": json.dumps([one.value for one in statuses])},
+    )
+    return [
+        BatchFacts(
+            row["batch_id"],
+            row["process_id"],
+            row["table_id"],
+            FileKind(row["kind"]),
+            BatchStatus(row["status"]),
+            from_ms(row["purge_at_ms"]),
+            row["files"],
+            row["bytes"],
+            row["tries"],
+            row["moved_to"],
+        )
+        for row in rows
+    ]
+
+
+def list_processes(
+    db: Connection, table_id: int | None, after: tuple[int, str] | None, limit: int
+) -> list[tuple[int, str]]:
+    """When files of a process go first, in ms, and the process: at most so many after one of these; of the table if
+    given. The next to be deleted are first."""
+    at_ms, id_ = after or (-1, "")
+    rows = db.select(
+        "SELECT min(purge_at_ms) AS at_ms, process_id FROM condemned_batch WHERE status IN "
+        "(SELECT value FROM json_each(:statuses)) AND (:table_id IS NULL OR table_id = :table_id) GROUP BY process_id "
+        "HAVING (min(purge_at_ms), process_id) > (:after_ms, :after_id) ORDER BY at_ms, process_id LIMIT :most",
+        {"statuses": _OPEN_WORDS, "table_id": table_id, "after_ms": at_ms, "after_id": id_, "most": limit},
+    )
+    return [(row["at_ms"], row["process_id"]) for row in rows]
+
+
+def count_processes(db: Connection, table_id: int | None) -> int:
+    """How many processes have condemned files that are not deleted yet; of the table if given."""
+    (row,) = db.select(
+        "SELECT count(DISTINCT process_id) AS known FROM condemned_batch WHERE status IN "
+        "(SELECT value FROM json_each(:statuses)) AND (:table_id IS NULL OR table_id = :table_id)",
+        {"statuses": _OPEN_WORDS, "table_id": table_id},
+    )
+    return int(row["known"])
+
+
+def count_kinds(db: Connection, process_id: str) -> dict[FileKind, int]:
+    """How many files of each kind the process has condemned, of those that are not gone yet."""
+    rows = db.select(
+        "SELECT kind, sum(files) AS files FROM condemned_batch WHERE process_id = :process_id GROUP BY kind",
+        {"process_id": process_id},
+    )
+    return {FileKind(row["kind"]): row["files"] for row in rows}
+
+
+def paths(db: Connection, table_id: int, own: str = "") -> frozenset[str]:
+    """Every file of the table that is to be deleted, or about to be condemned by another process than `own`.
+
+    Not what was restored, nor what was given up: that is an orphan again. Nor the earlier name of what lies in a trash.
+    """
+    rows = db.select(
+        "SELECT content FROM condemned_batch WHERE table_id = :table_id AND status NOT IN ('restored', 'deleted') "
+        "AND (moved_to = '' OR status IN ('moving', 'returning')) AND (process_id <> :own OR status <> 'written')",
+        {"table_id": table_id, "own": own},
+    )
+    return frozenset(one[0] for row in rows for one in _unpacked(row["content"]))
+
+
+def paths_of_others(db: Connection, table_id: int, process_id: str) -> dict[str, bool]:
+    """Every file of the table that another process has condemned, and whether its deletion or move has begun."""
+    rows = db.select(
+        "SELECT content, status FROM condemned_batch WHERE table_id = :table_id AND process_id <> :process_id "
+        "AND status NOT IN ('written', 'deleted', 'restored') ORDER BY status = 'waiting' DESC, batch_id",
+        {"table_id": table_id, "process_id": process_id},
+    )
+    return {one[0]: row["status"] != "waiting" for row in rows for one in _unpacked(row["content"])}
+
+
+def spare(db: Connection, table_id: int, paths: Iterable[str]) -> None:
+    """Restore these files from batches whose deletion has not begun, whichever process condemned them."""
+    wanted = frozenset(paths)
+    for facts in list_facts(db, table_id, statuses=(BatchStatus.WAITING,)) if wanted else ():
+        batch = get(db, facts.batch_id)
+        spared = () if batch is None else tuple(one for one in batch.files if one.path in wanted)
+        if batch is None or not spared:
+            continue
+        if left := without(batch, wanted).files:
+            save(db, replace(batch, files=left))
+            add_many(db, [replace(batch, files=spared, status=BatchStatus.RESTORED)])
+        else:
+            save(db, replace(batch, status=BatchStatus.RESTORED))
+
+
+def without(batch: Batch, gone: Iterable[str]) -> Batch:
+    """The batch without these paths."""
+    known = frozenset(gone)
+    return replace(batch, files=tuple(one for one in batch.files if one.path not in known))
+
+
+def begun(batch: Batch) -> Batch:
+    """The batch as it is being deleted: it can't be restored any more."""
+    return replace(batch, status=BatchStatus.DELETING, tries=batch.tries + 1)
+
+
+def settle(db: Connection, batch: Batch, tries: int) -> None:
+    """Keep what is left of a batch after it was deleted: it waits for another try, unless it has had them all."""
+    if not batch.files:
+        remove(db, batch.batch_id)
+        return
+    given_up = batch.tries >= tries and not batch.moved_to  # nobody would find it in a trash
+    save(db, replace(batch, status=BatchStatus.DELETED if given_up else BatchStatus.DELETING))
+
+
+def settle_moved(db: Connection, batch: Batch, moved: Iterable[str], left: Iterable[str], tries: int) -> None:
+    """Keep what a move to the batch's folder has brought there, until `purge_at`; what is left behind waits as before
+    for another try, unless it has had them all."""
+    there, here = frozenset(moved), frozenset(left)
+    if files := tuple(one for one in batch.files if one.path in there):
+        add_many(db, [replace(batch, files=files, status=BatchStatus.MOVED, tries=0)])
+    known = get(db, batch.batch_id)
+    if known is None or not here:
+        remove(db, batch.batch_id)
+        return
+    status = BatchStatus.DELETED if batch.tries >= tries else BatchStatus.WAITING
+    files = tuple(one for one in batch.files if one.path in here)
+    save(db, replace(batch, files=files, status=status, moved_to="", purge_at=known.purge_at))
+
+
+def settle_returned(db: Connection, batch: Batch, back: Iterable[str]) -> None:
+    """Restore what has come back from the batch's folder; the rest of it stays there."""
+    if returned := tuple(one for one in batch.files if one.path in frozenset(back)):
+        add_many(db, [replace(batch, files=returned, status=BatchStatus.RESTORED, moved_to="")])
+    left = without(batch, (one.path for one in returned))
+    if left.files:
+        save(db, replace(left, status=BatchStatus.MOVED))
+    else:
+        remove(db, batch.batch_id)
+
+
+def remove(db: Connection, batch_id: int) -> None:
+    """Delete a batch that has no file left."""
+    db.execute("DELETE FROM condemned_batch WHERE batch_id = :batch_id", {"batch_id": batch_id})
+
+
+def _to_row(batch: Batch) -> Row:
+    return {
+        "process_id": batch.process_id,
+        "table_id": batch.table_id,
+        "table_uuid": batch.table_uuid,
+        "kind": batch.kind.value,
+        "status": batch.status.value,
+        "purge_at_ms": to_ms(batch.purge_at),
+        "files": len(batch.files),
+        "bytes": sum(one.size_bytes or 0 for one in batch.files),
+        "tries": batch.tries,
+        "content": _packed(batch.files),
+        "moved_to": batch.moved_to,
+    }
+
+
+def _packed(files: Iterable[Condemned]) -> bytes:
+    said = [[one.path, one.size_bytes, to_ms_or_none(one.modified_at), one.reason] for one in files]
+    return zlib.compress(json.dumps(said, separators=(",", ":")).encode())
+
+
+def _unpacked(content: bytes) -> list[tuple[str, int | None, int | None, str]]:
+    return [tuple(one) for one in json.loads(zlib.decompress(content))]
+
+
+def _from_row(row: Row) -> Batch:
+    kind = FileKind(row["kind"])
+    files = (
+        Condemned(path, kind, size, from_ms_or_none(modified), reason)
+        for path, size, modified, reason in _unpacked(row["content"])
+    )
+    return Batch(
+        row["batch_id"],
+        row["process_id"],
+        row["table_id"],
+        row["table_uuid"],
+        kind,
+        BatchStatus(row["status"]),
+        from_ms(row["purge_at_ms"]),
+        tuple(files),
+        row["tries"],
+        row["moved_to"],
+    )

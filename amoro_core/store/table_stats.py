@@ -1,0 +1,261 @@
+"""Tables' files in figures, in `table_digest`: one row for each table, of the files that were read last."""
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from datetime import date, datetime
+from typing import Any
+
+from amoro_core.model.clustering import Strategy
+from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest, SizeHistogram
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.store.column_codecs import from_ms, to_ms
+from amoro_core.store.connection import Connection
+
+#: Bytes of a digest as it is stored, at most.
+LARGEST = 16_384
+_HISTOGRAMS = ("data", "position_deletes", "equality_deletes")
+_OF_PARTITION = tuple(one.name for one in fields(PartitionDigest))
+#: The statements of the migration, in order.
+DIGESTS = (
+    """
+    CREATE TABLE table_digest (
+        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        snapshot_id INTEGER,
+        read_at_ms INTEGER NOT NULL,
+        document BLOB NOT NULL CHECK (length(document) <= 16384)
+    ) STRICT
+    """,
+)
+
+
+def keep_digests(db: Connection) -> None:
+    """Tables' files in figures."""
+    list(map(db.execute, DIGESTS))
+
+
+def packed(digest: FileDigest) -> bytes:
+    """The digest as it is stored; partitions that don't fit are left out, those least in need first."""
+    while len(document := _packed(digest)) > LARGEST:
+        digest = replace(digest, partitions=digest.partitions[: len(digest.partitions) * 3 // 4])
+    return document
+
+
+def save_digest(db: Connection, table_id: int, document: bytes, kept: KeptDigest) -> None:
+    """Keep the digest, packed as `document`, in the place of the table's former one."""
+    db.execute(
+        "INSERT INTO table_digest (table_id, snapshot_id, read_at_ms, document) "
+        "VALUES (:table_id, :snapshot_id, :read_at_ms, :document) ON CONFLICT (table_id) DO UPDATE SET "
+        "snapshot_id = excluded.snapshot_id, read_at_ms = excluded.read_at_ms, document = excluded.document",
+        {
+            "table_id": table_id,
+            "snapshot_id": kept.digest.snapshot_id,
+            "read_at_ms": to_ms(kept.read_at),
+            "document": document,
+        },
+    )
+
+
+def find_digest(db: Connection, table_id: int) -> KeptDigest | None:
+    """The table's digest; None before its files were read."""
+    row = db.select_one("SELECT * FROM table_digest WHERE table_id = :table_id", {"table_id": table_id})
+    if row is None:
+        return None
+    found = json.loads(zlib.decompress(row["document"]))
+    histograms = {name: _histogram(found[name]) for name in _HISTOGRAMS}
+    partitions = tuple(PartitionDigest(*values) for values in found["partitions"])
+    total, target = found["partitions_total"], found["target_bytes"]
+    digest = FileDigest(row["snapshot_id"], target, **histograms, partitions=partitions, partitions_total=total)
+    return KeptDigest(digest, from_ms(row["read_at_ms"]))
+
+
+def forget_digest(db: Connection, table_id: int) -> None:
+    """Forget the table's digest, if it has one."""
+    db.execute("DELETE FROM table_digest WHERE table_id = :table_id", {"table_id": table_id})
+
+
+def _packed(digest: FileDigest) -> bytes:
+    known = {
+        "snapshot_id": digest.snapshot_id,
+        "target_bytes": digest.target_bytes,
+        **{name: _by_name(getattr(digest, name)) for name in _HISTOGRAMS},
+        # By position, in the order of the fields: names would be most of it.
+        "partitions": [[getattr(one, name) for name in _OF_PARTITION] for one in digest.partitions],
+        "partitions_total": digest.partitions_total,
+    }
+    return zlib.compress(json.dumps(known, separators=(",", ":")).encode())
+
+
+def _by_name(histogram: SizeHistogram) -> dict[str, tuple[int, ...]]:
+    return {"files": histogram.files, "sizes": histogram.sizes}
+
+
+def _histogram(found: dict[str, Any]) -> SizeHistogram:
+    return SizeHistogram(tuple(found["files"]), tuple(found["sizes"]))
+
+
+#: The statements of the migration, in order.
+SCANS = (
+    """
+    CREATE TABLE table_scan (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        day TEXT NOT NULL,
+        filters_json TEXT NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans > 0),
+        files_read INTEGER NOT NULL CHECK (files_read >= 0),
+        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
+        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
+        PRIMARY KEY (table_id, day, filters_json)
+    ) STRICT
+    """,
+    "CREATE INDEX table_scan_by_day ON table_scan (day)",
+    """
+    CREATE TABLE table_cluster_choice (
+        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        columns_json TEXT NOT NULL,
+        strategy TEXT NOT NULL CHECK (strategy <> ''),
+        chosen_at_ms INTEGER NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans >= 0),
+        saved REAL NOT NULL CHECK (saved >= 0),
+        evidence_json TEXT NOT NULL
+    ) STRICT
+    """,
+)
+
+
+def keep_scans(db: Connection) -> None:
+    """The migration that keeps how tables are read, by day, and the columns that were chosen by it."""
+    list(map(db.execute, SCANS))
+
+
+#: The statements of the migration that tells scans apart by what told them, in order.
+SOURCES = (
+    "DROP INDEX table_scan_by_day",
+    "ALTER TABLE table_scan RENAME TO table_scan_of_all",
+    """
+    CREATE TABLE table_scan (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        source TEXT NOT NULL,
+        day TEXT NOT NULL,
+        filters_json TEXT NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans > 0),
+        files_read INTEGER NOT NULL CHECK (files_read >= 0),
+        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
+        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
+        PRIMARY KEY (table_id, source, day, filters_json)
+    ) STRICT
+    """,
+    "INSERT INTO table_scan SELECT table_id, '', day, filters_json, scans, files_read, files_skipped, read_bytes "
+    "FROM table_scan_of_all",
+    "DROP TABLE table_scan_of_all",
+    "CREATE INDEX table_scan_by_day ON table_scan (day)",
+)
+
+
+def keep_sources_of_scans(db: Connection) -> None:
+    """The migration that keeps which source told of scans; what was told before has none."""
+    list(map(db.execute, SOURCES))
+
+
+def add_learned_scans(db: Connection, table_id: int, told: Mapping[str, Iterable[ScanUse]]) -> None:
+    """Keep the scans that sources told in the place of those that they told before; those without one are added."""
+    for source, scans in told.items():
+        if source:
+            db.execute(
+                "DELETE FROM table_scan WHERE table_id = :table_id AND source = :source",
+                {"table_id": table_id, "source": source},
+            )
+        add_scans(db, table_id, scans, source)
+
+
+def add_scans(db: Connection, table_id: int, scans: Iterable[ScanUse], source: str = "") -> None:
+    """Count the scans; those of a source, day and set of filters that is known are added to it."""
+    for one in scans:
+        db.execute(
+            "INSERT INTO table_scan "
+            "(table_id, source, day, filters_json, scans, files_read, files_skipped, read_bytes) "
+            "VALUES (:table_id, :source, :day, :filters, :scans, :read, :skipped, :bytes) "
+            "ON CONFLICT (table_id, source, day, filters_json) DO UPDATE SET "
+            "scans = table_scan.scans + excluded.scans, "
+            "files_read = table_scan.files_read + excluded.files_read, "
+            "files_skipped = table_scan.files_skipped + excluded.files_skipped, "
+            "read_bytes = table_scan.read_bytes + excluded.read_bytes",
+            {
+                "table_id": table_id,
+                "source": source,
+                "day": one.day.isoformat(),
+                "filters": json.dumps([[item.column, item.operator.value] for item in one.filters]),
+                "scans": one.scans,
+                "read": one.files_read,
+                "skipped": one.files_skipped,
+                "bytes": one.bytes_read,
+            },
+        )
+
+
+def list_scans(db: Connection, table_id: int) -> tuple[ScanUse, ...]:
+    """All that is kept of the table, by day and filters, whoever told it."""
+    rows = db.select(
+        "SELECT day, filters_json, SUM(scans) AS scans, SUM(files_read) AS files_read, "
+        "SUM(files_skipped) AS files_skipped, SUM(read_bytes) AS read_bytes FROM table_scan "
+        "WHERE table_id = :table_id GROUP BY day, filters_json ORDER BY day, filters_json",
+        {"table_id": table_id},
+    )
+    return tuple(
+        ScanUse(
+            date.fromisoformat(row["day"]),
+            tuple(ColumnFilter(column, Operator(operator)) for column, operator in json.loads(row["filters_json"])),
+            row["scans"],
+            row["files_read"],
+            row["files_skipped"],
+            row["read_bytes"],
+        )
+        for row in rows
+    )
+
+
+def forget_scans_before(db: Connection, day: date) -> None:
+    """Forget the scans of all tables before that day."""
+    db.execute("DELETE FROM table_scan WHERE day < :day", {"day": day.isoformat()})
+
+
+def save_choice(db: Connection, table_id: int, choice: ColumnChoice | None) -> None:
+    """Keep the columns chosen for a table in the place of those before; None: there are none."""
+    db.execute("DELETE FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
+    if choice is None:
+        return
+    db.execute(
+        "INSERT INTO table_cluster_choice "
+        "(table_id, columns_json, strategy, chosen_at_ms, scans, saved, evidence_json) "
+        "VALUES (:table_id, :columns, :strategy, :chosen_at_ms, :scans, :saved, :evidence)",
+        {
+            "table_id": table_id,
+            "columns": json.dumps(choice.columns),
+            "strategy": choice.strategy.value,
+            "chosen_at_ms": to_ms(choice.chosen_at),
+            "scans": choice.scans,
+            "saved": choice.saved,
+            "evidence": json.dumps(dict(choice.evidence)),
+        },
+    )
+
+
+def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
+    """The columns chosen for a table; None where none were."""
+    row = db.select_one(
+        "SELECT columns_json, strategy, chosen_at_ms, scans, saved, evidence_json FROM table_cluster_choice "
+        "WHERE table_id = :table_id",
+        {"table_id": table_id},
+    )
+    if row is None:
+        return None
+    chosen_at: datetime = from_ms(row["chosen_at_ms"])
+    return ColumnChoice(
+        tuple(json.loads(row["columns_json"])),
+        Strategy(row["strategy"]),
+        chosen_at,
+        row["scans"],
+        row["saved"],
+        json.loads(row["evidence_json"]),
+    )

@@ -1,0 +1,174 @@
+"""Values over time: `series_point` for the system and for groups, `table_series` for tables."""
+
+from collections.abc import Iterable
+from dataclasses import astuple, fields
+from datetime import datetime
+
+from amoro_core.model.time_series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
+from amoro_core.store.column_codecs import from_ms, insert_into, to_ms
+from amoro_core.store.connection import Connection
+
+#: The statements of the migration, in order.
+SERIES = (
+    """
+    CREATE TABLE series (
+        series_id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL CHECK (name <> ''),
+        label TEXT NOT NULL,
+        UNIQUE (name, label)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE series_point (
+        series_id INTEGER NOT NULL REFERENCES series (series_id) ON DELETE CASCADE,
+        step_s INTEGER NOT NULL CHECK (step_s > 0),
+        at_ms INTEGER NOT NULL,
+        n INTEGER NOT NULL CHECK (n > 0),
+        sum INTEGER NOT NULL,
+        min INTEGER NOT NULL,
+        max INTEGER NOT NULL,
+        PRIMARY KEY (series_id, step_s, at_ms)
+    ) STRICT, WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE table_series (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        step_s INTEGER NOT NULL CHECK (step_s > 0),
+        at_ms INTEGER NOT NULL,
+        health INTEGER NOT NULL,
+        data_files INTEGER NOT NULL,
+        small_files INTEGER NOT NULL,
+        delete_files INTEGER NOT NULL,
+        data_bytes INTEGER NOT NULL,
+        records INTEGER NOT NULL,
+        PRIMARY KEY (table_id, step_s, at_ms)
+    ) STRICT, WITHOUT ROWID
+    """,
+)
+_KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
+_ADD = (
+    "INSERT INTO series_point (series_id, step_s, at_ms, n, sum, min, max) "
+    "SELECT series_id, :step_s, :at_ms, 1, :value, :value, :value FROM series WHERE name = :name AND label = :label "
+    "ON CONFLICT (series_id, step_s, at_ms) DO UPDATE SET n = series_point.n + 1, "
+    "sum = series_point.sum + excluded.sum, min = min(series_point.min, excluded.min), "
+    "max = max(series_point.max, excluded.max)"
+)
+_FIGURES = tuple(one.name for one in fields(TableFigures))
+_ADD_FIGURES = (
+    f"{insert_into('table_series', ('table_id', 'step_s', 'at_ms', *_FIGURES))} "
+    "ON CONFLICT (table_id, step_s, at_ms) DO UPDATE SET "
+    f"{', '.join(f'{name} = excluded.{name}' for name in _FIGURES)}"
+)
+
+
+def keep_series(db: Connection) -> None:
+    """Values over time."""
+    list(map(db.execute, SERIES))
+
+
+def add(db: Connection, samples: Iterable[Sample], now: datetime) -> None:
+    """Add values to the present step of every length; so each coarse step is exact at any moment, without a roll-up."""
+    wanted = tuple(samples)
+    db.execute_many(_KNOW, ({"name": one.name, "label": one.label} for one in wanted))
+    db.execute_many(
+        _ADD,
+        (
+            {
+                "name": one.name,
+                "label": one.label,
+                "value": one.value,
+                "step_s": step.seconds,
+                "at_ms": _begin(now, step),
+            }
+            for one in wanted
+            for step in SYSTEM_STEPS
+        ),
+    )
+
+
+def add_figures(db: Connection, table_id: int, figures: TableFigures, now: datetime) -> None:
+    """Keep a table's numbers as those of the present steps; what of its own is too old goes."""
+    for step in TABLE_STEPS:
+        key = {"table_id": table_id, "step_s": step.seconds}
+        values = dict(zip(_FIGURES, astuple(figures), strict=True))
+        db.execute(_ADD_FIGURES, {**key, "at_ms": _begin(now, step), **values})
+        db.execute(
+            "DELETE FROM table_series WHERE table_id = :table_id AND step_s = :step_s AND at_ms < :before_ms",
+            {**key, "before_ms": to_ms(now - step.keep)},
+        )
+
+
+def list_series(
+    db: Connection, names: Iterable[str], label: str | None, step: Step, since: datetime, until: datetime
+) -> list[Series]:
+    """The series of these names, of one label where it is given, with their points from `since` to before `until`.
+
+    A step counts from its beginning.
+    """
+    found = []
+    for name in names:
+        known = db.select(
+            "SELECT series_id, label FROM series WHERE name = :name AND (:label IS NULL OR label = :label) "
+            "ORDER BY label",
+            {"name": name, "label": label},
+        )
+        for row in known:
+            points = db.select(
+                "SELECT at_ms, n, sum, min, max FROM series_point WHERE series_id = :series_id AND step_s = :step_s "
+                "AND at_ms >= :since_ms AND at_ms < :until_ms ORDER BY at_ms",
+                {
+                    "series_id": row["series_id"],
+                    "step_s": step.seconds,
+                    "since_ms": to_ms(since),
+                    "until_ms": to_ms(until),
+                },
+            )
+            made = (Point(from_ms(one["at_ms"]), one["n"], one["sum"], one["min"], one["max"]) for one in points)
+            found.append(Series(name, row["label"], tuple(made)))
+    return found
+
+
+def list_figures(
+    db: Connection, table_id: int, step: Step, since: datetime, until: datetime
+) -> list[tuple[datetime, TableFigures]]:
+    """A table's numbers by the beginning of their step, from `since` to before `until`."""
+    rows = db.select(
+        "SELECT * FROM table_series WHERE table_id = :table_id AND step_s = :step_s AND at_ms >= :since_ms "
+        "AND at_ms < :until_ms ORDER BY at_ms",
+        {"table_id": table_id, "step_s": step.seconds, "since_ms": to_ms(since), "until_ms": to_ms(until)},
+    )
+    return [(from_ms(row["at_ms"]), TableFigures(**{name: row[name] for name in _FIGURES})) for row in rows]
+
+
+def list_ids(db: Connection) -> list[int]:
+    """The numbers of all series."""
+    return [row["series_id"] for row in db.select("SELECT series_id FROM series ORDER BY series_id")]
+
+
+def trim(db: Connection, series_id: int, now: datetime, limit: int) -> int:
+    """Forget at most so many points of a series that are past their time, and the series with its last; how many."""
+    removed = 0
+    for step in SYSTEM_STEPS:
+        removed += db.execute(
+            "DELETE FROM series_point WHERE series_id = :series_id AND step_s = :step_s AND at_ms IN "
+            "(SELECT at_ms FROM series_point WHERE series_id = :series_id AND step_s = :step_s "
+            "AND at_ms < :before_ms ORDER BY at_ms LIMIT :limit)",
+            {
+                "series_id": series_id,
+                "step_s": step.seconds,
+                "before_ms": to_ms(now - step.keep),
+                "limit": limit - removed,
+            },
+        )
+    if not removed:
+        db.execute(
+            "DELETE FROM series WHERE series_id = :series_id "
+            "AND NOT EXISTS (SELECT 1 FROM series_point WHERE series_id = :series_id)",
+            {"series_id": series_id},
+        )
+    return removed
+
+
+def _begin(now: datetime, step: Step) -> int:
+    length_ms = step.seconds * 1000
+    return to_ms(now) // length_ms * length_ms

@@ -1,0 +1,444 @@
+"""Blockers that a process takes for its own time: writers that ask are refused until it ends."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, IllegalState, TableBlocked
+from amoro_core.logger import get_logger
+from amoro_core.metrics_registry import Meters
+from amoro_core.model import metrics
+from amoro_core.model.processes import (
+    IN_NO_LANE,
+    LAYOUT,
+    Case,
+    CommitAttempt,
+    CommitOutcome,
+    Figure,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskStatus,
+)
+from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, TableRuntime
+from amoro_core.model.uuid7 import uuid7
+from amoro_core.records import record
+from amoro_core.state import backoff, process_decisions
+from amoro_core.state import processes as process_machine
+from amoro_core.state import tables as table_machine
+from amoro_core.state import tasks as task_machine
+from amoro_core.state.backoff import Outcome, backed_off
+from amoro_core.state.process_decisions import NOTHING_SETTLED, Settled
+from amoro_core.store import (
+    actions,
+    blockers,
+    cluster_groups,
+    commits,
+    pending_deletions,
+    processes,
+    queue_stats,
+    tables,
+    tasks,
+)
+from amoro_core.store.database import Connection
+from amoro_core.transactions.journal import advance_task, keep_process, keep_record, keep_table
+
+_AGAINST = frozenset({BlockedOperation.BATCH_WRITE})
+
+
+def announce(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
+    """Block batch writers that ask, until the process ends: for a day, and longer as it is renewed.
+
+    Raises TableBlocked if another holder has such a blocker: a batch write is under way.
+    """
+    held = blockers.find_against(db, runtime.table_id, _AGAINST, now)
+    if held is not None:
+        raise TableBlocked(
+            f"{runtime.identifier} is {held.words}",
+            hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
+        )
+    blocker = Blocker(
+        uuid7(now), runtime.table_id, _AGAINST, now, now + LONGEST_HOLD, LONGEST_HOLD, _reason(process.process_id)
+    )
+    return blockers.add(db, blocker)
+
+
+def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
+    """Hold what the process has blocked for a day from now; whether that could be done.
+
+    A blocker that has expired, as while no coordinator ran, is taken anew unless somebody else has one.
+    """
+    own = next((one for one in blockers.list_active(db, now, process.table_id) if _is_of(one, process)), None)
+    if own is not None:
+        blockers.save(db, replace(own, expires_at=now + LONGEST_HOLD))
+    elif blockers.find_against(db, process.table_id, _AGAINST, now) is None:
+        announce(db, tables.get(db, process.table_id), process, now)
+    else:
+        return False
+    return True
+
+
+def needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
+    """Whether less than half a day of what the process has blocked is left."""
+    held = (one.expires_at for one in blockers.list_active(db, now, process.table_id) if _is_of(one, process))
+    return max(held, default=now) - now < LONGEST_HOLD / 2
+
+
+def withdraw(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+    """Release what the process has blocked, if it has."""
+    for one in blockers.list_active(db, now, process.table_id):
+        if _is_of(one, process):
+            blockers.remove(db, one.blocker_id)
+
+
+def _is_of(blocker: Blocker, process: OptimizingProcess) -> bool:
+    return blocker.reason == _reason(process.process_id)
+
+
+def _reason(process_id: str) -> str:
+    return f"process {process_id} orders rows"
+
+
+def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
+    """The groups of the process that are committed or dropped; of one that commits all at once nothing is told."""
+    if not process.max_commits:
+        return NOTHING_SETTLED
+    committed = committed_groups(commits.list_for_process(db, process.process_id))
+    dropped = cluster_groups.dropped_of(db, process.process_id)
+    return Settled(committed, {number: why for number, why in dropped.items() if number not in committed})
+
+
+def committed_groups(attempts: Iterable[CommitAttempt]) -> frozenset[int]:
+    """The groups whose results the table has."""
+    return frozenset(number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups)
+
+
+def landed(attempts: Iterable[CommitAttempt]) -> list[CommitAttempt]:
+    """The attempts that have landed with results, in the order in which they were sent."""
+    return [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
+
+
+def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
+    """What all commits of a process that ends came to together; None where it has committed nothing.
+
+    Groups that it has not committed count as dropped.
+    """
+    done = landed(commits.list_for_process(db, process.process_id))
+    if not done:
+        return None
+    groups = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
+    receipt = merged([one.receipt for one in done], len(done))
+    dropped = Figure("groups_dropped", len(groups - committed_groups(done)), "groups")
+    return replace(receipt, more=(*receipt.more, dropped))
+
+
+def merged(receipts: Sequence[Receipt], commits_made: int = 1) -> Receipt:
+    """The receipt of several commits of one process: counts in sum, what holds of the table as the last one has it.
+
+    Figures that end in `_before` or `_after` and are of no file, row or byte are those of the first and the last one.
+    """
+    first, last = receipts[0], receipts[-1]
+
+    return replace(
+        last,
+        data_files_before=sum(one.data_files_before for one in receipts),
+        data_files_after=sum(one.data_files_after for one in receipts),
+        delete_files_before=sum(one.delete_files_before for one in receipts),
+        delete_files_after=sum(one.delete_files_after for one in receipts),
+        bytes_before=sum(one.bytes_before for one in receipts),
+        bytes_after=sum(one.bytes_after for one in receipts),
+        rows_before=sum(one.rows_before for one in receipts),
+        rows_after=sum(one.rows_after for one in receipts),
+        disputed_deletes=sum(one.disputed_deletes for one in receipts),
+        base_snapshot_id=first.base_snapshot_id,
+        more=(*_figures(receipts), Figure("commits", commits_made, "")),
+    )
+
+
+#: Of figures in these units several commits are summed up.
+_COUNTED = ("files", "rows", "bytes", "ms", "groups")
+
+
+def _figures(receipts: Sequence[Receipt]) -> list[Figure]:
+    found: dict[str, Figure] = {}
+    for receipt in receipts:
+        for figure in receipt.more:
+            known = found.get(figure.name)
+            if known is None or (figure.unit not in _COUNTED and figure.name.endswith("_after")):
+                found[figure.name] = figure
+            elif figure.unit in _COUNTED:
+                found[figure.name] = replace(known, value=known.value + figure.value)
+    return list(found.values())
+
+
+def ended_partly(
+    db: Connection, process: OptimizingProcess, code: str, reason: str
+) -> process_machine.EndedPartly | None:
+    """The end of a process that commits nothing more; None where nothing of it is committed."""
+    receipt = receipt_of(db, process) if process.max_commits else None
+    return None if receipt is None else process_machine.EndedPartly(receipt, code, reason)
+
+
+def failure_of(
+    db: Connection, process: OptimizingProcess, attempts: Sequence[CommitAttempt], error: AmoroError
+) -> process_machine.ProcessEvent:
+    """The process's end; with an attempt still open only a table that is gone, or another by now, leads here."""
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    if any(attempt.is_open for attempt in attempts):
+        unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
+        return process_machine.TableGone(error.code, unknown)
+    partly = ended_partly(db, process, error.code, message)
+    return partly or process_machine.ProcessFailed(error.code, message)
+
+
+log = get_logger("amoro.maintaining")
+
+#: The action that deletes what was condemned.
+EMPTYING = "empty-trash"
+
+
+def move(db: Connection, process_id: str, event: process_machine.ProcessEvent, now: datetime) -> OptimizingProcess:
+    """Apply the event to the process and store it. Raises IllegalState for an edge that its machine lacks."""
+    process = processes.get(db, process_id)
+    return keep_process(db, process, process_machine.advance(process, event, now), now)
+
+
+def is_partial(case: Case, attempt: CommitAttempt) -> bool:
+    """Whether the attempt commits the results of only some of the tasks."""
+    return len(attempt.groups) < case.tasks
+
+
+def done_words(process: OptimizingProcess, landed: CommitAttempt | None) -> str:
+    """What a process has done, as a phrase with the attempt that landed."""
+    return f"{process.type} has ended" if landed is None else f"{process.type} committed {landed.words}"
+
+
+def end(
+    db: Connection, process: OptimizingProcess, event: process_machine.ProcessEvent, now: datetime
+) -> OptimizingProcess:
+    """End a process without a commit; the files it wrote are left over until they are removed.
+
+    Files that it was about to condemn are not condemned.
+    """
+    pending_deletions.remove_written(db, process.process_id)
+    tasks.remove_blobs(db, process.process_id)
+    return keep_process(db, process, replace(process_machine.advance(process, event, now), left_over=True), now)
+
+
+def release(db: Connection, process: OptimizingProcess, reason: str, now: datetime, outcome: Outcome) -> None:
+    """Update the table after a process that committed nothing; after a failure, back off."""
+    if process.is_optimizing:
+        before = tables.get(db, process.table_id)
+        runtime = table_machine.advance(before, table_machine.ProcessEnded(reason), now)
+        keep_table(db, before, backed_off(runtime, now) if outcome is Outcome.FAILED else runtime, now)
+        return
+    _look_again(db, process, now)
+    known = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
+    keep_action(db, known, backoff.after(known, outcome, reason, now), now)
+
+
+def keep_action(db: Connection, before: ActionRecord, known: ActionRecord, now: datetime) -> None:
+    """Store the state of an action, and log it when it becomes paused."""
+    keep_record(db, before, known, now)
+    if known.paused_at is not None and before.paused_at is None:
+        log.warning("action.paused", table=known.table_id, action=known.action, why=known.paused_for)
+
+
+def planning_failed(db: Connection, table_id: int, action: str, error: Exception, now: datetime) -> None:
+    """What is known of an action after the clock could not plan it. That a catalog is silent tells nothing of it."""
+    why = f"planning failed: {str(error) or type(error).__name__}"
+    is_outage = isinstance(error, CatalogUnavailable) and not isinstance(error, AccessDenied)
+    before = replace(actions.get(db, table_id, action), reason=why)
+    known = backoff.failed(before, why, now, is_outage=is_outage)
+    keep_action(db, before, replace(known, next_at=None if known.paused_at else known.retry_at), now)
+
+
+def _look_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+    """Files that a plan had beside optimizing are free: the next refresh evaluates the table with them."""
+    if process.lane == LAYOUT:
+        withdraw(db, process, now)
+        tables.save(db, replace(tables.get(db, process.table_id), evaluated_snapshot_id=None))
+
+
+def done(
+    db: Connection,
+    process: OptimizingProcess,
+    reason: str,
+    now: datetime,
+    snapshot_id: int | None = None,
+    outcome: Outcome = Outcome.DONE,
+) -> None:
+    """Update the table after a process that has done its work; `snapshot_id` is the committed one."""
+    tasks.remove_blobs(db, process.process_id)
+    if process.is_optimizing:
+        runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
+        head = runtime.snapshot_id if snapshot_id is None else snapshot_id
+        tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
+        return
+    _look_again(db, process, now)
+    known = actions.get(db, process.table_id, process.action)
+    # Evaluate again at once: another period may be over already.
+    known = replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
+    keep_action(db, known, backoff.after(known, outcome, reason, now), now)
+
+
+def release_condemned(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+    """Start the waiting time of the files that a process has condemned; those due at once are deleted soon."""
+    pending_deletions.release(db, process.process_id)
+    if pending_deletions.due(db, process.table_id, now).batches and process.action != EMPTYING:
+        known = actions.get(db, process.table_id, EMPTYING)
+        actions.save(db, replace(known, last_at=None, next_at=now))
+
+
+settling_log = get_logger("amoro.optimizing")
+
+
+@record
+class EndedAttempt:
+    """How an attempt ended, one of ATTEMPT_OUTCOMES, and how long it ran since its ack; None: it was not acked."""
+
+    kind: str
+    outcome: str
+    duration_s: float | None = None
+
+
+@dataclass(slots=True)
+class Effects:
+    """Effects of a transaction, to be carried out once it is committed."""
+
+    work: bool = False
+    commits: list[tuple[str, str]] = field(default_factory=list)  # processes, each with its table's catalog
+    left_over: list[tuple[str, str]] = field(default_factory=list)
+    attempts: list[EndedAttempt] = field(default_factory=list)
+    lost_optimizers: int = 0
+
+
+def reported(task: OptimizingTask) -> EndedAttempt:
+    """The attempt of a task that has succeeded or failed."""
+    took = task.finished_at - task.acked_at if task.finished_at and task.acked_at else None
+    return EndedAttempt(task.kind, task.status.value, took.total_seconds() if took else None)
+
+
+def measure(meters: Meters, effects: Effects) -> None:
+    """Count the attempts and optimizers that have ended."""
+    for ended in effects.attempts:
+        meters.count(metrics.TASK_ATTEMPTS, ended.outcome)
+        if ended.duration_s is not None:
+            meters.observe(metrics.TASK_TIME, ended.duration_s, ended.kind)
+    if effects.lost_optimizers:
+        meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
+
+
+def settle_after(db: Connection, ended: Sequence[OptimizingTask], effects: Effects, now: datetime) -> None:
+    """As `settle` for the processes of tasks that have just ended; what it costs does not grow with those still open.
+
+    A success changes no other task: while one is open, and nothing is committed of a part, what was decided before
+    holds, and that was to wait.
+    """
+    plain = {(one.task_id.process_id, one.group): None for one in ended if one.status is TaskStatus.SUCCESS}
+    others = (one.task_id.process_id for one in ended if one.status is not TaskStatus.SUCCESS)
+    for process_id in dict.fromkeys((*others, *queue_stats.list_quiet(db, plain))):
+        settle(db, process_id, effects, now)
+
+
+def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:
+    """Carry out the decisions of `decide` on a process until nothing is left to do."""
+    while True:
+        process = processes.get(db, process_id)
+        settled = settled_groups(db, process)
+        match process_decisions.decide(process, tasks.list_for_process(db, process_id), settled):
+            case process_decisions.Wait():
+                return
+            case process_decisions.RetryTask(task_id):
+                task = tasks.get(db, task_id)
+                advance_task(db, task, task_machine.Retry(), now)
+                effects.work = True
+            case process_decisions.GiveUpTask(task_id, reason):
+                task = tasks.get(db, task_id)
+                advance_task(db, task, task_machine.Cancel(reason), now)
+            case process_decisions.StartCommit():
+                keep_process(db, process, process_machine.advance(process, process_machine.BeginCommit(), now), now)
+                runtime = tables.get(db, process.table_id)
+                if process.is_optimizing:
+                    tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
+                effects.commits.append((process_id, runtime.identifier.catalog))
+                return
+            case process_decisions.EndCommitted(code, reason):
+                _end_committed(db, process, code, reason, now)
+                effects.left_over.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                return
+            case process_decisions.EndWork():
+                effects.commits.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                return
+            case process_decisions.FailProcess(code, reason):
+                _fail(db, process, code, reason, now)
+                effects.left_over.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                return
+
+
+def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
+    """The end of a process that has committed group by group; what it has written in vain is left over."""
+    receipt = receipt_of(db, process)
+    if receipt is None:
+        raise IllegalState(f"process {process.process_id} has committed nothing")
+    event = process_machine.EndedPartly(receipt, code, reason) if reason else process_machine.Committed(receipt)
+    ended = replace(process_machine.advance(process, event, now), left_over=True)
+    keep_process(db, process, ended, now)
+    cancel_open_tasks(db, process.process_id, reason, now)
+    last = landed(commits.list_for_process(db, process.process_id))[-1]
+    done(db, process, done_words(process, last), now, last.snapshot_id)
+    settling_log.info(
+        "process.committed", process=process.process_id, rows=receipt.rows_after, partial=bool(reason), why=reason
+    )
+
+
+def has_ended_work(db: Connection, process: OptimizingProcess) -> bool:
+    """Whether a running process is to commit nothing and none of its tasks is open."""
+    return isinstance(
+        process_decisions.decide(process, tasks.list_for_process(db, process.process_id)), process_decisions.EndWork
+    )
+
+
+def take_back(
+    db: Connection, task: OptimizingTask, reason: str, effects: Effects, now: datetime, *, lost: bool
+) -> None:
+    """Plan a held task again, and settle its process. `lost` counts towards the poison rule."""
+    settling_log.warning("task.reset", task=str(task.task_id), attempt=task.attempt, reason=reason)
+    advance_task(db, task, task_machine.Reset(reason, lost), now)
+    effects.work = True
+    effects.attempts.append(EndedAttempt(task.kind, "lost" if lost else "given_back"))
+    settle(db, task.task_id.process_id, effects, now)
+
+
+def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetime) -> None:
+    """Cancel the planned and held tasks of a process that ends."""
+    for task in tasks.list_for_process(db, process_id):
+        if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
+            advance_task(db, task, task_machine.Cancel(reason), now)
+
+
+def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
+    end(db, process, ended_partly(db, process, code, reason) or process_machine.ProcessFailed(code, reason), now)
+    cancel_open_tasks(db, process.process_id, "the process failed", now)
+    release(db, process, f"{process.type} failed: {reason}", now, Outcome.FAILED)
+    settling_log.warning("process.failed", process=process.process_id, code=code, reason=reason)
+
+
+def committing(db: Connection, now: datetime | None = None) -> list[tuple[str, str]]:
+    """Committing processes, oldest first; with `now`, without those that are retried later."""
+    return [
+        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
+        for process in processes.list_active(db)
+        if process.status not in IN_NO_LANE
+        and (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
+        and (now is None or process.delay is None or process.delay.retry_at <= now)
+    ]
+
+
+def left_over(db: Connection) -> list[tuple[str, str]]:
+    """Processes that ended without a commit and whose files are not removed yet."""
+    return [
+        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
+        for process in processes.list_left_over(db)
+    ]

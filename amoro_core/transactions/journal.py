@@ -1,0 +1,92 @@
+"""Storing a change together with what it tells: the attempt that ended, the event, numbers over time, in one write."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from amoro_core.model.history_events import About, Event, EventKind
+from amoro_core.model.processes import OptimizingProcess, OptimizingTask
+from amoro_core.model.tables import ActionRecord, TableRuntime
+from amoro_core.model.text_sanitizing import briefly, without_secrets
+from amoro_core.state import tasks as task_machine
+from amoro_core.state.transition_events import (
+    counted_of_process,
+    ended_attempt,
+    told_of_action,
+    told_of_attempt,
+    told_of_process,
+    told_of_table,
+)
+from amoro_core.store import actions, attempts, events, processes, tables, tasks, time_series
+from amoro_core.store.database import Connection
+
+#: Characters of an event's text.
+LONGEST_TEXT = 1000
+_NOTHING: Mapping[str, str | int] = {}
+
+
+def tell(
+    db: Connection, kind: EventKind, text: str, about: About, now: datetime, data: Mapping[str, str | int] = _NOTHING
+) -> None:
+    """Keep an event. Secrets are taken out of its text."""
+    events.add(db, Event(kind, now, without_secrets(briefly(text, LONGEST_TEXT)), about, data))
+
+
+def about_table(db: Connection, table_id: int, process_id: str = "", optimizer_id: str = "", group: str = "") -> About:
+    """The table by its present name, and what else the event is about."""
+    name = tables.names(db, {table_id}).get(table_id, "")
+    return About(table_id, str(name), process_id, optimizer_id, group)
+
+
+def advance_task(db: Connection, task: OptimizingTask, event: task_machine.TaskEvent, now: datetime) -> OptimizingTask:
+    """The task after the event, stored. Raises StaleReport, IllegalState."""
+    return keep_task(db, task, task_machine.advance(task, event, now), now)
+
+
+def keep_task(db: Connection, before: OptimizingTask, after: OptimizingTask, now: datetime) -> OptimizingTask:
+    """Store the task after a change; an attempt that ended with it is written down."""
+    keep_tasks(db, [(before, after)], now)
+    return after
+
+
+def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, OptimizingTask]], now: datetime) -> None:
+    """As `keep_task` for different tasks, each as the store has it and as it is now."""
+    tasks.change_many(db, changes)
+    ended = [one for before, after in changes if (one := ended_attempt(before, after, now)) is not None]
+    if not ended:
+        return
+    attempts.add(db, ended)
+    of_task = {after.task_id: after for _, after in changes}
+    for one in ended:
+        if (told := told_of_attempt(one)) is not None:
+            task_id, task = one.attempt.task_id, of_task[one.attempt.task_id]
+            about = about_table(db, task.table_id, task_id.process_id, one.thread.optimizer_id, task.group)
+            tell(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
+
+
+def keep_process(
+    db: Connection, before: OptimizingProcess | None, after: OptimizingProcess, now: datetime
+) -> OptimizingProcess:
+    """Store the process after a change, or a new one (`before` None). Raises TableBusy, ProcessNotFound."""
+    if before is None:
+        processes.add(db, after)
+    else:
+        processes.save(db, after)
+    time_series.add(db, counted_of_process(before, after), now)
+    if (told := told_of_process(before, after)) is not None:
+        tell(db, told.kind, told.text, about_table(db, after.table_id, after.process_id), now)
+    return after
+
+
+def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: datetime) -> TableRuntime:
+    """Store the table's runtime after a change. Raises TableNotFound."""
+    saved = tables.save(db, after)
+    for told in told_of_table(before, after):
+        tell(db, told.kind, told.text, About(after.table_id, str(after.identifier)), now)
+    return saved
+
+
+def keep_record(db: Connection, before: ActionRecord, after: ActionRecord, now: datetime) -> None:
+    """Store what is known of an action on a table."""
+    actions.save(db, after)
+    if (told := told_of_action(before, after)) is not None:
+        tell(db, told.kind, told.text, about_table(db, after.table_id), now)

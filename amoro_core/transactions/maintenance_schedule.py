@@ -1,0 +1,310 @@
+"""What clustering knows of a table beside the table itself, and the columns that it has chosen."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from hashlib import sha256
+
+from amoro_core.actions.action_api import (
+    Action,
+    Clustering,
+    Configured,
+    Periodic,
+    Situation,
+    Sweeping,
+    Triggered,
+    TriggerVerdict,
+    Verdict,
+)
+from amoro_core.errors import TableRefused
+from amoro_core.formats.ports import OpenTable, lacking, with_roles
+from amoro_core.maintenance.schedule import MaintenanceConfig, next_run, opening
+from amoro_core.model.maintenance import DueBatch, Surroundings, turn
+from amoro_core.model.optimizing_config import Enabled, effective_properties
+from amoro_core.model.processes import UNDOES
+from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
+from amoro_core.model.tables import ActionRecord
+from amoro_core.planning.clustering.model import ClusterVerdict
+from amoro_core.records import record
+from amoro_core.state.backoff import seen_with
+from amoro_core.state.process_decisions import in_the_way
+from amoro_core.store import actions, cluster_groups, pending_deletions, processes, snapshot_leases, table_stats, tables
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.journal import keep_record
+from amoro_core.transactions.process_context import pins, taken
+
+
+def with_clustered(
+    db: Connection, situation: Situation, table_id: int, uuid: str, find_action: Callable[[str], Action]
+) -> Situation:
+    """The situation with the files of other plans, the groups that are known, how the table is read, and the choice."""
+    return replace(
+        situation,
+        taken=taken(db, table_id, uuid, find_action),
+        known_groups=cluster_groups.of_table(db, table_id, uuid),
+        scans=table_stats.list_scans(db, table_id),
+        choice=table_stats.find_choice(db, table_id),
+    )
+
+
+def keep_choice(store: Store, table_id: int, situation: Situation, verdict: Verdict) -> None:
+    """Keep the columns that the verdict has chosen, if they were chosen anew."""
+    if isinstance(verdict, ClusterVerdict) and verdict.choice is not None and verdict.choice != situation.choice:
+        choice = verdict.choice
+        store.write(lambda db: table_stats.save_choice(db, table_id, choice))
+
+
+_MOST_ENDED = 10_000
+#: Processes that remove rows, which an undo brings back.
+_REMOVE_ROWS = UNDOES["undo-expire-data"]
+
+
+def surroundings(
+    db: Connection,
+    table_id: int,
+    find_action: Callable[[str], Action],
+    now: datetime,
+    own: str = "",
+    undo_keep: timedelta = timedelta(),
+) -> Surroundings:
+    """The surroundings at one moment. `own` is the calling process, which does not block itself.
+
+    `undo_keep`: how long a process that removed rows can be undone, during which its base snapshot must stay. Raises
+    TableNotFound.
+    """
+    runtime = tables.get(db, table_id)
+    needed = pins(db, table_id, find_action, own)
+    leases = snapshot_leases.list_leases(db, now, table_id, runtime.uuid)
+    known = processes.list_processes(db, table_id, limit=_MOST_ENDED)
+    bases = {
+        one.receipt.base_snapshot_id: f"undo of {one.process_id}"
+        for one in known
+        if one.type in _REMOVE_ROWS and one.receipt and one.finished_at and now - one.finished_at <= undo_keep
+    }
+    pinned = {**bases, **needed.reasons, **{one.snapshot_id: one.words for one in leases}}
+    return Surroundings(
+        pinned=pinned,
+        since={one.snapshot_id: one.words for one in leases if one.is_since},
+        paths=needed.paths,
+        condemned=pending_deletions.paths(db, table_id, own),
+        due=pending_deletions.due(db, table_id, now),
+        active=frozenset(processes.list_active_ids(db)),
+        ended={one.process_id: one.finished_at for one in known if one.finished_at is not None},
+    )
+
+
+def neighbours(db: Connection, table_id: int) -> dict[str, str]:
+    """The locations of all other tables that are known, by full name."""
+    return {str(name): location for number, name, location in tables.list_locations(db) if number != table_id}
+
+
+def due_batches(store: Store, table_id: int, table_uuid: str, now: datetime) -> Iterator[DueBatch]:
+    """The batches of the table that are due at that time, by kind in order; not those that were moved to a trash."""
+    for batch_id in store.read(lambda db: pending_deletions.list_due(db, table_id, now)):
+        batch = store.read(partial(pending_deletions.get, batch_id=batch_id))
+        if batch is not None and batch.table_uuid == table_uuid and not batch.moved_to:
+            yield DueBatch(batch.batch_id, batch.kind, batch.files)
+
+
+GC_KEY = "gc.enabled"
+#: Catalogs of this kind keep branches of their own, whose files no table's metadata names.
+_BRANCHING = "nessie."
+
+
+@record
+class Consent:
+    """Whether an action is scheduled on a table, and why or why not."""
+
+    is_given: bool
+    reason: str
+
+
+@record
+class Looked:
+    """What to store about an action on a table after evaluating it."""
+
+    consent: Consent
+    verdict: TriggerVerdict | None = None  # of an action that says itself when it is due
+    every: timedelta = timedelta()
+    config: MaintenanceConfig = field(default_factory=MaintenanceConfig)
+    uuid: str = ""
+    waits_for_condemned: bool = False  # there is nothing to do before something condemned is due
+    properties: str = ""  # a digest of those that it goes by
+
+
+Looks = Mapping[str, Looked]
+
+
+@record
+class _Scheduled:
+    """A scheduled action and what it is, asked once: whether an object fits a protocol takes long to tell."""
+
+    action: Action
+    every: timedelta | None  # None: it is off everywhere
+    periodic: Periodic | None
+    orders: bool  # it is one of clustering
+    sweeps: bool
+    keys: tuple[str, ...] | None  # of the properties that it uses; None: of all
+
+    @classmethod
+    def of(cls, action: Action, rhythm: Mapping[str, timedelta | None]) -> "_Scheduled":
+        """The action, at the interval of the settings or its own."""
+        periodic = action if isinstance(action, Periodic) else None
+        return cls(
+            action,
+            rhythm.get(action.name, timedelta() if periodic is None else periodic.every),
+            periodic,
+            orders=isinstance(action, Clustering),
+            sweeps=isinstance(action, Sweeping),
+            # An action of another package that declares none uses all.
+            keys=_keys_of(action.configuration) if isinstance(action, Configured) else None,
+        )
+
+    def digest(self, properties: Mapping[str, str]) -> str:
+        """A digest of the set properties that the action uses: eight bytes, as hex."""
+        keys = properties if self.keys is None else self.keys
+        own = {key: properties[key] for key in keys if key in properties}
+        return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _keys_of(configuration: type) -> tuple[str, ...]:
+    return tuple(one.key for one in properties_of(configuration))
+
+
+class Clockwork:
+    """The scheduled actions, with the intervals of the settings."""
+
+    def __init__(self, every_action: Iterable[Action], rhythm: Mapping[str, timedelta | None]) -> None:
+        """`rhythm`: intervals of actions by name, None for one that is off everywhere; others have their own."""
+        known = tuple(every_action)
+        self._triggered = tuple(action for action in known if isinstance(action, Triggered))
+        periodic = tuple(action for action in known if isinstance(action, Periodic))
+        self._scheduled = tuple(_Scheduled.of(action, rhythm) for action in (*self._triggered, *periodic))
+
+    def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
+        """What to store about each action, before its last run is known.
+
+        `defaults` are the properties of the table's catalog, `override` is `amoro table enable|disable`. Raises
+        TableRefused("configuration").
+        """
+        facts = table.facts
+        properties = effective_properties(defaults, facts.properties)
+        config = parse_into(MaintenanceConfig, properties)
+        found: dict[str, Looked] = {}
+        for one in self._scheduled:
+            refusal = lacking(table, one.action.roles, one.action.name)
+            consent = Consent(False, refusal.message) if refusal else _consent(one, properties, enabled, override)
+            every = one.every or timedelta()
+            found[one.action.name] = Looked(
+                consent, None, every, config, facts.uuid, one.sweeps, one.digest(properties)
+            )
+        return found
+
+    def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
+        """The same, with the verdicts of actions that are on. Raises TableRefused("configuration")."""
+        properties = effective_properties(defaults, table.facts.properties)
+        found = dict(looks)
+        for action in self._triggered:
+            looked = looks[action.name]
+            if looked.consent.is_given:
+                verdict = action.evaluate(with_roles(table, action.roles, action.name), properties, now)
+                off = Consent(False, "its property is not true")
+                found[action.name] = replace(looked, verdict=verdict, consent=looked.consent if verdict else off)
+        return found
+
+
+def _consent(one: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None) -> Consent:
+    """Whether the action is scheduled on a table with those effective properties."""
+    if one.every is None:
+        return Consent(False, f"off everywhere: {one.action.name}.enabled=false in amoro.yaml")
+    if override is False:
+        return Consent(False, "amoro table disable")
+    action = one.periodic
+    if action is None:
+        return Consent(True, "")
+    if action.needs_gc and (forbidden := _gc_forbidden(properties)):
+        return Consent(False, forbidden)
+    if not action.switch:
+        return Consent(True, "always on")
+    if one.orders and not enabled.value:
+        return Consent(False, f"the table is only observed, whatever {action.switch} says")
+    if action.switch in properties:
+        said = f"{action.switch}={properties[action.switch]}"
+        return Consent(action.enabled(properties), said)
+    if not enabled.value:
+        return Consent(False, f"the table is only observed, and {action.switch} is not set")
+    is_on = action.enabled(properties)
+    return Consent(is_on, f"{action.switch} is {'true' if is_on else 'false'} by default")
+
+
+def _gc_forbidden(properties: Mapping[str, str]) -> str:
+    """Why the properties forbid actions that delete, even on request; "" when they don't. Raises TableRefused."""
+    if GC_KEY in properties and not parse_value(GC_KEY, properties[GC_KEY], boolean):
+        return f"{GC_KEY}=false: other tables or tools may need its files and snapshots"
+    branching = sorted(key for key in properties if key.startswith(_BRANCHING))
+    if branching:
+        return f"its catalog keeps branches of its own ({branching[0]} is set), whose files the table does not name"
+    return ""
+
+
+def refuse_forbidden(action: Action, properties: Mapping[str, str], table: str) -> None:
+    """Raise TableRefused("gc") for an action that the table's properties forbid."""
+    needs_gc = isinstance(action, Periodic) and action.needs_gc
+    if needs_gc and (forbidden := _gc_forbidden(properties)):
+        raise TableRefused(
+            f"{action.name} is forbidden on {table}: {forbidden}",
+            reason="gc",
+            hint="Only its owner can know: remove the property when nothing else needs its files.",
+        )
+
+
+def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, now: datetime) -> datetime | None:
+    """When an action is due, given its last run; None: not known."""
+    if not looked.consent.is_given or known.paused_at is not None:
+        return None
+    if looked.waits_for_condemned:
+        purge_at = pending_deletions.next_purge(db, table_id)
+        return None if purge_at is None else _next_run(looked, known, now, purge_at)
+    if looked.verdict is not None:
+        at = now if looked.verdict.is_due else looked.verdict.due_at
+        if at is None or known.last_at is None:
+            return at
+        return max(at, known.last_at + looked.every)
+    return _next_run(looked, known, now)
+
+
+def _next_run(looked: Looked, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
+    at = next_run(known.last_at, looked.every, looked.uuid, known.action, now)
+    at = at if earliest is None else max(at, earliest)
+    if looked.config.window is None:
+        return at
+    # What was due in the window and has not begun by its end waits for the next one.
+    return opening(looked.config, max(at, now))
+
+
+def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: Set[str], now: datetime) -> str | None:
+    """Which of those actions begins next on the table: the first in the order of maintenance that is due, was not begun
+    yet, and has no process in its way. Raises TableNotFound."""
+    active = processes.list_active_of(db, table_id, tables.get(db, table_id).uuid)
+    due = (name for _, name, _ in actions.list_due(db, now, table_id) if name in known and name not in begun)
+    return min((name for name in due if in_the_way(known[name].lane, active) is None), key=turn, default=None)
+
+
+def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
+    """Store when each action is due, or why it is off; a pause ends when its properties have changed."""
+    stored = {one.action: one for one in actions.list_of(db, table_id)}
+    for name, looked in looks.items():
+        before = stored.get(name) or ActionRecord(table_id, name)
+        known = seen_with(before, looked.properties)
+        reason = known.reason
+        if not looked.consent.is_given:
+            reason = f"off: {looked.consent.reason}"
+        elif looked.verdict is not None:
+            reason = looked.verdict.reason
+        elif reason.startswith("off: "):
+            reason = ""
+        known = replace(known, reason=reason, next_at=due_at(db, table_id, looked, known, now))
+        if known != before:
+            keep_record(db, before, known, now)

@@ -1,0 +1,261 @@
+"""Reading a process with everything stored about it, and making the attempt that is stored before it is sent."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+from datetime import datetime, timedelta
+
+from amoro_core.actions.action_api import Action, Based, Request, Undoing
+from amoro_core.errors import CannotUndo, CatalogNotFound, CommitConflict, TableBusy, TableRefused
+from amoro_core.formats.ports import OpenTable
+from amoro_core.formats.tables import Tables
+from amoro_core.model.commits import (
+    PROCESS_ID,
+    Evidence,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StatisticsGone,
+    StatisticsNamed,
+)
+from amoro_core.model.maintenance import NOTHING_TAKEN, Taken
+from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, parse_config
+from amoro_core.model.paths import normalise
+from amoro_core.model.processes import (
+    FILES,
+    LAYOUT,
+    Case,
+    Change,
+    CommitAttempt,
+    CommitOutcome,
+    OptimizingProcess,
+    TaskResult,
+    TaskStatus,
+)
+from amoro_core.model.tables import SnapshotFacts, TableRuntime
+from amoro_core.model.task_payload import Work
+from amoro_core.records import record
+from amoro_core.store import commits, pending_deletions, processes, tables, tasks
+from amoro_core.store.database import Connection
+
+
+def read_case(db: Connection, process_id: str) -> Case:
+    """The process with its table, the results of its finished tasks and its attempts. Raises ProcessNotFound."""
+    process = processes.get(db, process_id)
+    listed = tasks.list_for_process(db, process_id)
+    results, open_work = [], []
+    for task in listed:
+        stored = tasks.read_output(db, task.task_id)
+        given = tasks.read_input(db, task.task_id)
+        if task.status is not TaskStatus.SUCCESS or stored is None:
+            open_work.append(Work(task.kind, given))
+        else:
+            results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
+    attempts = tuple(commits.list_for_process(db, process_id))
+    return Case(process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work))
+
+
+def open_planned(tables_of: Tables, case: Case) -> OpenTable:
+    """The planned table, reloaded. Raises TableNotFound, CommitConflict when its name belongs to another table."""
+    identifier = case.runtime.identifier
+    table = tables_of.open(identifier)
+    if table.facts.uuid != case.process.table_uuid:
+        raise CommitConflict(
+            f"{identifier} is another table: UUID {table.facts.uuid}, planned on {case.process.table_uuid}",
+            hint="It was dropped and created again, or renamed; what has the name now is optimized on its own.",
+        )
+    return table
+
+
+def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:
+    """The next attempt of the case: the change, with the receipt that it gets if it lands."""
+    return CommitAttempt(
+        process_id=case.process.process_id,
+        number=len(case.attempts) + 1,
+        evidence=change.evidence,
+        payload=change.payload,
+        groups=change.groups,
+        files=change.files,
+        metadata_files=change.metadata_files,
+        outcome=CommitOutcome.SENT,
+        created_at=now,
+        receipt=change.receipt,
+        part=1 + sum(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts),
+    )
+
+
+def refuse_second(case: Case, snapshots: Iterable[SnapshotFacts]) -> None:
+    """Raise CommitConflict where a snapshot of the process is in the table that the state database does not know."""
+    process_id = case.process.process_id
+    known = {one.snapshot_id for one in case.attempts if one.outcome is CommitOutcome.DONE}
+    for one in snapshots:
+        if one.summary.get(PROCESS_ID) == process_id and one.snapshot_id not in known:
+            raise CommitConflict(
+                f"snapshot {one.snapshot_id} of process {process_id} is in the table already",
+                hint="The state database is an older copy than the table, which stays as it is.",
+            )
+
+
+_ALL = 2**31 - 1
+
+
+@record
+class Pins:
+    """Snapshots and files that must stay."""
+
+    snapshot_ids: frozenset[int]
+    paths: frozenset[str]
+    reasons: Mapping[int, str] = field(default_factory=dict, compare=False)  # of each snapshot
+
+
+def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], own: str = "") -> Pins:
+    """What every active process of the table pins, under any of its names, also with an unknown commit; except `own`.
+
+    Snapshots: on which it was planned, and all of its attempts. Files: what its tasks read and have written, what its
+    attempts add with their manifests, and what it is about to remove itself. Raises TableNotFound.
+    """
+    runtime = tables.get(db, table_id)
+    reasons: dict[int, str] = {}
+    paths: set[str] = set()
+    for process in processes.list_active_of(db, table_id, runtime.uuid):
+        if process.process_id == own:
+            continue
+        case, action = read_case(db, process.process_id), find_action(process.action)
+        words = f"process {process.process_id} ({process.type})"
+        reasons[process.snapshot_id] = words
+        paths.update(action.inputs(case))
+        paths.update(action.outputs(case, frozenset(result.number for result in case.results)))
+        paths.update(processes.list_clearing(db, process.process_id, _ALL))
+        for attempt in case.attempts:
+            reasons.update(dict.fromkeys(_named(attempt.evidence), words))
+            paths.update((*attempt.files, *attempt.metadata_files))
+    return Pins(frozenset(reasons), frozenset(paths), reasons)
+
+
+def bases(db: Connection, table_id: int, find_action: Callable[[str], Action]) -> frozenset[str]:
+    """The earlier states of the table that processes need which have not ended or can be undone: metadata files."""
+    waiting = {one.process_id for one in pending_deletions.list_facts(db, table_id)}
+    active = {one.process_id for one in processes.list_active_of(db, table_id)}
+    cases = [read_case(db, process_id) for process_id in sorted(waiting | active)]
+    actions = ((case, find_action(case.process.type)) for case in cases)
+    return frozenset(action.base(case) for case, action in actions if isinstance(action, Based))
+
+
+def taken(
+    db: Connection,
+    table_id: int,
+    table_uuid: str,
+    find_action: Callable[[str], Action],
+    known: Taken = NOTHING_TAKEN,
+    own: str = "",
+) -> Taken:
+    """The files of every plan of the table, under any of its names, that replaces files; not those of `own`.
+
+    `find_action` finds one by its own name. `known` is what was read before: the files of a plan never change, so
+    these are not read again.
+    """
+    paths, found = dict(known.paths), set(known.processes)
+    for process in processes.list_active_of(db, table_id, table_uuid):
+        if process.lane not in (FILES, LAYOUT) or process.process_id in (*found, own):
+            continue
+        found.add(process.process_id)
+        words = f"process {process.process_id} ({process.type}, {process.status})"
+        action = find_action(process.action)
+        paths.update(dict.fromkeys(map(normalise, action.inputs(read_case(db, process.process_id))), words))
+    return Taken(paths, frozenset(found))
+
+
+def require_untaken(
+    db: Connection,
+    process: OptimizingProcess,
+    data_files: Iterable[str],
+    known: Taken,
+    find_action: Callable[[str], Action],
+) -> None:
+    """Raise TableBusy where another plan has one of the files that the process is to replace.
+
+    `known` is what was left out when it was planned, so that only plans stored since then are read.
+    """
+    since = taken(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
+    both = [(path, words) for path in data_files if (words := since.paths.get(normalise(path))) is not None]
+    if both:
+        path, words = both[0]
+        raise TableBusy(
+            f"{len(both)} files of the plan are in another one by now: {path} is in that of {words}",
+            hint="Try again: they are left out then.",
+        )
+
+
+def _named(evidence: Evidence) -> tuple[int, ...]:
+    match evidence:
+        case SnapshotAdded(snapshot_id, parent_id):
+            return snapshot_id, parent_id
+        case SnapshotsGone(snapshot_ids):
+            return snapshot_ids
+        case RefAt(_, snapshot_id):
+            return (snapshot_id,)
+        case SortOrderAdded():
+            return ()
+        case StatisticsNamed(snapshot_id) | StatisticsGone(snapshot_id):
+            return (snapshot_id,)
+
+
+def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[Case, Undoing, Request]:
+    """The process, the action that undoes it, and the request for that action.
+
+    Raises ProcessNotFound, CannotUndo for a process that has not ended, or of a kind that has no undo.
+    """
+    case = read_case(db, process_id)
+    process = case.process
+    found = next((action for action in known if process.type in action.undoes), None)
+    if found is None:
+        raise CannotUndo(f"process {process_id} can't be undone: {process.type} has no undo")
+    if process.is_active:
+        raise CannotUndo(
+            f"process {process_id} ({process.type}, {process.status}) has not ended",
+            hint=f"Cancel it: amoro process cancel {process_id}",
+        )
+    request = Request(
+        found.name,
+        undone=replace(case, undone_by=processes.find_undo(db, process)),
+        restorable=pending_deletions.restorable(db, process_id),
+        condemned_by_others=pending_deletions.paths_of_others(db, process.table_id, process_id),
+    )
+    return case, found, request
+
+
+_FIRST_WAIT_S = 0.02
+_LONGEST_WAIT_S = 2.0
+
+
+def config_of(tables: Tables, runtime: TableRuntime) -> OptimizingConfig:
+    """The table's configuration as last loaded; Amoro's defaults while it is malformed or its catalog unknown."""
+    try:
+        defaults = dict(tables.catalog(runtime.identifier.catalog).properties)
+        return parse_config(effective_properties(defaults, runtime.properties))
+    except (TableRefused, CatalogNotFound):
+        return OptimizingConfig()
+
+
+def try_until(
+    limit: timedelta,
+    attempt: Callable[[], bool],
+    *,
+    now: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Repeat the attempt until it is true; the first repetition comes at once, others after waits with jitter.
+
+    Two who always lose to each other would go on in step without it. Raises CommitConflict once the time is over, and
+    what `attempt` raises.
+    """
+    started, tries, longest = now(), 1, 0.0
+    while not attempt():
+        spent = now() - started
+        if spent >= limit.total_seconds():
+            raise CommitConflict(f"other writers were faster {tries} times in {spent:.0f} s")
+        wait(random.uniform(longest / 2, longest))  # noqa: S311 - jitter, no secret
+        longest = min(max(2 * longest, _FIRST_WAIT_S), _LONGEST_WAIT_S)
+        tries += 1

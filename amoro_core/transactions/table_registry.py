@@ -1,0 +1,202 @@
+"""Adding and disposing of tables, and what a refresh changes beside the table's own row."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from amoro_core.actions.action_api import OPTIMIZING_ROLES
+from amoro_core.errors import TableRefused
+from amoro_core.formats.ports import AnyTable, OpenTable, Role, lacking, with_roles
+from amoro_core.logger import get_logger
+from amoro_core.maintenance.data_expiry import last_data_commit
+from amoro_core.model.files import DataFile
+from amoro_core.model.history_events import About, EventKind
+from amoro_core.model.maintenance import DataCommit
+from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide_enabled
+from amoro_core.model.plans import Evaluation, KeptDigest
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.records import record
+from amoro_core.scheduling.refresh_interval import next_refresh
+from amoro_core.state import tables as machine
+from amoro_core.state.tables import with_evaluation
+from amoro_core.store import actions, groups, processes, table_stats, tables, tasks
+from amoro_core.store.database import Connection
+from amoro_core.transactions.journal import tell
+
+log = get_logger("amoro.tables")
+
+
+def follow_properties(db: Connection, table_id: int, config: OptimizingConfig) -> None:
+    """Let a running process follow its table's properties where possible: retries, partial commit, group."""
+    active = processes.find_active(db, table_id)
+    if active is None or active.status is not ProcessStatus.RUNNING:
+        return
+    if (active.max_retries, active.allow_partial_commit) != (config.max_retries, config.allow_partial_commit):
+        changed = replace(active, max_retries=config.max_retries, allow_partial_commit=config.allow_partial_commit)
+        processes.save(db, changed)
+    if groups.find(db, config.group) is not None:
+        tasks.move_open(db, active.process_id, config.group)
+
+
+def begin_anew(db: Connection, table_id: int, uuid: str, now: datetime) -> TableRuntime:
+    """Reset the runtime of a table whose name belongs to a new table; `enable|disable` by name is kept."""
+    runtime = tables.get(db, table_id)
+    if runtime.uuid in ("", uuid):
+        return runtime
+    log.info("table.replaced", table=str(runtime.identifier), uuid=uuid, before=runtime.uuid)
+    told = f"another table has the name now: UUID {uuid}, before {runtime.uuid}"
+    tell(db, EventKind.REPLACED, told, About(table_id, str(runtime.identifier)), now)
+    tables.forget_partitions(db, table_id)
+    table_stats.forget_digest(db, table_id)
+    actions.forget(db, table_id)
+    fresh = replace(
+        runtime,
+        uuid=uuid,
+        format="",  # set when it is loaded
+        summary=FileSummary(),
+        health=None,
+        evaluated_snapshot_id=None,
+        evaluated_at=None,
+        scanned_at=None,
+        next_due_at=None,
+        failures=0,
+        retry_at=None,
+        last_optimized_at=None,
+    )
+    return tables.save(db, fresh)
+
+
+def postpone_refresh(db: Connection, table_id: int, moment: datetime) -> None:
+    """Postpone the next refresh of the table."""
+    tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
+
+
+def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
+    """The runtime of a table that was never refreshed."""
+    return TableRuntime(
+        table_id=0,
+        identifier=identifier,
+        uuid="",
+        format_version=0,
+        location="",
+        group="default",
+        status=OptimizingStatus.IDLE,
+        status_since=now,
+        status_reason="not refreshed yet",
+    )
+
+
+def add_table(db: Connection, identifier: TableIdentifier, now: datetime) -> TableRuntime:
+    """Add a table that is unknown."""
+    added = tables.add(db, new_table(identifier, now))
+    tell(db, EventKind.FOUND, f"{identifier} was found", About(added.table_id, str(identifier)), now)
+    return added
+
+
+def add_all(db: Connection, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
+    """Add those of the tables that are unknown."""
+    for identifier in identifiers:
+        if tables.find(db, identifier) is None:
+            add_table(db, identifier, now)
+
+
+def dispose(db: Connection, table_id: int, now: datetime) -> bool:
+    """Delete a table's state, unless a commit on it is in progress or unknown."""
+    runtime = tables.get(db, table_id)
+    if runtime.status is OptimizingStatus.COMMITTING or processes.list_active_of(db, table_id):
+        return False
+    tables.remove(db, table_id)
+    name = str(runtime.identifier)
+    tell(db, EventKind.GONE, f"{name} is not known any more", About(table_id, name), now)
+    log.info("table.disposed", table=str(runtime.identifier))
+    return True
+
+
+#: While a table has one of these, its evaluation is left to its process.
+BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
+
+
+@record
+class Evaluated:
+    """An evaluation, and when the files that it is based on were read."""
+
+    evaluation: Evaluation
+    scanned_at: datetime | None
+    digest: bytes | None = None  # of the files, as it is stored; None: they were not read
+
+    def keep_digest(self, db: Connection, table_id: int) -> None:
+        """Keep the digest, if the files were read."""
+        made = self.evaluation.digest
+        if made is not None and self.digest is not None and self.scanned_at is not None:
+            table_stats.save_digest(db, table_id, self.digest, KeptDigest(made, self.scanned_at))
+
+
+@record
+class LoadedTable:
+    """A loaded table, with its effective configuration."""
+
+    table: OpenTable
+    config: OptimizingConfig
+    defaults: Mapping[str, str]  # of its catalog
+    left_alone: str | None
+
+    @property
+    def refusal(self) -> TableRefused | None:
+        """Why the table is refused for optimizing only: its format lacks a required role."""
+        return lacking(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    @property
+    def optimizable(self) -> AnyTable:
+        """The table, for optimizing. Raises its refusal."""
+        return with_roles(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    def data_commit(self, kept: DataCommit | None) -> DataCommit | None:
+        """The last commit that added data, from the table and the stored value."""
+        if Role.READ not in self.table.roles:
+            return None
+        table = with_roles(self.table, (Role.READ,), "data expiry")
+        return last_data_commit(table.snapshots(), table.facts.snapshot_id, kept)
+
+    @property
+    def selects(self) -> Callable[[DataFile], bool] | None:
+        """A predicate of the files that optimizing is limited to; None: no limit. Raises TableRefused if malformed."""
+        return None if self.config.filter is None else self.optimizable.selects(self.config.filter)
+
+    def enabled(self, override: bool | None) -> Enabled:
+        """Whether the table is optimized, by `amoro table enable|disable` and by what was loaded."""
+        return decide_enabled(override, self.table.facts.properties, self.defaults)
+
+
+def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | None, now: datetime) -> TableRuntime:
+    """The runtime after the table was loaded; without an evaluation its status stays, unless it is refused."""
+    facts, enabled = loaded.table.facts, loaded.enabled(before.enabled_override)
+    runtime = replace(
+        before,
+        uuid=facts.uuid,
+        format_version=facts.format_version,
+        location=facts.location,
+        group=loaded.config.group,
+        quota=loaded.config.quota,
+        enabled=enabled.value,
+        enabled_origin=enabled.origin,
+        snapshot_id=facts.snapshot_id,
+        metadata_location=facts.metadata_location,
+        properties=dict(facts.properties),
+        format=facts.format,
+        refreshed_at=now,
+    )
+    if found is not None and runtime.status not in BUSY:
+        runtime = with_evaluation(runtime, found.evaluation, loaded.left_alone, now)
+        runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
+    if loaded.refusal is not None:
+        return after_refusal(runtime, loaded.refusal, loaded.config, now)
+    return replace(runtime, refresh_at=next_refresh(runtime, now, loaded.config))
+
+
+def after_refusal(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:
+    """The runtime after the table was refused."""
+    runtime = replace(before, refreshed_at=now)
+    if runtime.status not in BUSY:
+        runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.told), now)
+    return replace(runtime, refresh_at=next_refresh(runtime, now, config))

@@ -1,6 +1,0 @@
-"""Whether a finished rewrite may be committed: validation against a head, and the check of the result itself."""
-
-from amoro_core.validating.check import check
-from amoro_core.validating.rules import validate
-
-__all__ = ["check", "validate"]

@@ -1,0 +1,387 @@
+"""May a commit be undone on a later head? The rules of rewriting with inputs and outputs exchanged.
+
+Files that the commit added go, files that it removed come back with their own sequence numbers, and what others
+committed since stays. That is correct as long as every reader sees the same rows as without the commit: each rule
+excludes one way in which a row could come back, get lost or be duplicated. A commit is undone as a whole or not at all.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amoro_core.model.commits import CommitContent, Head, Operation
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
+from amoro_core.model.paths import normalise
+from amoro_core.records import record
+from amoro_core.scan.columns import Ids, Place
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.validation.matching import match
+from amoro_core.validation.removable_deletes import Numbered, needed_outside
+
+#: What position deletes name that were read: their identity to the normalised paths of data files.
+Named = Mapping[DeleteIdentity, Collection[str]]
+
+
+@record
+class Revert:
+    """How to undo a commit on a head. `refusal` says why that is impossible; `content` is None exactly then."""
+
+    refusal: str = ""
+    content: CommitContent | None = None
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What a commit changed: the snapshot before it and its own."""
+
+    before: TableScan
+    after: TableScan
+
+    def __post_init__(self) -> None:
+        if self.before.snapshot_id == self.after.snapshot_id:
+            raise ValueError(f"snapshot {self.after.snapshot_id} changed nothing")
+
+    @property
+    def number(self) -> int:
+        """The commit's sequence number."""
+        return self.after.sequence_number
+
+    @cached_property
+    def removed(self) -> list[ScannedFile]:
+        """The data files that come back, each with the deletes that applied to it."""
+        before, after = _live(self.before), _live(self.after)
+        return list(before.rows(_absent(before, after)))
+
+    @cached_property
+    def added(self) -> list[DataFile]:
+        """The data files that the commit added."""
+        before, after = _live(self.before), _live(self.after)
+        return [after.columns.row(at) for at in _absent(after, before).tolist()]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files that it removed, added, or left with other deletes."""
+        return (*(one.data for one in (*self.removed, *self.converted)), *self.added)
+
+    @cached_property
+    def added_deletes(self) -> dict[Numbered, DeleteFile]:
+        """The deletes that the commit added."""
+        known = _deletes(self.before)
+        return {key: one for key, one in _deletes(self.after).items() if key not in known}
+
+    @cached_property
+    def converted(self) -> list[ScannedFile]:
+        """The data files that stayed while their deletes changed, as they were before the commit."""
+        before, after = _live(self.before), _live(self.after)
+        known = _deletes(self.after)
+        gone = {key: one for key, one in _deletes(self.before).items() if key not in known}
+        concerned = {one.data.path for one in _touched(before, gone)}
+        concerned |= {one.data.path for one in _touched(after, self.added_deletes)}
+        stayed = concerned - {one.data.path for one in self.removed} - {one.path for one in self.added}
+        return [one for one in before.rows(before.ids_of(stayed)) if one.data.path in stayed]
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """The commits, and the head on which they are to be undone, seen from each of them."""
+
+    commits: tuple[Undone, ...]
+    heads: tuple[Head, ...]
+    named: Named
+
+    @property
+    def head(self) -> Head:
+        return self.heads[0]
+
+    @cached_property
+    def removed(self) -> list[ScannedFile]:
+        """The data files that come back, each with the deletes that applied to it."""
+        return [one for commit in self.commits for one in commit.removed]
+
+    @cached_property
+    def added(self) -> list[DataFile]:
+        """The data files that the commits added."""
+        return [one for commit in self.commits for one in commit.added]
+
+    @cached_property
+    def added_deletes(self) -> dict[Numbered, DeleteFile]:
+        """The deletes that the commits added."""
+        return {key: one for commit in self.commits for key, one in commit.added_deletes.items()}
+
+    @cached_property
+    def converted(self) -> list[ScannedFile]:
+        """The data files that stayed while their deletes changed, as they were before."""
+        return [one for commit in self.commits for one in commit.converted]
+
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        """The sequence number of the commit that changed a file, by the file's normalised path."""
+        found: dict[str, int] = {}
+        for commit in self.commits:
+            found.update((normalise(one.path), commit.number) for one in commit.files)
+        return found
+
+    @cached_property
+    def live(self) -> LiveFiles:
+        return _live(self.head.scan)
+
+    @cached_property
+    def live_deletes(self) -> dict[Numbered, DeleteFile]:
+        return _deletes(self.head.scan)
+
+    @cached_property
+    def outputs(self) -> dict[str, tuple[ScannedFile, ...]]:
+        """The head's entries for the paths of added files, with their deletes; several where a file is live twice."""
+        return _by_path(self.live, (one.path for one in self.added))
+
+    @cached_property
+    def stayed(self) -> dict[str, tuple[ScannedFile, ...]]:
+        """The head's entries for the paths of converted files."""
+        return _by_path(self.live, (one.data.path for one in self.converted))
+
+    @cached_property
+    def put_back(self) -> dict[Numbered, DeleteFile]:
+        """The deletes that applied to files that come back, or stayed, and that the head no longer has."""
+        needed = {delete.numbered: delete for one in (*self.removed, *self.converted) for delete in one.deletes}
+        return {key: one for key, one in needed.items() if key not in self.live_deletes}
+
+    @cached_property
+    def since(self) -> list[ScannedFile]:
+        """The files that come back and those that stayed, with the deletes that will apply to them."""
+        deletes = {key: one for key, one in self.live_deletes.items() if key not in self.added_deletes}
+        every = {**deletes, **self.put_back}
+        files = [one.data for one in (*self.removed, *self.converted)]
+        return list(match(files, list(every.values()), self.head.scan.unpartitioned_specs)[0])
+
+
+def revert(commits: Sequence[Undone], heads: Sequence[Head], named: Named | None = None) -> Revert:
+    """How to undo the commits of a process, oldest first, on one head, or why that is impossible.
+
+    `heads` are that head as seen from the snapshot of each commit. `named` has which of the commits' files deletes of
+    `ambiguous_since` name, where they were read; others count as if they named every file that their bounds admit.
+    """
+    normal = {identity: frozenset(map(normalise, paths)) for identity, paths in (named or {}).items()}
+    sight = _Sight(tuple(commits), tuple(heads), normal)
+    for rule in RULES:
+        if reason := next(iter(rule(sight)), ""):
+            return Revert(refusal=reason)
+    adds_rows = sum(one.data.record_count for one in sight.removed) and not sight.added
+    return Revert(
+        content=CommitContent(
+            groups=(),
+            removed_data=tuple(found[0].data for found in sight.outputs.values()),
+            removed_deletes=tuple(sight.live_deletes[key] for key in sorted(sight.added_deletes)),
+            added_data=tuple(one.data for one in sight.removed),
+            added_deletes=tuple(sight.put_back[key] for key in sorted(sight.put_back)),
+            operation=Operation.OVERWRITE if adds_rows else Operation.REPLACE,
+        )
+    )
+
+
+def ambiguous_since(commits: Sequence[Undone], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
+    """Position deletes since the commits that may, by partition and bounds alone, name a file that goes or comes back.
+
+    They must be read to decide. Sorted by path.
+    """
+    sight = _Sight(tuple(commits), tuple(heads), {})
+    files = (*(one for found in sight.outputs.values() for one in found), *sight.since)
+    known = _deletes(commits[0].before).keys() | sight.added_deletes.keys()
+    found = {
+        delete.numbered: delete
+        for one in files
+        for delete in one.deletes
+        if delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.numbered not in known
+    }
+    return tuple(found[key] for key in sorted(found))
+
+
+# Rules
+
+
+def commit_is_in_the_history(sight: _Sight) -> Iterator[str]:
+    """After a rollback or a replaced branch there may be nothing left to undo."""
+    for commit, head in zip(sight.commits, sight.heads, strict=True):
+        its = commit.after.snapshot_id
+        if head.descends is None:
+            yield f"it can no longer be told whether the head {head.snapshot_id} descends from its snapshot {its}"
+        elif not head.descends:
+            yield f"the head {head.snapshot_id} does not descend from its snapshot {its}"
+
+
+def commits_changed_different_files(sight: _Sight) -> Iterator[str]:
+    """What came back would lack the deletes that an earlier commit of the process had put into another form."""
+    seen: set[str] = set()
+    for commit in sight.commits:
+        changed = {one.data.path for one in (*commit.removed, *commit.converted)} | {one.path for one in commit.added}
+        for path in sorted(seen & changed):
+            yield f"{path} was changed by two of its commits"
+        seen |= changed
+
+
+def outputs_are_live(sight: _Sight) -> Iterator[str]:
+    """Rows of an output that is gone have been moved or deleted: they must not come back."""
+    for file in sight.added:
+        yield from _as_it_was(file, sight.outputs.get(normalise(file.path), ()))
+    for file in (one.data for one in sight.converted):
+        yield from _as_it_was(file, sight.stayed.get(normalise(file.path), ()))
+    for key, delete in sorted(sight.added_deletes.items()):
+        if key not in sight.live_deletes:
+            yield f"the delete {delete.path} that it wrote is no longer live"
+
+
+def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
+    if not live:
+        yield f"{file.path} is no longer live"
+    elif len(live) > 1:
+        yield f"{file.path} is live {len(live)} times"
+    elif _identity(live[0].data) != _identity(file):
+        yield f"{file.path} is no longer the file that it was (path, sequence number, partition, rows, size)"
+
+
+def inputs_are_not_live(sight: _Sight) -> Iterator[str]:
+    """The rows of a file that is live already would be duplicated."""
+    for at in sight.live.ids_of(one.data.path for one in sight.removed).tolist():
+        yield f"{sight.live.columns.row(at).path} is live again already"
+
+
+def newer_equality_deletes_are_kept(sight: _Sight) -> Iterator[str]:
+    """Whoever removed one since had applied it to the outputs only: the files that come back would lack it."""
+    for commit, head in zip(sight.commits, sight.heads, strict=True):
+        if head.removed_equality_deletes is None:
+            yield "it can no longer be told which equality deletes were removed since"
+            return
+        places = {_place(one.data) for one in commit.removed}
+        for delete in head.removed_equality_deletes:
+            covers = (delete.spec_id, delete.partition) in places or not delete.partition
+            if delete.sequence_number > commit.number and places and covers:
+                yield f"the equality delete {delete.path}, newer than the commit, was removed since"
+
+
+def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
+    """A position refers to a row of the output and has no effect on what comes back: the row would reappear.
+
+    What the commits have carried over to their outputs goes with these: the files come back with others' own deletes.
+    """
+    for found in sight.outputs.values():
+        for delete in found[0].deletes:
+            is_new = delete.kind is DeleteKind.POSITION and delete.numbered not in sight.added_deletes
+            if is_new and not _names_others(delete, found[0].data, sight):
+                yield f"the position delete {delete.path} came since and may apply to {found[0].data.path}"
+
+
+def deletes_of_inputs_are_the_same(sight: _Sight) -> Iterator[str]:
+    """What comes back is subject to its own deletes, and to equality deletes committed since, as the outputs are."""
+    own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*sight.removed, *sight.converted)}
+    stayed = {one.data.path for one in sight.converted}
+    for one in sight.since:
+        number = sight.number_of[normalise(one.data.path)]
+        live = {delete.numbered: delete for delete in one.deletes}
+        for key in sorted(own[one.data.path] - live.keys()):
+            yield f"the delete {key[0].path} would no longer apply to {one.data.path}"
+        for key in sorted(live.keys() - own[one.data.path]):
+            delete = live[key]
+            if delete.sequence_number <= number and number:
+                yield f"the delete {delete.path} would begin to apply to {one.data.path}"
+            is_new_position = delete.kind is DeleteKind.POSITION and one.data.path not in stayed
+            if is_new_position and not _names_others(delete, one.data, sight):
+                yield f"the position delete {delete.path} came since and may apply to {one.data.path}"
+
+
+def newer_equality_deletes_cover_all_or_none(sight: _Sight) -> Iterator[str]:
+    """Rows must not move between files that an equality delete covers and files that it does not."""
+    outputs = _newer_equality((found[0] for found in sight.outputs.values()), sight)
+    back = {one.data.path for one in sight.removed}
+    inputs = _newer_equality((one for one in sight.since if one.data.path in back), sight)
+    for place, covering in outputs.items():
+        if place in inputs and inputs[place] != covering:
+            (identity, _), *_ = sorted(inputs[place] ^ covering)
+            yield f"the equality delete {identity.path} covers only a part of what goes and what comes back"
+
+
+def _newer_equality(files: Iterable[ScannedFile], sight: _Sight) -> dict[Place, frozenset[Numbered]]:
+    """For each place, the equality deletes newer than its commit that apply to any of its files."""
+    found: dict[Place, frozenset[Numbered]] = {}
+    for one in files:
+        number = sight.number_of[normalise(one.data.path)]
+        newer = (delete for delete in one.deletes if delete.kind is DeleteKind.EQUALITY)
+        some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
+        found[_place(one.data)] = found.get(_place(one.data), frozenset()) | some
+    return found
+
+
+def deletes_that_come_back_cover_no_other_file(sight: _Sight) -> Iterator[str]:
+    """By sequence number and partition alone, as when they were found to be unneeded."""
+    ours = {*sight.outputs, *sight.stayed}
+    going = (file.data.path for found in (*sight.outputs.values(), *sight.stayed.values()) for file in found)
+    stays = np.ones(len(sight.live), np.bool_)
+    for at in sight.live.ids_of(going).tolist():
+        stays[at] = normalise(sight.live.columns.row(at).path) not in ours
+    for delete in needed_outside(sight.live, stays, sight.put_back.values()):
+        yield f"the delete {delete.path}, put back, would cover other files"
+
+
+#: The order matters: later rules rely on live outputs.
+RULES = (
+    commit_is_in_the_history,
+    commits_changed_different_files,
+    outputs_are_live,
+    inputs_are_not_live,
+    newer_equality_deletes_are_kept,
+    no_position_deletes_on_outputs,
+    deletes_of_inputs_are_the_same,
+    newer_equality_deletes_cover_all_or_none,
+    deletes_that_come_back_cover_no_other_file,
+)
+
+
+def _names_others(delete: DeleteFile, file: DataFile, sight: _Sight) -> bool:
+    """Whether the delete was read and does not name the file."""
+    named = sight.named.get(delete.identity)
+    return delete.named_file is None and named is not None and normalise(file.path) not in named
+
+
+def _live(scan: TableScan) -> LiveFiles:
+    return LiveFiles.of(scan.files)
+
+
+def _deletes(scan: TableScan) -> dict[Numbered, DeleteFile]:
+    return {one.numbered: one for one in (*_live(scan).applied, *scan.dangling)}
+
+
+def _touched(files: LiveFiles, deletes: Mapping[Numbered, DeleteFile]) -> Iterator[ScannedFile]:
+    """The files to which any of the deletes applies."""
+    if not deletes:
+        return
+    places = {(delete.spec_id, delete.partition) for delete in deletes.values()}
+    is_here = np.array([place in places for place in files.columns.places], np.bool_)
+    if any(delete.kind is DeleteKind.EQUALITY and not delete.partition for delete in deletes.values()):
+        is_here[:] = True
+    for one in files.rows(np.flatnonzero(is_here[files.columns.place])):
+        if any(delete.numbered in deletes for delete in one.deletes):
+            yield one
+
+
+def _absent(files: LiveFiles, others: LiveFiles) -> Ids:
+    """The indexes of the files whose paths are not among the others."""
+    known = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
+    return np.flatnonzero(~np.asarray(pa.chunked_array(known).to_numpy(), np.bool_))
+
+
+def _by_path(live: LiveFiles, paths: Iterable[str]) -> dict[str, tuple[ScannedFile, ...]]:
+    found: dict[str, tuple[ScannedFile, ...]] = {}
+    for one in live.rows(live.ids_of(paths)):
+        place = normalise(one.data.path)
+        found[place] = (*found.get(place, ()), one)
+    return found
+
+
+def _identity(file: DataFile) -> tuple[object, ...]:
+    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
+
+
+def _place(file: DataFile) -> Place:
+    return file.spec_id, file.partition

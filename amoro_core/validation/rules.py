@@ -1,0 +1,474 @@
+"""Rules of a task whose rows can be followed into its outputs: what counts is the head, not how it came about.
+
+Rows that others have deleted by position meanwhile are deleted in the outputs as well. That is right where everything
+that the task left out is still deleted, and where everything that is deleted by position was read.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
+from amoro_core.model.paths import normalise
+from amoro_core.model.row_positions import PositionSet
+from amoro_core.model.task_payload import InputFile
+from amoro_core.validation.position_translation import (
+    JOIN_RULES,
+    JoinedVector,
+    deletes_of_a_joined_file_that_went,
+    joined_vectors,
+)
+from amoro_core.validation.removable_deletes import Numbered, removable_deletes
+from amoro_core.validation.result_check import first_row_ids_are_the_planned_ones
+from amoro_core.validation.view import (
+    CarriedRows,
+    Sight,
+    deletes_of_positions,
+    every_input,
+    gone_deletes,
+    gone_inputs,
+    gone_positions,
+    has_changed,
+    hidden_rows,
+    in_outputs,
+    inputs_of,
+    is_ambiguous,
+    is_followed,
+    is_gone,
+    is_newer_equality,
+    known_positions,
+    live_as,
+    live_of,
+    needs_map,
+    new_deletes,
+    on_history,
+    on_state,
+    planned_positions,
+    positions_on,
+    rows_of_gone_inputs,
+)
+
+_FORMAT_WITHOUT_DELETES = 1
+
+
+def left_out_rows_are_known(group: Group, sight: Sight) -> str | None:
+    """Without them no position in an input can be followed into the outputs."""
+    if needs_map(group, sight) and group.number not in sight.read.left_out:
+        return "others have changed its inputs since the plan, and which rows it left out can't be read"
+    return None
+
+
+def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
+    """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
+    is_looked_up = group.look_up is not None and has_changed(group, sight)
+    for _, given in on_state(group, sight):
+        before = planned_positions(group, given) if is_looked_up else gone_positions(group, given, sight)
+        for deletes in (deletes_of_positions(group, given, sight), before):
+            found = positions_on(given, deletes, sight.read)
+            if isinstance(found, DeleteFile):
+                return (
+                    f"the position delete {found.path} applies to {given.data.path} and can't be read, or is too large"
+                )
+    return None
+
+
+def planned_positions_are_still_deleted(group: Group, sight: Sight) -> str | None:
+    """A row that was deleted by position and came back is in no output: it would be lost."""
+    for _, given in on_state(group, sight):
+        gone = gone_positions(group, given, sight)
+        deleted = positions_on(given, gone, sight.read)
+        if isinstance(deleted, PositionSet) and not deleted <= _deleted(group, given, sight):
+            return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
+    return None
+
+
+def planned_equality_deletes_still_apply(group: Group, sight: Sight) -> str | None:
+    """A row that one deleted and that came back is in no output; it did not where all that was left out is deleted."""
+    left_out = sight.read.left_out.get(group.number, {})
+    for at, given in on_state(group, sight):
+        gone = [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.EQUALITY]
+        is_unknown = group.look_up is not None  # which rows it has hit
+        if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, sight))):
+            return (
+                f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it may have come back"
+            )
+    return None
+
+
+def few_rows_of_gone_inputs(group: Group, sight: Sight) -> str | None:
+    """The rows of an input that is gone live elsewhere or nowhere: outputs of little else are not worth a commit."""
+    gone = gone_inputs(group, sight)
+    if not gone or group.number not in sight.read.left_out:
+        return None
+    first, most = group.work.rewritten[gone[0]].data.path, group.work.max_hidden_ratio
+    if sight.record.format_version == _FORMAT_WITHOUT_DELETES:
+        return f"{first} is no longer live, and no delete can hide its rows in format 1"
+    if len(gone) == len(group.work.rewritten):
+        return f"{first} is no longer live, and so are all other rewritten files"
+    for file, hidden in in_outputs(group, rows_of_gone_inputs(group, sight), sight).items():
+        if (share := len(hidden) / file.record_count) > most:
+            return f"{first} is no longer live, and of {file.path} {share:.0%} would be hidden, more than {most:.0%}"
+    return None
+
+
+def _deleted(group: Group, given: InputFile, sight: Sight) -> PositionSet:
+    """The rows of the input that the head deletes by position, where a planned delete is gone; none unless known."""
+    return known_positions(given, deletes_of_positions(group, given, sight), sight)
+
+
+def hidden_rows_were_found(group: Group, sight: Sight) -> str | None:
+    """What is not found in the outputs can't be hidden there: it would come back."""
+    if group.look_up is None or not has_changed(group, sight):
+        return None
+    found = sight.read.found.get(group.number)
+    if found is None or found.problem:
+        why = "they were not looked up" if found is None else found.problem
+        return f"rows of it that others have deleted since the plan can't be found in the outputs: {why}"
+    return None
+
+
+#: The order matters: later rules rely on what was read.
+STATE_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
+    left_out_rows_are_known,
+    position_deletes_were_read,
+    planned_positions_are_still_deleted,
+    planned_equality_deletes_still_apply,
+    few_rows_of_gone_inputs,
+    hidden_rows_were_found,
+)
+
+
+#: Only in this format version position delete files accumulate; from version 3 on, deletion vectors replace them.
+_FORMAT_WITH_POSITION_DELETE_FILES = 2
+_NONE: frozenset[Numbered] = frozenset()
+
+WholeRule = Callable[[PlanRecord, Head], str | None]
+GroupRule = Callable[[Group, Sight], str | None]
+
+
+def validate(sight: Sight) -> Validation:
+    """The part of the process that may be committed on that head, with the reasons for what may not.
+
+    What `to_read` asks for was read, as far as it could be; a position delete that was not read counts as if it named
+    every file that its bounds admit.
+    """
+    record = sight.record
+    for whole_rule in WHOLE_RULES:
+        if reason := whole_rule(record, sight.head):
+            return Validation(conflict=reason)
+    dropped: dict[int, str] = {}
+    kept: list[Group] = []
+    for group in record.groups:
+        if reason := next(_reasons(group, sight), None):
+            dropped[group.number] = reason
+        else:
+            kept.append(group)
+    content = _content(kept, sight)
+    if _is_empty(content):
+        dropped |= {group.number: "nothing is left to change on this head" for group in kept}
+        return Validation(conflict=None, dropped=dropped)
+    return Validation(conflict=None, dropped=dropped, content=content)
+
+
+def carried_over(sight: Sight, content: CommitContent) -> tuple[CarriedRows, ...]:
+    """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
+    kept = [group for group in sight.record.groups if group.number in content.groups]
+    hidden = ((group, *found) for group in kept for found in hidden_rows(group, sight).items())
+    return (
+        *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
+        *(CarriedRows(one.group, one.data, one.positions, is_joined=True) for one in _joined(kept, sight)),
+    )
+
+
+def _reasons(group: Group, sight: Sight) -> Iterator[str]:
+    return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
+
+
+# Rules of the whole
+
+
+def table_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
+    """A table that was dropped and recreated under the same name has other rows."""
+    if head.table_uuid != record.table_uuid:
+        return f"the table was replaced: its UUID is {head.table_uuid}, planned on {record.table_uuid}"
+    return None
+
+
+def format_version_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
+    """Another format version has other rules for deletes and sequence numbers than the plan assumed."""
+    if head.format_version != record.format_version:
+        return f"the table's format version is {head.format_version}, planned on {record.format_version}"
+    return None
+
+
+def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
+    """After a rollback or a replaced branch, S does not tell which deletes are newer."""
+    if head.descends is None:
+        return f"it can no longer be told whether the head {head.snapshot_id} descends from {record.snapshot_id}"
+    if not head.descends:
+        return f"the head {head.snapshot_id} does not descend from the planned snapshot {record.snapshot_id}"
+    return None
+
+
+def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | None:
+    """Without them the groups' rule about them can't be applied."""
+    if head.removed_equality_deletes is None and any(map(_minds_removed, record.groups)):
+        return "it can no longer be told which equality deletes were removed since the plan"
+    return None
+
+
+def _minds_removed(group: Group) -> bool:
+    return bool(group.work.converted) or not is_followed(group)
+
+
+def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
+    """A column missing from the plan, dropped then and restored now, would read as null in the outputs."""
+    known = frozenset(field_id for field_id in head.field_ids if field_id <= record.last_column_id)
+    for schema_json in sorted({group.work.table.schema_json for group in record.groups if group.work.rewritten}):
+        if lacking := known - field_ids(schema_json):
+            return f"columns of the table are not in the rewritten files: field ids {sorted(lacking)}"
+    return None
+
+
+def inputs_are_planned_once(record: PlanRecord, head: Head) -> str | None:
+    """A file rewritten by two tasks would have duplicate rows."""
+    seen: set[str] = set()
+    for group in record.groups:
+        for given in every_input(group):
+            place = normalise(given.data.path)
+            if place in seen:
+                return f"{given.data.path} was planned more than once"
+            seen.add(place)
+    return None
+
+
+WHOLE_RULES: tuple[WholeRule, ...] = (
+    table_is_the_planned_one,
+    format_version_is_the_planned_one,
+    plan_is_an_ancestor,
+    removed_equality_deletes_are_known,
+    outputs_hold_all_columns,
+    inputs_are_planned_once,
+)
+
+
+# Rules of a group
+
+
+def inputs_are_live(group: Group, sight: Sight) -> str | None:
+    """A file that is gone was rewritten or deleted by another writer: its rows must not be written again."""
+    for given in inputs_of(group, sight):
+        if is_gone(given, sight):
+            return f"{given.data.path} is no longer live"
+        live = live_as(given, sight)
+        if len(live) > 1:
+            return f"{given.data.path} is live {len(live)} times"
+        if _file_identity(live[0].data) != _file_identity(given.data):
+            return f"{given.data.path} is no longer the planned one (path, sequence number, partition, rows, size)"
+    return None
+
+
+def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+    """Outputs carry S: an older equality delete would newly apply to rows written after it."""
+    for given in inputs_of(group, sight):
+        if given.data.sequence_number > sight.record.sequence_number:
+            return f"{given.data.path} is newer than the plan"
+    return None
+
+
+def row_ids_are_the_planned_ones(group: Group, sight: Sight) -> str | None:
+    """Rows that got ids since the plan would get others in the outputs, which left them to be assigned."""
+    return first_row_ids_are_the_planned_ones(group, sight.files)
+
+
+def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
+    """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
+
+    Another optimizer may have converted it to position deletes for the inputs, which don't apply to the outputs. A
+    delete with a partition value applies in that partition of its spec alone (Iceberg specification, "Scan Planning").
+    """
+    places = {(given.data.spec_id, given.data.partition) for given in on_history(group, sight)}
+    for delete in sight.head.removed_equality_deletes or ():
+        elsewhere = _has_partition_value(delete) and (delete.spec_id, delete.partition) not in places
+        if places and delete.sequence_number > sight.record.sequence_number and not elsewhere:
+            return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
+    return None
+
+
+def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
+    """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
+    stood_for = deletes_of_a_joined_file_that_went(group, sight)
+    for given in on_history(group, sight):
+        if gone := [one for one in gone_deletes(group, given, sight) if (given.data.path, one) not in stood_for]:
+            return f"the delete {gone[0].path} no longer applies to {given.data.path}"
+    return None
+
+
+def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+    """A plan at S can't contain a delete above S: the record is corrupt."""
+    for delete in group.work.deletes:
+        if delete.sequence_number > sight.record.sequence_number:
+            return f"the planned delete {delete.path} is newer than the plan"
+    return None
+
+
+def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
+    """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
+    for given in () if is_followed(group) else group.work.rewritten:
+        for delete in new_deletes(group, given, sight):
+            if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
+                why = _why_not_followed(group)
+                return (
+                    f"the position delete {delete.path} came after the plan and may apply to {given.data.path}; {why}"
+                )
+    return None
+
+
+def _why_not_followed(group: Group) -> str:
+    if group.is_reordered:
+        return "the outputs hold the rows in another order, in which they can't be followed by their positions"
+    if not group.work.tells_left_out:
+        return "self-optimizing.rebase.enabled was false when it was planned"
+    return "the optimizer did not tell which rows it left out"
+
+
+def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
+    """Whether the delete was read and does not name the file. It can't name outputs, which are not visible yet."""
+    return (
+        is_ambiguous(delete, sight.record)
+        and delete.identity in sight.read.positions
+        and normalise(given.data.path) not in sight.read.positions[delete.identity]
+    )
+
+
+def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
+    """A converted file stays, so added position deletes still apply to it; any other delete was not folded in.
+
+    A deletion vector is joined with the new one.
+    """
+    for given in group.work.converted:
+        for delete in new_deletes(group, given, sight):
+            if delete.is_vector:
+                continue
+            is_added = (
+                delete.kind is DeleteKind.POSITION
+                and delete.sequence_number > sight.record.sequence_number
+                and sight.record.format_version == _FORMAT_WITH_POSITION_DELETE_FILES
+            )
+            if delete.kind is DeleteKind.POSITION and not is_added:
+                return f"the position delete {delete.path} applies to {given.data.path} and was not planned"
+    return None
+
+
+def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
+    """Equality deletes up to S don't apply to outputs: one that the rewrite did not apply would be lost."""
+    for given in inputs_of(group, sight):
+        for delete in new_deletes(group, given, sight):
+            if delete.kind is DeleteKind.EQUALITY and not is_newer_equality(delete, sight.record):
+                return f"the equality delete {delete.path} applies to {given.data.path} and was not planned"
+    return None
+
+
+def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str | None:
+    """Rows must not move between files that an equality delete covers and files that it does not."""
+    by_input = [{delete.numbered for delete in live_of(given, sight).deletes} for given in inputs_of(group, sight)]
+    some = _NONE.union(*by_input)
+    every = some.intersection(*by_input)
+    for delete in sight.newer_equality_deletes:
+        identity = delete.numbered
+        to_outputs = [_covers(delete, output, identity in some) for output in group.output.data_files]
+        covered = identity in some or any(to_outputs)
+        if covered and not (identity in every and all(to_outputs)):
+            return f"the equality delete {delete.path} covers only a part of the task's inputs and outputs"
+    return None
+
+
+def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
+    """A key column that the outputs lack reads as null, so the delete would miss its rows."""
+    columns = field_ids(group.work.table.schema_json)
+    to_inputs = {delete.numbered for given in inputs_of(group, sight) for delete in live_of(given, sight).deletes}
+    for delete in sight.newer_equality_deletes:
+        reaches = delete.numbered in to_inputs
+        if any(_covers(delete, output, reaches) for output in group.output.data_files):
+            lacking = set(delete.equality_ids) - columns
+            if lacking or not delete.equality_ids:
+                return f"the equality delete {delete.path} has key columns that the outputs lack: {sorted(lacking)}"
+    return None
+
+
+#: The order matters: later rules rely on live inputs.
+GROUP_RULES: tuple[GroupRule, ...] = (
+    inputs_are_live,
+    inputs_are_not_newer_than_the_plan,
+    row_ids_are_the_planned_ones,
+    newer_equality_deletes_are_kept,
+    planned_deletes_are_not_newer_than_the_plan,
+    planned_deletes_still_apply,
+    no_new_position_deletes_on_rewritten_files,
+    no_unknown_deletes_on_converted_files,
+    no_unplanned_old_equality_deletes,
+    newer_equality_deletes_cover_all_or_none,
+    newer_equality_deletes_know_the_outputs,
+    *STATE_RULES,
+    *JOIN_RULES,
+)
+
+
+def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
+    """Whether an equality delete will apply to an output, which is in the partition of the inputs."""
+    if delete.sequence_number <= output.sequence_number:
+        return False
+    same_place = (delete.spec_id, delete.partition) == (output.spec_id, output.partition)
+    return same_place or not delete.partition or reaches_inputs
+
+
+def _has_partition_value(delete: DeleteFile) -> bool:
+    """Nulls alone may stand for void transforms, whose spec has one partition that is the whole table."""
+    return any(value is not None for value in delete.partition)
+
+
+def _file_identity(file: DataFile) -> tuple[object, ...]:
+    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
+
+
+def _joined(kept: list[Group], sight: Sight) -> list[JoinedVector]:
+    return [one for group in kept for one in joined_vectors(group, sight)]
+
+
+def _content(kept: list[Group], sight: Sight) -> CommitContent:
+    joined = _joined(kept, sight)
+    replaced = {one.ours for one in joined}
+    theirs = tuple(one.theirs for one in joined)
+    return CommitContent(
+        groups=tuple(group.number for group in kept),
+        removed_data=tuple(live_of(given, sight).data for group in kept for given in _replaced(group, sight)),
+        removed_deletes=(*removable_deletes(kept, sight.head.scan, sight.record.sequence_number), *theirs),
+        added_data=tuple(file for group in kept for file in group.output.data_files),
+        added_deletes=tuple(file for group in kept for file in group.output.delete_files if file not in replaced),
+    )
+
+
+def _replaced(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    return tuple(given for given in group.work.rewritten if not is_gone(given, sight))
+
+
+def _is_empty(content: CommitContent) -> bool:
+    return not (content.removed_data or content.removed_deletes or content.added_data or content.added_deletes)
+
+
+def field_ids(schema_json: str) -> frozenset[int]:
+    """All field ids of a schema in Iceberg's JSON form, including nested fields, elements, keys and values."""
+    return frozenset(_ids(json.loads(schema_json)))
+
+
+def _ids(kind: Any) -> Iterator[int]:
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        yield field["id"]
+        yield from _ids(field["type"])
+    for part in ("element", "key", "value"):
+        if f"{part}-id" in kind:
+            yield kind[f"{part}-id"]
+            yield from _ids(kind[part])

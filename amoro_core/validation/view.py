@@ -1,0 +1,283 @@
+"""Where the rows of a task's inputs lie in its outputs, and which of these rows a head hides.
+
+A rewrite that is committed on a later head than it was planned on must hide every row that others have deleted by
+position meanwhile. The outputs are the inputs' rows in their order, without those that the task left out, cut at the
+outputs' numbers of rows; so the deletes are translated to positions of the outputs and committed with them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from itertools import accumulate
+
+import numpy as np
+
+from amoro_core.model.commits import Group, Head, PlanRecord
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
+from amoro_core.model.paths import normalise
+from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
+from amoro_core.model.task_payload import InputFile
+from amoro_core.records import record
+from amoro_core.scan.live_files import LiveFiles
+from amoro_core.validation.removable_deletes import Numbered
+
+
+@record
+class CarriedRows:
+    """Rows of an output that others have deleted from the inputs, at least one; or all of a converted file's vector."""
+
+    group: int  # the number of the task
+    output: DataFile
+    positions: PositionSet
+    is_joined: bool = False  # of a converted file, whose vector is joined with that of others
+
+
+def translate(
+    rows: Sequence[int],
+    left_out: Mapping[int, PositionSet],
+    hidden: Mapping[int, PositionSet],
+    output_rows: Sequence[int],
+) -> dict[int, PositionSet]:
+    """The positions, by the number of the output, of the hidden rows of the inputs.
+
+    `rows`: of each input. `left_out`, `hidden`: positions by the number of the input; a hidden row that was left out is
+    in no output. Outputs without a hidden row are missing. Raises ValueError when the inputs' live rows are not as many
+    as the outputs'.
+    """
+    live = [count - len(left_out.get(at, NO_POSITIONS)) for at, count in enumerate(rows)]
+    ends = np.array(list(accumulate(output_rows)), np.int64)
+    if sum(live) != (int(ends[-1]) if len(ends) else 0) or min(live, default=0) < 0:
+        raise ValueError(f"{sum(live)} rows of the inputs are live, the outputs have {sum(output_rows)}")
+    found: dict[int, PositionSet] = {}
+    for at, base in enumerate([0, *accumulate(live)][:-1]):
+        gone = left_out.get(at, NO_POSITIONS)
+        positions = (hidden.get(at, NO_POSITIONS) - gone).ascending()
+        if not len(positions):
+            continue
+        among = base + positions - np.searchsorted(gone.ascending(), positions)
+        outputs = np.searchsorted(ends, among, side="right")
+        for output in np.unique(outputs).tolist():
+            inside = among[outputs == output] - (ends[output] - output_rows[output])
+            found[output] = found.get(output, NO_POSITIONS) | PositionSet.of(inside)
+    return found
+
+
+#: What a delete file deletes by position: the positions by normalised path of the data file.
+Positions = Mapping[str, PositionSet]
+
+
+@record
+class Read:
+    """What was read to decide; what could not be read is missing."""
+
+    positions: Mapping[DeleteIdentity, Positions] = field(default_factory=dict)  # on inputs of the plan
+    left_out: Mapping[int, Mapping[int, PositionSet]] = field(default_factory=dict)  # rows by task and input
+    found: Mapping[int, "Found"] = field(default_factory=dict)  # by task whose rows are looked up
+
+
+@record
+class Found:
+    """Where rows that others have deleted since the plan are in the outputs of a task."""
+
+    rows: Mapping[int, PositionSet] = field(default_factory=dict)  # by the number of the output
+    problem: str = ""  # why they could not be found
+
+
+NOTHING_READ = Read()
+
+
+@record
+class Sight:
+    """The head as seen by the rules of a group."""
+
+    record: PlanRecord
+    head: Head
+    files: Mapping[str, tuple[ScannedFile, ...]]  # inputs by normalised path; more than one where a file is live twice
+    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, including dangling ones
+    read: Read
+
+
+def look(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Sight:
+    """The head as seen from the plan."""
+    live = LiveFiles.of(head.scan.files)
+    files: dict[str, tuple[ScannedFile, ...]] = {}
+    paths = (given.data.path for group in record.groups for given in every_input(group))
+    for scanned in live.rows(live.ids_of(paths)):
+        place = normalise(scanned.data.path)
+        files[place] = (*files.get(place, ()), scanned)
+    every = (*live.applied, *head.scan.dangling)
+    newer = {delete.numbered: delete for delete in every if is_newer_equality(delete, record)}
+    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
+
+
+def is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
+    """Whether it is an equality delete above the plan's sequence number."""
+    return delete.kind is DeleteKind.EQUALITY and delete.sequence_number > record.sequence_number
+
+
+def every_input(group: Group) -> tuple[InputFile, ...]:
+    """The files that the task has read."""
+    return (*group.work.rewritten, *group.work.converted)
+
+
+def is_rebased(group: Group) -> bool:
+    """Whether it is known where the rows of the task's rewritten files went, so that deletes of them can follow."""
+    return group.output.position_map is not None
+
+
+def is_followed(group: Group) -> bool:
+    """Whether deletes of rows of the task's rewritten files can follow these, by a map or by looking them up."""
+    return is_rebased(group) or group.look_up is not None
+
+
+def live_as(given: InputFile, sight: Sight) -> tuple[ScannedFile, ...]:
+    """The head's entries of that path: none where the file is gone, several where it is live twice."""
+    return sight.files.get(normalise(given.data.path), ())
+
+
+def is_gone(given: InputFile, sight: Sight) -> bool:
+    """Whether the head has no file of that path."""
+    return not live_as(given, sight)
+
+
+def inputs_of(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    """The files that the task has read, without those that are gone although its rows can be told apart."""
+    if not is_rebased(group):
+        return every_input(group)
+    return (*(one for one in group.work.rewritten if not is_gone(one, sight)), *group.work.converted)
+
+
+def on_history(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+    """The inputs to which nothing may have happened since the plan but what goes on applying to the outputs."""
+    return group.work.converted if is_followed(group) else inputs_of(group, sight)
+
+
+def on_state(group: Group, sight: Sight) -> tuple[tuple[int, InputFile], ...]:
+    """The inputs, with their numbers, whose rows are followed into the outputs, without those that are gone."""
+    if not is_followed(group):
+        return ()
+    return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_gone(given, sight))
+
+
+def gone_inputs(group: Group, sight: Sight) -> tuple[int, ...]:
+    """The numbers of the rewritten files that are gone, where rows are followed."""
+    if not is_rebased(group):
+        return ()
+    return tuple(at for at, given in enumerate(group.work.rewritten) if is_gone(given, sight))
+
+
+def live_of(given: InputFile, sight: Sight) -> ScannedFile:
+    """The input on the head, with the deletes that apply to it there."""
+    return live_as(given, sight)[0]
+
+
+def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
+    """The deletes with which the input was planned."""
+    return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
+
+
+def new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The deletes that apply to the input on the head and were not planned."""
+    stored = stored_deletes(group, given)
+    return [delete for delete in live_of(given, sight).deletes if delete.numbered not in stored]
+
+
+def gone_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The planned deletes that no longer apply to the input."""
+    live = {delete.numbered for delete in live_of(given, sight).deletes}
+    return [delete for key, delete in sorted(stored_deletes(group, given).items()) if key not in live]
+
+
+def gone_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The planned deletes by position that no longer apply to the input."""
+    return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
+
+
+def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) -> PositionSet | DeleteFile:
+    """The rows of the input that the position deletes among these delete; or the first that was not read."""
+    found = NO_POSITIONS
+    for delete in deletes:
+        if delete.kind is not DeleteKind.POSITION:
+            continue
+        if (named := read.positions.get(delete.identity)) is None:
+            return delete
+        found |= named.get(normalise(given.data.path), NO_POSITIONS)
+    return found
+
+
+def known_positions(given: InputFile, deletes: Iterable[DeleteFile], sight: Sight) -> PositionSet:
+    """The rows of the input that the position deletes among these delete; none unless all were read."""
+    found = positions_on(given, deletes, sight.read)
+    return NO_POSITIONS if isinstance(found, DeleteFile) else found
+
+
+def deletes_of_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    """The position deletes of the head that tell which of the input's rows must be hidden beside those left out.
+
+    Those that came after the plan; all that apply where a planned one is gone, since another may stand for it.
+    """
+    live = live_of(given, sight).deletes if gone_deletes(group, given, sight) else new_deletes(group, given, sight)
+    return [delete for delete in live if delete.kind is DeleteKind.POSITION]
+
+
+def planned_positions(group: Group, given: InputFile) -> list[DeleteFile]:
+    """The deletes by position with which the input was planned."""
+    return [one for _, one in sorted(stored_deletes(group, given).items()) if one.kind is DeleteKind.POSITION]
+
+
+def has_changed(group: Group, sight: Sight) -> bool:
+    """Whether something happened to the inputs that must be followed into the outputs."""
+    return bool(gone_inputs(group, sight)) or any(
+        deletes_of_positions(group, given, sight) or gone_deletes(group, given, sight)
+        for _, given in on_state(group, sight)
+    )
+
+
+def needs_map(group: Group, sight: Sight) -> bool:
+    """Whether its map must be read for what happened to the inputs."""
+    return is_rebased(group) and has_changed(group, sight)
+
+
+def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
+    """Whether it is a position delete newer than the plan of which only its content says which files it names."""
+    if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
+        return False
+    return delete.named_file is None
+
+
+def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
+    """The rows of the outputs that are deleted on the head from the inputs, or whose input is gone.
+
+    By output, without outputs of which no row is. Everything needed was read, as the rules require.
+    """
+    if group.look_up is not None:
+        outputs = group.output.data_files
+        return {outputs[at]: rows for at, rows in sorted(found_rows(group, sight).items())}
+    if not needs_map(group, sight):
+        return {}
+    hidden = rows_of_gone_inputs(group, sight)
+    for at, given in on_state(group, sight):
+        found = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
+        if isinstance(found, DeleteFile):
+            raise ValueError(f"the position delete {found.path} was not read")
+        hidden[at] = found
+    return in_outputs(group, hidden, sight)
+
+
+def found_rows(group: Group, sight: Sight) -> Mapping[int, PositionSet]:
+    """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
+    found = sight.read.found.get(group.number)
+    return {} if found is None else found.rows
+
+
+def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: Sight) -> dict[DataFile, PositionSet]:
+    """Where hidden rows of the inputs, by their number, stand in the outputs; outputs without one are missing."""
+    outputs = group.output.data_files
+    rows = [given.data.record_count for given in group.work.rewritten]
+    left_out = sight.read.left_out[group.number]
+    moved = translate(rows, left_out, hidden, [file.record_count for file in outputs])
+    return {outputs[at]: positions for at, positions in sorted(moved.items())}
+
+
+def rows_of_gone_inputs(group: Group, sight: Sight) -> dict[int, PositionSet]:
+    """All rows of each rewritten file that is gone, by its number."""
+    return {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}

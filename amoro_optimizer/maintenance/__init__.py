@@ -1,1 +1,0 @@
-"""Maintenance work executed by optimizers."""
