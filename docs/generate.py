@@ -8,12 +8,12 @@ from pathlib import Path
 
 from amoro_core import errors
 from amoro_core.bootstrap.settings import file_schema
-from amoro_core.dashboard.rest.openapi import description
 from amoro_core.documents.json_schemas import file_name, schemas
 from amoro_core.errors import AmoroError
 from amoro_core.store.connection import Connection
 from amoro_core.store.migrations import MIGRATIONS, migrate
 from amoro_core.store.newest_schema import SCRIPT, script_of
+from amoro_core.web.rest.openapi import description
 
 HERE = Path(__file__).resolve().parent
 #: Of the REST API, as it is in the package; the site shows it, too.

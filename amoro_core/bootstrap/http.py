@@ -13,9 +13,9 @@ from amoro_core.errors import InvalidSettings
 from amoro_core.model.principals import Role
 
 if TYPE_CHECKING:
-    from amoro_core.dashboard.app_context import Offered
-    from amoro_core.dashboard.oidc import OpenIdProvider, PeopleDoor
-    from amoro_core.dashboard.server import Listener
+    from amoro_core.web.app_context import Offered
+    from amoro_core.web.oidc import OpenIdProvider, PeopleDoor
+    from amoro_core.web.server import Listener
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def listening(settings: Settings) -> "Iterator[Listener | None]":
         yield None
         return
     # Uvicorn and Starlette are loaded only where they serve.
-    from amoro_core.dashboard.server import Listener
+    from amoro_core.web.server import Listener
 
     refuse_exposure(settings, "http-host", settings.http_host)
     provider_of(settings)  # what is wrong with it is said before anything starts
@@ -46,7 +46,7 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
         return None
     try:
         # Authlib comes with an extra, and is loaded only here.
-        from amoro_core.dashboard.oidc import OpenIdProvider, secret_of
+        from amoro_core.web.oidc import OpenIdProvider, secret_of
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("authlib", "joserfc"):
             raise
@@ -62,7 +62,7 @@ def people_of(settings: Settings, port: int) -> "PeopleDoor | None":
     provider, terms = provider_of(settings), settings.provider_terms()
     if provider is None or terms is None:
         return None
-    from amoro_core.dashboard.oidc import OwnAddress, PeopleDoor
+    from amoro_core.web.oidc import OwnAddress, PeopleDoor
 
     address = OwnAddress(
         (*settings.http_hosts, settings.http_host),
@@ -75,8 +75,8 @@ def people_of(settings: Settings, port: int) -> "PeopleDoor | None":
 
 def offer(services: Services, pool: Executor) -> "Offered":
     """What the application offers over these services; their blocking work runs in the pool."""
-    from amoro_core.dashboard.app_context import Offered
-    from amoro_core.dashboard.login import Doors
+    from amoro_core.web.app_context import Offered
+    from amoro_core.web.login import Doors
 
     return Offered(
         services.operations(pool),
@@ -95,8 +95,8 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     if listener is None:
         yield
         return
-    from amoro_core.dashboard.app import make_app
-    from amoro_core.dashboard.server import WebServer
+    from amoro_core.web.app import make_app
+    from amoro_core.web.server import WebServer
 
     services, settings, pool = coordinator.services, coordinator.settings, coordinator.people_pool
     parts = offer(services, pool)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from amoro_core.dashboard import pages
+from amoro_core.web import pages
 from tests.browser.chromium import Seat
 from tests.browser.conftest import Stated
 from tests.browser.pages import ELSEWHERE, ONCE, STATES, TABLE, looks, paths_in

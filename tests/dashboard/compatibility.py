@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from amoro_core.dashboard.rest.openapi import description
+from amoro_core.web.rest.openapi import description
 
 RELEASED = Path(__file__).parent / "released-v1.txt"
 

@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 from amoro_core.bootstrap.composition import Services
 from amoro_core.bootstrap.http import offer
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.dashboard.app import make_app
 from amoro_core.store.database import Connection
+from amoro_core.web.app import make_app
 from tests.admin.rig import ADMIN_TOKEN, services_over
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import STATES, seed

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.dashboard.rest.requests import PREFIX
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
 from tests.dashboard.served import Served, serving
 from tests.engine import writer

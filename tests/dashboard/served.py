@@ -13,7 +13,7 @@ from typing import Any
 from amoro_core.bootstrap import http
 from amoro_core.bootstrap.coordinator_app import Coordinator, running
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.dashboard.server import Listener
+from amoro_core.web.server import Listener
 
 
 @dataclass(frozen=True, slots=True)

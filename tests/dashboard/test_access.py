@@ -29,8 +29,6 @@ from starlette.testclient import TestClient
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, running
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.dashboard import pages
-from amoro_core.dashboard.rest.requests import PREFIX, ROUTES, Route
 from amoro_core.errors import NotAllowed, UnknownToken
 from amoro_core.mcp.server import make_server
 from amoro_core.mcp.tools import READING, Tool, tools
@@ -39,6 +37,8 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.web import pages
+from amoro_core.web.rest.requests import PREFIX, ROUTES, Route
 from tests.acceptance.tables import messy_table
 from tests.admin.operations import MAY, OPERATIONS, STRANGERS, WRONG, Wrong, let_in
 from tests.dashboard.conftest import OWN, Asked, client_over

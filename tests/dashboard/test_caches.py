@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from amoro_core.dashboard.charts.charts import Bar, histogram
-from amoro_core.dashboard.pages.framework import Kept
-from amoro_core.dashboard.pages.page_request import Visit
-from amoro_core.dashboard.pages.processes import Attempts, Tried, settled
-from amoro_core.dashboard.pages.table_files import Looks
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.web.charts.charts import Bar, histogram
+from amoro_core.web.pages.framework import Kept
+from amoro_core.web.pages.page_request import Visit
+from amoro_core.web.pages.processes import Attempts, Tried, settled
+from amoro_core.web.pages.table_files import Looks
 
 
 def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() -> None:

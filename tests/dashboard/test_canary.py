@@ -11,8 +11,6 @@ import grpc
 import pytest
 
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.dashboard.pages import routes
-from amoro_core.dashboard.rest.requests import PREFIX, ROUTES
 from amoro_core.mcp.tools import READING, WRITING
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
@@ -20,6 +18,8 @@ from amoro_core.model.principals import Role, Way
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.web.pages import routes
+from amoro_core.web.rest.requests import PREFIX, ROUTES
 from tests.acceptance.tables import messy_table
 from tests.dashboard.served import Served, serving
 from tests.engine import writer

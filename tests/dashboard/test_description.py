@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from amoro_core.bootstrap.coordinator_app import optimizer_beside
-from amoro_core.dashboard.rest.openapi import description
 from amoro_core.model.principals import Role
+from amoro_core.web.rest.openapi import description
 from tests.dashboard.compatibility import RELEASED, demands, promises
 from tests.dashboard.fuzzing import furnish, fuzzed_once
 from tests.dashboard.served import Served

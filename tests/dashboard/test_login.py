@@ -13,8 +13,8 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from amoro_core.dashboard.login import Doors, TooManyTries
 from amoro_core.model.requests import Throttle
+from amoro_core.web.login import Doors, TooManyTries
 from tests.dashboard.conftest import Site
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from starlette.requests import Request
 
 from amoro_core.bootstrap import http
 from amoro_core.bootstrap.settings import Settings, load_settings
-from amoro_core.dashboard.oidc import Attempt, OwnAddress, PeopleDoor
 from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Role
+from amoro_core.web.oidc import Attempt, OwnAddress, PeopleDoor
 from tests.dashboard.conftest import Loop
 from tests.dashboard.provider import (
     CANARY,
@@ -338,7 +338,7 @@ def test_no_user_of_ours_has_a_name_of_the_providers(served: Served) -> None:
 
 def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(Settings(), oidc_issuer="https://there.example", oidc_client_id="amoro", oidc_roles=RULES)
-    monkeypatch.delitem(sys.modules, "amoro_core.dashboard.oidc", raising=False)
+    monkeypatch.delitem(sys.modules, "amoro_core.web.oidc", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "authlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "authlib", None)

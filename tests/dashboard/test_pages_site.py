@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from amoro_core.dashboard.static import DIRECTORY
 from amoro_core.errors import CommitUnknown, InvalidArgument
 from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.maintenance import Condemned, FileKind
@@ -18,6 +17,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import catalogs, events, optimizers, pending_deletions
 from amoro_core.store.connection import Connection
+from amoro_core.web.static import DIRECTORY
 from tests.browser.pages import paths_in
 from tests.dashboard import states, strangers
 from tests.dashboard.conftest import OWN, Site, asked_of, words

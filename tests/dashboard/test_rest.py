@@ -16,8 +16,6 @@ from jsonschema import Draft202012Validator
 
 from amoro_cli.main import run
 from amoro_core.bootstrap.coordinator_app import optimizer_beside
-from amoro_core.dashboard.rest.openapi import description
-from amoro_core.dashboard.rest.requests import PREFIX, ROUTES, Route
 from amoro_core.errors import CatalogUnavailable, OptimizerNotFound, TableNotFound
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
@@ -25,6 +23,8 @@ from amoro_core.model.tables import parse_table
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.store import catalogs, table_stats
+from amoro_core.web.rest.openapi import description
+from amoro_core.web.rest.requests import PREFIX, ROUTES, Route
 from tests.acceptance.tables import messy_table
 from tests.cli.fakes import FakeLauncher
 from tests.dashboard.conftest import client_over

@@ -20,13 +20,13 @@ from starlette.types import Receive, Scope, Send
 from amoro_core.bootstrap import http
 from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, optimizer_beside
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.dashboard import static
-from amoro_core.dashboard.server import Listener, WebServer
 from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tls_files import Certificates
 from amoro_core.notifier import Changes, wait_for
+from amoro_core.web import static
+from amoro_core.web.server import Listener, WebServer
 from tests.dashboard.served import Served, serving
 from tests.rpc.certificates import Authority
 

@@ -1,0 +1,98 @@
+"""What the web side of a coordinator offers, as an application finds it in its state."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import field, replace
+from typing import TypeVar
+
+from google.protobuf.message import Message
+from starlette.requests import Request
+
+from amoro_core.admin.dispatcher import Operations
+from amoro_core.errors import UnknownToken
+from amoro_core.metrics_registry import Meters
+from amoro_core.model.metrics import Sample
+from amoro_core.model.principals import Principal, Way
+from amoro_core.notifier import Revisions
+from amoro_core.records import record
+from amoro_core.services.audit import RepeatingService
+from amoro_core.web.login import Doors
+from amoro_core.web.oidc import PeopleDoor
+
+
+@record
+class Offered:
+    """The operations, and the parts around them. Blocking work runs in `pool`, never in the event loop."""
+
+    operations: Operations
+    metrics: Callable[[], Sequence[Sample]]
+    may_scrape: Callable[[str], bool]  # whether a token may read the metrics
+    pool: Executor
+    repeats: RepeatingService
+    doors: Doors
+    revisions: Revisions = field(default_factory=Revisions)
+    most_streams: int = 200  # of live updates
+    mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
+    meters: Meters = field(default_factory=Meters)
+    people: PeopleDoor | None = None  # of an OpenID provider
+
+
+def offered(request: Request) -> Offered:
+    """What the application of the request offers."""
+    found: Offered = request.app.state.offered
+    return found
+
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+async def ask(request: Request, method: str, message: Message, answer: type[Answer]) -> Answer:
+    """The answer of the method of the AdminService to who sent the request.
+
+    Raises UnknownToken for a request without credentials, and the errors of the operation.
+    """
+    found = await call(request, method, message)
+    if not isinstance(found, answer):
+        raise TypeError(f"{method} answers {type(found).__name__}, not {answer.__name__}")
+    return found
+
+
+async def principal_of(request: Request) -> Principal:
+    """Who sent the request; by a token, or on pages by the cookie of a session.
+
+    It is looked up once for each request. Raises UnknownToken.
+    """
+    found: Principal | None = getattr(request.state, "principal", None)
+    if found is None:
+        is_rest = request.url.path.startswith("/api/")
+        way, visitor = Way.REST if is_rest else Way.PAGE, None
+        if not is_rest and "authorization" not in request.headers:
+            visitor = await offered(request).doors.visitor(request)
+        if visitor is not None:
+            found = replace(visitor, way=way, address=address_of(request))
+        else:
+            found = await offered(request).operations.admit(bearer(request), way, address_of(request))
+        request.state.principal = found
+    return found
+
+
+def address_of(request: Request) -> str:
+    """The address of the client; behind a trusted proxy, what that says. "" when it is not known."""
+    return request.client.host if request.client else ""
+
+
+async def call(
+    request: Request, method: str, message: Message, require_seen: Callable[[Message], None] | None = None
+) -> Message:
+    """As `ask`, where any answer is right; `require_seen` as for `Operations.call`."""
+    principal = await principal_of(request)
+    found: Message = await offered(request).operations.call(method, message, principal, require_seen)
+    return found
+
+
+def bearer(request: Request) -> str:
+    """The token that the request carries. Raises UnknownToken."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        raise UnknownToken("the request carries no token", hint="Send the header Authorization: Bearer TOKEN.")
+    return token.strip()

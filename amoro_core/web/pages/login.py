@@ -1,0 +1,171 @@
+"""Logging in and out."""
+
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from amoro_core.errors import AmoroError
+from amoro_core.logger import get_logger
+from amoro_core.model import metrics
+from amoro_core.web.app_context import offered
+from amoro_core.web.login import TooManyTries
+from amoro_core.web.oidc import ATTEMPT_LASTS_S, CALLBACK, PeopleDoor
+from amoro_core.web.pages import page_request
+from amoro_core.web.pages.framework import Site
+from amoro_core.web.pages.page_request import Shown
+
+_LONGEST_FORM = 16 * 1024  # bytes
+
+
+def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
+    """The pages of logging in, and the targets of their forms."""
+
+    def show(request: Request, problem: str = "", status: int = 200, user: str = "", after: str = "") -> Response:
+        onward, people = page_request.within(after or request.query_params.get("next", "/")), offered(request).people
+        values = {
+            "problem": problem,
+            "user": user,
+            "next": onward,
+            "provider": people.title if people else "",
+            "leave": page_request.to("login", "oidc", next=onward),
+        }
+        return site.shown(request, Shown("login.html", "Log in", values, status))
+
+    async def ask(request: Request) -> Response:
+        """The form for user and password."""
+        return show(request)
+
+    async def log_in(request: Request) -> Response:
+        """Begin a session of the user."""
+        sent, doors = await _form(request), offered(request).doors
+        user, after = sent.get("user", "").strip(), page_request.within(sent.get("next", "/"))
+        try:
+            session_id = await doors.log_in(request, user, sent.get("password", ""))
+        except TooManyTries as error:
+            return _later(show(request, str(error), 429, user, after), error)
+        if session_id is None:
+            offered(request).meters.count(metrics.LOGIN_FAILURES)
+            return show(request, "The user or the password is wrong.", 401, user, after)
+        return doors.let_in(request, RedirectResponse(after, 303), session_id)
+
+    async def ask_link(request: Request) -> Response:
+        """One button: a preview of the link must not use it up."""
+        values = {"code": request.query_params.get("code", ""), "problem": ""}
+        return site.shown(request, Shown("login_link.html", "Log in", values))
+
+    async def follow_link(request: Request) -> Response:
+        """Begin a session of the link's account."""
+        sent, doors = await _form(request), offered(request).doors
+        values = {"code": "", "problem": "This link was used already, or is older than ten minutes."}
+        try:
+            session_id = await doors.follow_link(request, sent.get("code", ""))
+        except TooManyTries as error:
+            values["problem"] = str(error)
+            return _later(site.shown(request, Shown("login_link.html", "Log in", values, 429)), error)
+        if session_id is None:
+            offered(request).meters.count(metrics.LOGIN_FAILURES)
+            return site.shown(request, Shown("login_link.html", "Log in", values, 401))
+        return doors.let_in(request, RedirectResponse("/", 303), session_id)
+
+    async def log_out(request: Request) -> Response:
+        """End the session."""
+        doors = offered(request).doors
+        await doors.log_out(request)
+        return doors.let_out(request, RedirectResponse("/login", 303))
+
+    return [
+        Route("/login", ask, methods=["GET"]),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/login/link", ask_link, methods=["GET"]),
+        Route("/login/link", follow_link, methods=["POST"]),
+        Route("/logout", log_out, methods=["POST"]),
+    ]
+
+
+def _later(response: Response, error: TooManyTries) -> Response:
+    response.headers["Retry-After"] = str(error.retry_after_s)
+    return response
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form from anybody: no more of it is read than a login takes."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST_FORM:
+            return {}
+    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10))
+
+
+log = get_logger("amoro.people")
+
+_COOKIE = "amoro-login"
+
+
+def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
+    """Where a browser leaves for the provider, and where it comes back to; 404 without a provider."""
+
+    def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
+        values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}
+        made = site.shown(request, Shown("login_refused.html", "Log in", values, status))
+        if isinstance(error, TooManyTries):
+            made.headers["Retry-After"] = str(error.retry_after_s)
+        return made
+
+    async def refused(request: Request, error: AmoroError, name: str = "") -> Response:
+        log.warning("login.refused", account=name, code=error.code, why=error.message)
+        offered(request).meters.count(metrics.LOGIN_FAILURES)
+        await offered(request).doors.refuse(request, name, error)
+        return told(request, error, 403 if error.exit_status == 4 else 502)
+
+    async def leave(request: Request) -> Response:
+        """To the provider. A link, as browsers let no form lead to another site; nothing here is changed by it."""
+        doors, people = offered(request).doors, offered(request).people
+        if people is None:
+            return _unknown()
+        try:
+            doors.limit(request)
+            url, attempt = await people.begin(request, page_request.within(request.query_params.get("next", "/")))
+        except TooManyTries as error:
+            return told(request, error, 429)
+        except AmoroError as error:
+            return await refused(request, error)
+        answer = RedirectResponse(url, 303)
+        name, is_secure = doors.cookie(request, _COOKIE)
+        answer.set_cookie(
+            name, attempt.browser, max_age=ATTEMPT_LASTS_S, path="/", secure=is_secure, httponly=True, samesite="lax"
+        )
+        return answer
+
+    async def come_back(request: Request) -> Response:
+        """From the provider: state, cookie and code have been given for this alone, and are used up."""
+        doors, people = offered(request).doors, offered(request).people
+        if people is None:
+            return _unknown()
+        name, is_secure = doors.cookie(request, _COOKIE)
+        try:
+            doors.limit(request)
+            answer = await enter(request, people, request.cookies.get(name, ""))
+        except TooManyTries as error:
+            return told(request, error, 429)
+        answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
+        return answer
+
+    async def enter(request: Request, people: PeopleDoor, browser: str) -> Response:
+        who = ""
+        try:
+            attempt = people.take(request.query_params.get("state", ""), browser)
+            claims = await people.claims(attempt, request.query_params)
+            who = people.name_of(claims)
+            session_id = await offered(request).doors.admit(request, people.person(claims))
+        except AmoroError as error:
+            return await refused(request, error, who)
+        return offered(request).doors.let_in(request, RedirectResponse(attempt.after, 303), session_id)
+
+    return [Route("/login/oidc", leave, methods=["GET"]), Route(CALLBACK, come_back, methods=["GET"])]
+
+
+def _unknown() -> Response:
+    return PlainTextResponse("This coordinator has no OpenID provider: oidc-issuer in amoro.yaml.\n", 404)

@@ -1,0 +1,329 @@
+"""Maintenance of tables: what waits for a person, and actions with a dry run before them.
+
+What a table's actions would do its catalog alone knows. Only forms ask it: the page itself never waits for it.
+"""
+
+import asyncio
+import json
+import shlex
+from typing import Any
+
+from starlette.routing import Route
+
+from amoro_core.documents.formatting import format_bytes, many
+from amoro_core.errors import InvalidArgument, NotFound, WaitTimeout
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.web.pages.framework import Site
+from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Gone, Listed, Shown, Visit, named, to
+from amoro_core.web.pages.processes import found_process
+
+_WAITING = 50
+_EXAMPLES = 10  # of each list in a plan
+
+
+def routes(site: Site) -> list[Route]:
+    """The page of maintenance and its forms."""
+    return [
+        site.page("/maintenance", show_maintenance),
+        site.action("/maintenance/look", look),
+        site.action("/maintenance/preview", preview),
+        site.action("/maintenance/run", run),
+    ]
+
+
+async def show_maintenance(visit: Visit) -> Shown:
+    """Processes that wait for a person, and where to begin."""
+    asked = visit.query(table=())
+    return Shown("maintenance.html", "Maintenance", await _values(visit, asked["table"]))
+
+
+async def look(visit: Visit) -> Shown:
+    """Every action on the table: on or off and why, its last and its next run. Its catalog is asked."""
+    table = (await visit.form("table"))["table"]
+    found = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
+    values = await _values(visit, found.table)
+    return Shown("maintenance.html", "Maintenance", {**values, "actions": found.actions})
+
+
+async def preview(visit: Visit) -> Shown:
+    """What the action would do on the table now. Nothing is changed."""
+    typed = await visit.form("table", "action")
+    request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
+    answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
+    command = shlex.join(["amoro", "table", "maintain", answer.table, "--action", answer.action, "--dry-run"])
+    values = {"answer": answer, "plan": planned(answer.document), "command": command}
+    values["table_id"] = await _number(visit, answer.table)
+    return Shown("preview.html", f"Dry run of {answer.action}", values)
+
+
+async def run(visit: Visit) -> Gone:
+    """Begin the action on the table whose name was typed."""
+    typed = await visit.form("table", "action", "confirm")
+    if not named(typed["confirm"], typed["table"]):
+        raise InvalidArgument(
+            f"{typed['confirm']!r} is not the name of the table",
+            hint=f"Type {typed['table']} to run {typed['action']}.",
+        )
+    request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
+    answer = await visit.ask("MaintainTable", request, pb.MaintainTableResponse)
+    if not answer.process_id:
+        return Gone(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
+    return Gone(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
+
+
+async def _number(visit: Visit, table: str) -> int:
+    """The number of a table; 0 of one that is not known yet."""
+    try:
+        return (await visit.ask("GetTable", pb.GetTableRequest(table=table, known_only=True), pb.Table)).table_id
+    except NotFound:
+        return 0
+
+
+async def _values(visit: Visit, table: str) -> dict[str, Any]:
+    waiting: list[pb.Process] = []
+    for status in ("held", "requested"):
+        request = pb.ListProcessesRequest(status=status, limit=_WAITING)
+        waiting += (await visit.ask("ListProcesses", request, pb.ListProcessesResponse)).processes
+    return {"table": table, "waiting": waiting, "actions": None}
+
+
+def planned(document: str) -> list[tuple[str, str, list[str]]]:
+    """The plan's keys with their values, or the count and the first ten of what a list has."""
+    lines: list[tuple[str, str, list[str]]] = []
+    for key, value in (json.loads(document) if document else {}).items():
+        label = key.replace("_", " ")
+        if isinstance(value, list):
+            lines.append((label, f"{len(value):,}", [_told(one) for one in value[:_EXAMPLES]]))
+        elif isinstance(value, dict):
+            lines.append((label, "", [f"{name}: {_told(one)}" for name, one in list(value.items())[:_EXAMPLES]]))
+        else:
+            lines.append((label, _told(value), []))
+    return lines
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_told(one)}" for key, one in value.items())
+    return json.dumps(value) if isinstance(value, list) else str(value)
+
+
+PREVIEW_S = 60.0
+
+
+def process_action_routes(site: Site) -> list[Route]:
+    """The confirmations and the forms of the actions."""
+    actions = {
+        "cancel": (ask_to_cancel, cancel),
+        "start": (ask_to_start, start),
+        "confirm": (ask_to_confirm, confirm),
+        "undo": (ask_to_undo, undo),
+    }
+    return [
+        site.action("/processes/{process}/undo/preview", preview_undo),
+    ] + [
+        route
+        for name, (ask, act) in actions.items()
+        for route in (
+            site.page(f"/processes/{{process}}/{name}", ask),
+            site.action(f"/processes/{{process}}/{name}", act),
+        )
+    ]
+
+
+async def ask_to_cancel(visit: Visit) -> Shown:
+    """What cancelling the process will do."""
+    process = await found_process(visit)
+    path = to("processes", process.process_id)
+    effects = (
+        f"The {process.type} process on {process.table} ends. What its {process.tasks_done} finished tasks have "
+        "written is removed, and the table stays as it is.",
+        "A commit that was sent already can't be cancelled; then nothing happens.",
+    )
+    command = f"amoro process cancel {process.process_id}"
+    return Confirmation(
+        f"Cancel {process.process_id}?", effects, f"{path}/cancel", "Cancel the process", path, command
+    ).shown()
+
+
+async def cancel(visit: Visit) -> Gone:
+    """Cancel the process."""
+    await visit.form()
+    request = pb.CancelProcessRequest(process_id=visit.named("process"))
+    process = await visit.ask("CancelProcess", request, pb.Process)
+    return Gone(to("processes", process.process_id), f"The process is {process.status}.")
+
+
+async def ask_to_start(visit: Visit) -> Shown:
+    """What starting the stored plan will do."""
+    process = await found_process(visit)
+    path = to("processes", process.process_id)
+    effects = (f"The plan of {process.tasks_total} tasks on {process.table} begins: optimizers take its tasks.",)
+    command = f"amoro process start {process.process_id}"
+    return Confirmation(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, command).shown()
+
+
+async def start(visit: Visit) -> Gone:
+    """Start a plan that was stored."""
+    await visit.form()
+    request = pb.StartProcessRequest(process_id=visit.named("process"))
+    process = await visit.ask("StartProcess", request, pb.Process)
+    return Gone(to("processes", process.process_id), "It has started.")
+
+
+async def ask_to_confirm(visit: Visit) -> Shown:
+    """What letting a held process go on will do."""
+    process = await found_process(visit)
+    path = to("processes", process.process_id)
+    effects = (
+        f"The process was held: {process.reason}",
+        f"It is planned anew and does its work on {process.table}, also what the guard has stopped.",
+    )
+    command = shlex.join(
+        ["amoro", "table", "maintain", process.table, "--action", process.type, "--confirm", process.table]
+    )
+    name = Field("confirm", f"Type {process.table} to confirm", is_needed=True)
+    return Confirmation(
+        f"Let {process.process_id} go on?", effects, f"{path}/confirm", "Let it go on", path, command, (name,), True
+    ).shown()
+
+
+async def confirm(visit: Visit) -> Gone:
+    """Let a held process go on."""
+    typed = await visit.form("confirm")
+    process = await found_process(visit)
+    request = pb.MaintainTableRequest(table=process.table, action=process.type, confirm=typed["confirm"])
+    answer = await visit.ask("ConfirmMaintenance", request, pb.MaintainTableResponse)
+    return Gone(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
+
+
+async def ask_to_undo(visit: Visit) -> Shown:
+    """What undoing the process will do, as far as that is known without its catalog; the dry run says more."""
+    process = await found_process(visit)
+    path = to("processes", process.process_id)
+    effects = (
+        f"A process of its own takes back what this one did to {process.table}, and keeps what others have written.",
+        "Where that is not possible any more it says why, and changes nothing.",
+        "First a dry run shows what it would do. It reads the table, and changes nothing.",
+    )
+    command = shlex.join(["amoro", "undo", process.process_id, "--dry-run"])
+    return Confirmation(
+        f"Undo {process.process_id}?", effects, f"{path}/undo/preview", "Show what it would do", path, command
+    ).shown()
+
+
+async def preview_undo(visit: Visit) -> Shown:
+    """What undoing the process would do now, and the form that does it."""
+    await visit.form()
+    process = visit.named("process")
+    same = shlex.join(["amoro", "undo", process])
+    try:
+        async with asyncio.timeout(PREVIEW_S):
+            answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
+    except TimeoutError as late:
+        raise WaitTimeout(
+            f"what undoing {process} would do was not found within {PREVIEW_S:g} s",
+            hint=f"The command line waits longer: {same} --dry-run",
+        ) from late
+    values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
+    return Shown("undo_preview.html", f"Dry run of undoing {process}", values)
+
+
+async def undo(visit: Visit) -> Gone:
+    """Begin a process that takes this one back."""
+    await visit.form()
+    request = pb.UndoRequest(process_id=visit.named("process"))
+    answer = await visit.ask("UndoProcess", request, pb.MaintainTableResponse)
+    if not answer.process_id:
+        return Gone(to("processes", visit.named("process")), answer.reason or "There is nothing to undo.", "wait")
+    return Gone(to("processes", answer.process_id), "This process undoes the other one.")
+
+
+_FILES = 100  # of one process
+
+
+def trash_routes(site: Site) -> list[Route]:
+    """The pages of trash, and the forms that restore or hurry it."""
+    return [
+        site.page("/trash", show_trash),
+        site.page("/trash/hurry", ask_to_hurry),
+        site.action("/trash/hurry", hurry),
+        site.page("/trash/{process}", show_condemned),
+        site.page("/trash/{process}/restore", ask_to_restore),
+        site.action("/trash/{process}/restore", restore),
+    ]
+
+
+async def show_trash(visit: Visit) -> Shown:
+    """Condemned files by process, the next to be deleted first."""
+    asked = visit.query(table=(), after=())
+    request = pb.ListTrashRequest(table=asked["table"], limit=ROWS, after=asked["after"])
+    found = await visit.ask("ListTrash", request, pb.ListTrashResponse)
+    filters = {"table": asked["table"]}
+    listed = Listed("/trash", "processes", filters, len(found.trash), found.total, found.next, asked["after"])
+    values = {"trash": found.trash, "list": listed, "table": asked["table"]}
+    return Shown("trash.html", "Trash", values, subjects=(("trash", ""),))
+
+
+async def show_condemned(visit: Visit) -> Shown:
+    """Files that a process has condemned, a hundred on a page."""
+    after = visit.query(after=())["after"]
+    found = await _found(visit, _FILES, after)
+    process_id = found.trash.process_id
+    listed = Listed(to("trash", process_id), "files", {}, len(found.files), found.total, found.next, after)
+    values = {"trash": found.trash, "files": found.files, "list": listed}
+    return Shown("condemned.html", f"Trash of {process_id}", values)
+
+
+async def ask_to_restore(visit: Visit) -> Shown:
+    """What restoring the files will do."""
+    visit.query()
+    found = (await _found(visit, 1)).trash
+    path = to("trash", found.process_id)
+    effects = (
+        f"{many(found.files, 'file')} of {found.table} ({format_bytes(found.bytes)}) are kept where they are, and are "
+        "not deleted any more.",
+        "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
+    )
+    command = f"amoro trash restore {found.process_id}"
+    return Confirmation("Restore these files?", effects, f"{path}/restore", "Restore", path, command).shown()
+
+
+async def restore(visit: Visit) -> Gone:
+    """Keep the files that the process has condemned."""
+    await visit.form()
+    found = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
+    return Gone("/trash", f"{many(found.files, 'file')} of {found.table} are restored.")
+
+
+async def ask_to_hurry(visit: Visit) -> Shown:
+    """What deleting a table's condemned files sooner will do."""
+    table = visit.query(table=())["table"]
+    effects = (
+        f"Every condemned file of {table} is deleted at the next emptying, without the days that are left to take it "
+        "back. Deleted files can't be restored.",
+    )
+    fields = (
+        Field("table", "Table", table, "hidden"),
+        Field("confirm", f"Type {table} to confirm", is_needed=True),
+    )
+    command = shlex.join(["amoro", "trash", "empty", table, "--now", "--confirm", table])
+    return Confirmation(
+        "Delete it now?", effects, "/trash/hurry", "Delete", to("trash", table=table), command, fields, True
+    ).shown()
+
+
+async def hurry(visit: Visit) -> Gone:
+    """Make the table's condemned files due at once."""
+    typed = await visit.form("table", "confirm")
+    request = pb.HurryTrashRequest(table=typed["table"], confirm=typed["confirm"])
+    found = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
+    return Gone(to("trash", table=found.table), f"{many(found.files, 'file')} are due for deletion now.", "wait")
+
+
+async def _found(visit: Visit, files: int, after: str = "") -> pb.ShowTrashResponse:
+    request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files, after=after)
+    return await visit.ask("ShowTrash", request, pb.ShowTrashResponse)

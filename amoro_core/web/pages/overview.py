@@ -1,0 +1,181 @@
+"""The overview: what is wrong first, then what goes on and what happened last."""
+
+import asyncio
+import shlex
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from starlette.routing import Route
+
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.protocol import queue_pb2 as queue
+from amoro_core.records import record
+from amoro_core.web.app_context import principal_of
+from amoro_core.web.charts.svg import Chart
+from amoro_core.web.pages.framework import Site, may
+from amoro_core.web.pages.page_request import Confirmation, Field, Gone, Shown, Visit
+from amoro_core.web.pages.table import RANGES, Asked, drawn, found_series
+
+_RUNNING, _EVENTS = 10, 20
+_FRESH_S, _DRAWN_S = 1.0, 30.0
+_STEP_S = 600
+_SICK = 50  # health below it is told
+_SUBJECTS = (("tables", ""), ("processes", ""), ("events", ""))
+#: Series of the last day, and what their charts are called.
+_CHARTS = {
+    "backlog-age": "How long the oldest waiting table has waited, 24 h",
+    "threads-busy": "Running tasks, 24 h",
+    "bytes-rewritten": "Bytes rewritten, 24 h",
+    "files-removed": "Files fewer by what was committed, 24 h",
+}
+
+
+@record
+class Tile:
+    """A figure, and where its rows are."""
+
+    label: str
+    figure: str
+    url: str
+    note: str = ""
+
+
+class Overview:
+    """The page, whose counts are at most a second old and asked for once at a time."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._counted_at = -_FRESH_S
+        self._tiles: tuple[Tile, ...] = ()
+        self._drawing = asyncio.Lock()
+        self._drawn_at = -_DRAWN_S
+        self._drawn: Sequence[Chart] = ()
+
+    async def show(self, visit: Visit) -> Shown:
+        """Conditions, tiles, running processes, last events."""
+        visit.query()
+        held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+        charts = await self._charted(visit)
+        active = await visit.ask(
+            "ListProcesses", pb.ListProcessesRequest(status="running", limit=_RUNNING), pb.ListProcessesResponse
+        )
+        events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
+        values = {
+            "conditions": held.conditions,
+            "tiles": await self._counted(visit),
+            "processes": active.processes,
+            "running": active.total,
+            "events": events.events,
+            "charts": charts,
+            "same": "amoro status",
+        }
+        return Shown("overview.html", "Overview", values, subjects=_SUBJECTS)
+
+    async def _charted(self, visit: Visit) -> Sequence[Chart]:
+        """The last day."""
+        async with self._drawing:
+            if time.monotonic() - self._drawn_at >= _DRAWN_S:
+                asked = Asked(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
+                found = await found_series(visit, asked)
+                self._drawn = [drawn(found, asked, name, title, added=True) for name, title in _CHARTS.items()]
+                self._drawn_at = time.monotonic()
+            return self._drawn
+
+    async def _counted(self, visit: Visit) -> tuple[Tile, ...]:
+        async with self._lock:
+            if time.monotonic() - self._counted_at >= _FRESH_S:
+                self._tiles = await _tiles(visit)
+                self._counted_at = time.monotonic()
+            return self._tiles
+
+
+async def _tiles(visit: Visit) -> tuple[Tile, ...]:
+    found = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
+    sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
+    tables = Counter({one.status: 0 for one in found.statuses})
+    for one in found.statuses:
+        tables[one.status] += one.tables
+    waited_ms = found.counted_ms - found.oldest_pending_ms if found.oldest_pending_ms else 0
+    return (
+        Tile("tables", format_count(found.tables), "/tables"),
+        Tile("enabled tables", format_count(found.enabled_tables), "/tables?enabled=yes"),
+        Tile("waiting for a plan", format_count(tables["pending"]), "/tables?status=pending"),
+        Tile("refused", format_count(tables["refused"]), "/tables?status=refused"),
+        Tile(
+            f"health below {_SICK}",
+            format_count(sick.total) + ("" if sick.total_is_exact else "+"),
+            f"/tables?health_below={_SICK}",
+        ),
+        Tile("running processes", format_count(found.running_processes), "/processes?status=running"),
+        Tile("running tasks", format_count(found.running_tasks), "/queue"),
+        Tile("optimizers", format_count(found.optimizers), "/optimizers"),
+        Tile("rewritten in 24 h", format_bytes(found.rewritten_bytes), "/processes?status=success"),
+        Tile("fewer files in 24 h", format_count(found.removed_files), "/processes?status=success"),
+        Tile("the longest wait", format_duration(max(0, waited_ms)), "/queue"),
+    )
+
+
+def system_routes(site: Site) -> list[Route]:
+    """The pages of settings and system, and their forms."""
+    return [
+        site.page("/settings", show_settings),
+        site.page("/system", show_system),
+        site.action("/system/check", check),
+        site.page("/system/backup", ask_to_back_up),
+        site.action("/system/backup", back_up),
+    ]
+
+
+async def show_settings(visit: Visit) -> Shown:
+    """Every setting whose key contains the text, with its value and where that comes from."""
+    asked = visit.query(text=())
+    found = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
+    shown = [one for one in found.settings if asked["text"].lower() in one.key.lower()]
+    return Shown("settings.html", "Settings", {"settings": shown, "text": asked["text"]})
+
+
+async def show_system(visit: Visit) -> Shown:
+    """The coordinator, what is wrong now, and for administrators its state database."""
+    visit.query()
+    return await _shown(visit, None)
+
+
+async def check(visit: Visit) -> Shown:
+    """What is wrong with the state database; it is read whole."""
+    await visit.form()
+    found = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
+    return await _shown(visit, list(found.problems))
+
+
+async def _shown(visit: Visit, problems: Sequence[str] | None) -> Shown:
+    status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
+    asked = monitoring.ListConditionsRequest()
+    conditions = await visit.ask("ListConditions", asked, monitoring.ListConditionsResponse)
+    state = None
+    if may(await principal_of(visit.request), "GetState"):
+        state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
+    values = {"status": status, "problems": problems, "conditions": conditions.conditions, "state": state}
+    return Shown("system.html", "System", values)
+
+
+async def ask_to_back_up(visit: Visit) -> Shown:
+    """What a backup will do."""
+    visit.query()
+    effects = (
+        "The state database of this moment is copied to a new file on the coordinator's machine. Work goes on.",
+        "The copy holds the catalogs' secrets, and only its owner can read it. A file that exists is never replaced.",
+    )
+    path = Field("path", "Absolute path of the new file", is_needed=True)
+    command = "amoro state backup PATH"
+    return Confirmation("Back up the state", effects, "/system/backup", "Back up", "/system", command, (path,)).shown()
+
+
+async def back_up(visit: Visit) -> Gone:
+    """Copy the state database to a new file."""
+    typed = await visit.form("path")
+    made = await visit.ask("BackupState", pb.BackupStateRequest(path=typed["path"]), pb.BackupStateResponse)
+    return Gone("/system", f"The state is in {shlex.quote(made.path)}, {format_bytes(made.bytes)}.")

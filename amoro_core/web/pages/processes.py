@@ -1,0 +1,215 @@
+"""Attempts of a process's tasks as a chart needs them."""
+
+import shlex
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from amoro_core.documents.formatting import (
+    encoded_lines,
+    format_bytes,
+    format_count,
+    format_duration,
+    label,
+    own_figures,
+    row_equation,
+)
+from amoro_core.model.history_events import AttemptOutcome
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.records import record
+from amoro_core.web.charts.charts import Bar, Progress, gantt, steps
+from amoro_core.web.pages.page_request import ROWS, Listed, Shown, Visit, to
+
+MOST = 5000  # of a process: of its first tasks, where there are more
+_PAGE = 1000
+_PROCESSES = 16
+
+
+@record
+class Tried:
+    """An attempt: of which task, when its optimizer began, and its bar."""
+
+    task: int
+    attempt: int
+    started_ms: int
+    bar: Bar
+
+
+class Attempts:
+    """Reads the attempts of processes, those of the first tasks once: of a task that has succeeded none is added.
+
+    Whoever asks may see them, else the operation refuses; who may sees the same as all others.
+    """
+
+    def __init__(self) -> None:
+        self._settled: OrderedDict[str, tuple[Tried, ...]] = OrderedDict()
+
+    async def of(self, visit: Visit, process: pb.Process) -> tuple[Sequence[Tried], int]:
+        """The attempts of the process by task and number, at most `MOST`; and how many there are."""
+        found = list(self._settled.get(process.process_id, ()))
+        while True:
+            limit = max(1, min(_PAGE, MOST - len(found)))
+            after = f"{found[-1].task}-{found[-1].attempt}" if found else ""
+            request = journal.ListAttemptsRequest(process_id=process.process_id, limit=limit, after=after)
+            page = await visit.ask("ListAttempts", request, journal.ListAttemptsResponse)
+            found = [*found, *_tried(page.attempts)][:MOST]
+            if not page.next or len(found) == MOST:
+                break
+        self._keep(process.process_id, found)
+        return found, page.total
+
+    def _keep(self, process_id: str, found: Sequence[Tried]) -> None:
+        self._settled[process_id] = tuple(found[: settled(found)])
+        self._settled.move_to_end(process_id)
+        if len(self._settled) > _PROCESSES:
+            self._settled.popitem(last=False)
+
+
+def settled(found: Sequence[Tried]) -> int:
+    """How many of the attempts stand before the first task that has not succeeded, and so stay as they are."""
+    count, task = 0, 0
+    for place, one in enumerate(found, 1):
+        if one.task > task + 1:  # a task without an attempt
+            break
+        if one.bar.state == AttemptOutcome.SUCCESS:
+            count, task = place, one.task
+    return count
+
+
+def _tried(attempts: Sequence[journal.AttemptInfo]) -> list[Tried]:
+    now = round(time.time() * 1000)
+    return [
+        Tried(
+            one.task_id,
+            one.attempt,
+            one.started_ms,
+            Bar(
+                one.optimizer_id,
+                one.thread_id,
+                one.scheduled_ms,
+                max(one.scheduled_ms, one.finished_ms or now),
+                one.outcome,
+                f"task {one.task_id}, attempt {one.attempt}",
+            ),
+        )
+        for one in attempts
+    ]
+
+
+def receipt_lines(made: pb.Receipt) -> list[tuple[str, str]]:
+    """Names and values: what was before and what is after on one line, rows as an equation."""
+    lines = []
+    if not made.words:
+        lines = [
+            ("rows", row_equation(made)),
+            ("data files", f"{format_count(made.data_files_before)} → {format_count(made.data_files_after)}"),
+            ("delete files", f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}"),
+            ("bytes", f"{format_bytes(made.bytes_before)} → {format_bytes(made.bytes_after)}"),
+        ]
+    lines += [*own_figures(made.figures), *encoded_lines(made)]
+    for one in made.equations:
+        if (one.left, one.right) == ("rows_before", "rows_after"):
+            continue
+        sign, mark = ("=", "✓") if one.holds else ("≠", "✗")
+        lines.append(("check", f"{label(one.left)} {sign} {label(one.right)} {mark}"))
+    if made.snapshot_id:
+        lines.append(("snapshot", f"{made.snapshot_id} on {made.base_snapshot_id or 'none'}"))
+    lines.append(("took", format_duration(made.duration_ms)))
+    return lines
+
+
+def is_balanced(made: pb.Receipt) -> bool:
+    """Whether every equation of the receipt holds."""
+    rows = made.words != "" or made.rows_before == made.rows_after
+    return rows and all(one.holds for one in made.equations)
+
+
+_STATUSES = tuple(status.value for status in ProcessStatus)
+_TASK_STATUSES = tuple(status.value for status in TaskStatus)
+_TASKS = 100  # on a page
+_WORK = "Attempts by optimizer thread since the first one began"
+
+
+async def show_processes(visit: Visit) -> Shown:
+    """Fifty processes, the newest first."""
+    asked = visit.query(table=(), status=_STATUSES, after=())
+    found = await visit.ask(
+        "ListProcesses",
+        pb.ListProcessesRequest(table=asked["table"], status=asked["status"], limit=ROWS, after=asked["after"]),
+        pb.ListProcessesResponse,
+    )
+    filters = {key: asked[key] for key in ("table", "status")}
+    listed = Listed("/processes", "processes", filters, len(found.processes), found.total, found.next, asked["after"])
+    values = {"processes": found.processes, "list": listed, "statuses": _STATUSES}
+    return Shown("processes.html", "Processes", values, subjects=(("processes", ""),))
+
+
+class ProcessPage:
+    """The page of a process, which remembers what of its attempts can't change."""
+
+    def __init__(self) -> None:
+        self._attempts = Attempts()
+
+    async def show(self, visit: Visit) -> Shown:
+        """A process: steps, what its threads did when, a hundred tasks, the receipt or the failure."""
+        asked = visit.query(status=_TASK_STATUSES, after=())
+        name = visit.named("process")
+        found = await visit.ask(
+            "ListTasks",
+            pb.ListTasksRequest(process_id=name, status=asked["status"], limit=_TASKS, after=asked["after"]),
+            pb.ListTasksResponse,
+        )
+        process = found.process
+        tried, attempts = await self._attempts.of(visit, process) if process.tasks_total else ([], 0)
+        path, filters = to("processes", process.process_id), {"status": asked["status"]}
+        values = {
+            "process": process,
+            "is_active": not process.finished_ms,
+            "may_cancel": process.status in ACTIVE_PROCESS_STATUSES and process.status != ProcessStatus.COMMIT_UNKNOWN,
+            "is_undoable": process.status in ("success", "partial") and process.type in UNDOABLE,
+            "steps": steps(_progress(process, tried)),
+            "gantt": gantt([one.bar for one in tried], _WORK) if tried else None,
+            "left_out": attempts - len(tried),
+            "tasks": found.tasks,
+            "statuses": _TASK_STATUSES,
+            "list": Listed(path, "tasks", filters, len(found.tasks), found.total, found.next, asked["after"]),
+            "commands": _commands(process),
+            "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
+            "is_balanced": is_balanced(process.receipt),
+        }
+        subjects = (("processes", process.process_id),)
+        return Shown("process.html", f"Process {process.process_id}", values, subjects=subjects)
+
+
+def _commands(process: pb.Process) -> dict[str, str]:
+    """Commands that show, verify and undo the process."""
+    between = ["--before", str(process.receipt.base_snapshot_id), "--after", str(process.receipt.snapshot_id)]
+    return {
+        "show": shlex.join(["amoro", "process", "show", process.process_id]),
+        "verify": shlex.join(["amoro", "verify", process.table, *between]),
+        "undo": shlex.join(["amoro", "undo", process.process_id]),
+    }
+
+
+def _progress(process: pb.Process, tried: Sequence[Tried]) -> Progress:
+    """When each step began. Attempts that were forgotten are not among them."""
+    left = process.task_counts.planned + process.task_counts.scheduled + process.task_counts.acked
+    worked = 0 if left else max((one.bar.end_ms for one in tried), default=0)
+    return Progress(
+        process.status,
+        process.created_ms,
+        process.finished_ms,
+        scheduled_ms=min((one.bar.start_ms for one in tried), default=0),
+        acked_ms=min((one.started_ms for one in tried if one.started_ms), default=0),
+        worked_ms=worked,
+        has_tasks=bool(process.tasks_total),
+        waits=bool(process.waiting),
+    )
+
+
+async def found_process(visit: Visit) -> pb.Process:
+    """The process of the page's path, as it is stored; no catalog is asked."""
+    request = pb.ListTasksRequest(process_id=visit.named("process"), limit=1)
+    return (await visit.ask("ListTasks", request, pb.ListTasksResponse)).process

@@ -1,0 +1,381 @@
+"""Values over time as charts, for a range that the visitor chooses by a link."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
+from amoro_core.errors import NotFound, TableRefused
+from amoro_core.model.optimizing_config import Origin
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal
+from amoro_core.records import record
+from amoro_core.web.charts.charts import Line, lines
+from amoro_core.web.charts.svg import Chart
+from amoro_core.web.pages.page_request import ROWS, Listed, Shown, Visit, command, to_table
+
+HOUR_MS = 3_600_000
+#: Ranges by the word in the address of a page.
+RANGES = {
+    "1h": HOUR_MS,
+    "24h": 24 * HOUR_MS,
+    "7d": 7 * 24 * HOUR_MS,
+    "30d": 30 * 24 * HOUR_MS,
+    "90d": 90 * 24 * HOUR_MS,
+    "400d": 400 * 24 * HOUR_MS,
+}
+
+
+@record
+class Asked:
+    """Series to draw: their names, up to when, for how long, and whose. `step_s` 0: one that fits."""
+
+    names: Sequence[str]
+    until_ms: int
+    length_ms: int
+    table: str = ""
+    label: str = ""
+    step_s: int = 0
+
+
+async def found_series(visit: Visit, asked: Asked) -> journal.GetSeriesResponse:
+    """The series in the order of the names that were asked for."""
+    request = journal.GetSeriesRequest(
+        names=asked.names,
+        label=asked.label,
+        table=asked.table,
+        since_ms=asked.until_ms - asked.length_ms,
+        until_ms=asked.until_ms,
+        step_s=asked.step_s,
+    )
+    return await visit.ask("GetSeries", request, journal.GetSeriesResponse)
+
+
+def drawn(found: journal.GetSeriesResponse, asked: Asked, name: str, title: str, *, added: bool = False) -> Chart:
+    """The series of that name as lines, one for each label, or as their sum; a step without values is a gap."""
+    own = [one for one in found.series if one.name == name]
+    unit = own[0].unit if own else ""
+    made = [_line(one, found.step_s * 1000, asked) for one in own]
+    if added:
+        made = _added(made, name)
+    return lines(made, asked.until_ms - asked.length_ms, asked.until_ms, title, _written(unit))
+
+
+def _line(one: journal.Series, step_ms: int, asked: Asked) -> Line:
+    points = [(point.from_ms, _value(one, point)) for point in one.points]
+    if one.kind != "state":
+        return Line(one.label or one.name, points, step_ms)
+    # It holds until it changes: no time without a value is a gap.
+    if points:
+        points.append((asked.until_ms, points[-1][1]))
+    return Line(one.label or one.name, points, asked.length_ms)
+
+
+def _added(made: Sequence[Line], label: str) -> list[Line]:
+    """One line of the sums of them all, step by step."""
+    if not made:
+        return []
+    points: Counter[int] = Counter()
+    for one in made:
+        points.update(dict(one.points))
+    return [Line(label, sorted(points.items()), made[0].step_ms)]
+
+
+def _value(one: journal.Series, point: journal.SeriesPoint) -> float:
+    return float(point.sum) if one.kind == "total" else point.sum / max(point.n, 1)
+
+
+def _written(unit: str) -> Callable[[float], str]:
+    if unit == "bytes":
+        return lambda value: format_bytes(round(value))
+    if unit == "seconds":
+        return lambda value: format_duration(round(value * 1000))
+    return "{:,.3g}".format
+
+
+_AT_WORK = {
+    OptimizingStatus.PLANNING: "It is being planned.",
+    OptimizingStatus.MINOR_OPTIMIZING: "It is being optimized: minor.",
+    OptimizingStatus.MAJOR_OPTIMIZING: "It is being optimized: major.",
+    OptimizingStatus.FULL_OPTIMIZING: "It is being optimized: full.",
+    OptimizingStatus.COMMITTING: "Its rewritten files are being committed.",
+}
+
+
+@record
+class Reason:
+    """One thing that holds the table back or drives it. `look`: good, busy, wait or bad, as badges have it."""
+
+    look: str
+    title: str
+    text: str = ""
+    links_to: str = ""  # what the page links it to: process, group, enable, block
+
+
+def reasons(table: pb.Table, group: pb.Group | None, now_ms: int) -> tuple[Reason, ...]:
+    """Everything that says why the table is (not) optimized now, the most pressing first. `group` None: not known."""
+    return (*_held(table), *_work(table), *_back_off(table, now_ms), *_room(table, group), *_evaluated(table, now_ms))
+
+
+def _held(table: pb.Table) -> Iterator[Reason]:
+    if table.status == OptimizingStatus.REFUSED:
+        yield Reason("bad", "It is refused", table.status_reason)
+    if not table.enabled:
+        yield Reason("wait", "It is only observed", table.enabled_origin or "It was never enabled.", "enable")
+    else:
+        yield Reason("good", "It is enabled", table.enabled_origin)
+    for blocker in table.blockers:
+        until = f"Until {format_time(blocker.expires_ms)}"
+        yield Reason("wait", f"Blocked: {', '.join(blocker.operations)}", f"{until}. {blocker.reason}", "block")
+
+
+def _work(table: pb.Table) -> Iterator[Reason]:
+    if told := _AT_WORK.get(OptimizingStatus(table.status)):
+        yield Reason("busy", told, table.status_reason, "process" if table.process_id else "")
+    elif table.process_id:
+        yield Reason("busy", "A process has not ended.", table.status_reason, "process")
+    if table.status == OptimizingStatus.PENDING:
+        yield Reason("wait", "It waits for its plan.", table.status_reason, "queue")
+
+
+def _back_off(table: pb.Table, now_ms: int) -> Iterator[Reason]:
+    if table.retry_at_ms > now_ms:
+        yield Reason(
+            "wait", f"It is tried again at {format_time(table.retry_at_ms)}", "After failures it is left alone."
+        )
+    if table.failure:
+        yield Reason("bad", "The last try failed", table.failure)
+    if table.late_deletes:
+        yield Reason("bad", "Rows that another application deleted came back", table.late_deletes)
+
+
+def _room(table: pb.Table, group: pb.Group | None) -> Iterator[Reason]:
+    if table.no_optimizer:
+        yield Reason("bad", "No optimizer takes its tasks", table.no_optimizer, "group")
+        return
+    if group is None:
+        return
+    if group.threads and group.running_tasks >= group.threads:
+        text = f"Each of the {format_count(group.threads)} threads of {group.name} has a task."
+        yield Reason("wait", "Its group has no free thread", text, "group")
+    for use in group.uses:
+        if use.table == table.table and 0 < use.limit <= use.running_tasks:
+            text = f"It runs {use.running_tasks} tasks; its quota of {use.quota:g} allows {use.limit} threads now."
+            yield Reason("wait", "Its quota is used up", text, "group")
+
+
+def _evaluated(table: pb.Table, now_ms: int) -> Iterator[Reason]:
+    if table.status == OptimizingStatus.IDLE:
+        known = table.status_reason or "Nothing was found to do when it was last looked at."
+        yield Reason("good" if table.enabled else "", "There is nothing to do", known)
+    if table.next_due_ms > now_ms:
+        text = "Then it is due by the clock, without a new commit."
+        yield Reason("", f"Next due at {format_time(table.next_due_ms)}", text)
+
+
+#: The pages of a table: path below it, and label.
+TABS = (
+    ("", "Health"),
+    ("files", "Files"),
+    ("snapshots", "Snapshots"),
+    ("processes", "Processes"),
+    ("properties", "Properties"),
+    ("plan", "Plan"),
+)
+_RECENT = 8
+#: Those that are shown anew when something changes; the others keep what was asked for or typed.
+_LIVE = frozenset({"", "processes"})
+_TREND = "90d"
+#: Series of a table, and what their charts are called.
+_TRENDS = {
+    "health": "Health over time",
+    "small-files": "Small files over time",
+    "delete-files": "Delete files over time",
+}
+
+
+@record
+class HealthPart:
+    """A part of the health score: the points that are left, and what would bring back those that are lost."""
+
+    name: str
+    left: int
+    most: int
+    found: str
+    mended_by: str
+
+    @property
+    def lost(self) -> int:
+        """The points that are missing."""
+        return self.most - self.left
+
+
+async def known_table(visit: Visit) -> pb.Table:
+    """The table of the page, as the coordinator knows it. Raises TableNotFound, CatalogNotFound, InvalidArgument."""
+    return await visit.ask("GetTable", pb.GetTableRequest(table=visit.named("table"), known_only=True), pb.Table)
+
+
+def on_table(table: pb.Table, template: str, tab: str, **values: object) -> Shown:
+    """A page of the table: its values, with those of the frame around all of its pages."""
+    label = dict(TABS)[tab]
+    shown = {"table": table, "tab": tab, "tabs": _tabs(table), **values}
+    subjects = (("tables", str(table.table_id)), ("processes", "")) if tab in _LIVE else ()
+    return Shown(template, f"{table.table}: {label}", shown, subjects=subjects)
+
+
+async def show_table(visit: Visit) -> Shown:
+    """Health, reasons, last processes; of a table that is not known, what became of it."""
+    chosen = visit.query(range=RANGES)["range"] or _TREND
+    try:
+        table = await known_table(visit)
+    except NotFound as error:
+        return await _gone(visit, error)
+    return await _show_known(visit, table, chosen)
+
+
+async def _gone(visit: Visit, error: NotFound) -> Shown:
+    """404 with the last events of a table of that name."""
+    name = visit.named("table")
+    asked = journal.ListEventsRequest(table=name, limit=_RECENT)
+    found, hint = journal.ListEventsResponse(), ""
+    try:
+        found = await visit.ask("ListEvents", asked, journal.ListEventsResponse)
+    except NotFound as unknown:
+        hint = unknown.hint
+    text = name.rpartition(".")[2].strip("`")
+    values = {"error": error, "name": name, "events": found.events, "text": text, "hint": hint}
+    return Shown("table_gone.html", "Not found", values, 404)
+
+
+async def _show_known(visit: Visit, table: pb.Table, chosen: str) -> Shown:
+    asked = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
+    found = await visit.ask("ListProcesses", asked, pb.ListProcessesResponse)
+    now_ms = int(time.time() * 1000)
+    return on_table(
+        table,
+        "table.html",
+        "",
+        parts_of_health=health_parts(table),
+        charts=await _trends(visit, table, RANGES[chosen], now_ms),
+        ranges=[(name, name == chosen) for name in RANGES],
+        reasons=reasons(table, await _group(visit, table.group), now_ms),
+        processes=found.processes,
+        facts=_facts(table),
+        same=command("amoro", "table", "show", table.table),
+    )
+
+
+def health_parts(table: pb.Table) -> tuple[HealthPart, ...]:
+    """The parts of the score of an evaluated table; none of another."""
+    if not table.HasField("health_parts"):
+        return ()
+    kept, files = table.health_parts, table.files
+    small = f"{many(files.fragment_files, 'fragment')} and {files.undersized_files:,} undersized"
+    deletes = many(files.position_delete_files, "file")
+    dangling = f", {files.dangling_delete_files:,} of all deletes dangling" if files.dangling_delete_files else ""
+    return (
+        HealthPart(
+            "small files",
+            kept.small_files,
+            40,
+            f"{small} of {many(files.data_files, 'data file')}",
+            "Merging them: minor optimizing takes fragments, major what is undersized.",
+        ),
+        HealthPart(
+            "equality deletes",
+            kept.equality_deletes,
+            40,
+            many(files.equality_delete_files, "file"),
+            "Applying them: optimizing rewrites the data files that they delete from.",
+        ),
+        HealthPart(
+            "position deletes",
+            kept.position_deletes,
+            20,
+            f"{deletes}, {format_bytes(files.delete_bytes)} with equality deletes{dangling}",
+            "Applying them: major and full optimizing rewrite data files with many deleted rows.",
+        ),
+    )
+
+
+def _tabs(table: pb.Table) -> list[tuple[str, str, str]]:
+    """Key, label and address of each page of the table."""
+    return [(key, label, to_table(table.table, table.table_id, *filter(None, (key,)))) for key, label in TABS]
+
+
+async def _trends(visit: Visit, table: pb.Table, length_ms: int, now_ms: int) -> list[Chart]:
+    asked = Asked(tuple(_TRENDS), now_ms, length_ms, table=table.table)
+    found = await found_series(visit, asked)
+    return [drawn(found, asked, name, title) for name, title in _TRENDS.items()]
+
+
+async def _group(visit: Visit, name: str) -> pb.Group | None:
+    try:
+        return await visit.ask("GetGroup", pb.GetGroupRequest(name=name), pb.Group)
+    except NotFound:
+        return None
+
+
+def _facts(table: pb.Table) -> Mapping[str, Any]:
+    files = table.files
+    format_ = f"{(table.format or 'iceberg').capitalize()}, version {table.format_version}"
+    return {
+        "data": f"{many(files.data_files, 'file')}, {format_bytes(files.data_bytes)}",
+        "coarse": f"{many(files.coarse_files, 'file')}, {format_bytes(files.coarse_bytes)}"
+        if files.coarse_files
+        else "",
+        "rows": f"{files.records:,}, deletes not subtracted",
+        "deletes": f"{files.equality_delete_files:,} equality, {files.position_delete_files:,} position",
+        "format": format_ if table.format_version else "not known yet",
+    }
+
+
+_STATUSES = tuple(status.value for status in ProcessStatus)
+_ORIGINS = tuple(origin.value for origin in Origin)
+
+
+async def show_processes(visit: Visit) -> Shown:
+    """The processes of every action on the table, the newest first."""
+    asked, table = visit.query(status=_STATUSES, after=()), await known_table(visit)
+    request = pb.ListProcessesRequest(
+        table=str(table.table_id), status=asked["status"], limit=ROWS, after=asked["after"]
+    )
+    found = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    path = to_table(table.table, table.table_id, "processes")
+    listed = Listed(
+        path, "processes", {"status": asked["status"]}, len(found.processes), found.total, found.next, asked["after"]
+    )
+    return on_table(
+        table,
+        "table_processes.html",
+        "processes",
+        processes=found.processes,
+        list=listed,
+        statuses=_STATUSES,
+        same=command("amoro", "process", "list", "--table", table.table),
+    )
+
+
+async def show_properties(visit: Visit) -> Shown:
+    """The properties that control the table's work, each with its default and its origin."""
+    origin = visit.query(origin=_ORIGINS)["origin"]
+    table, refused, found = await known_table(visit), "", pb.GetTablePropertiesResponse()
+    asked = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
+    try:
+        found = await visit.ask("GetTableProperties", asked, pb.GetTablePropertiesResponse)
+    except TableRefused as error:
+        refused = error.message
+    return on_table(
+        table,
+        "table_properties.html",
+        "properties",
+        properties=found.properties,
+        shown=[one for one in found.properties if origin in ("", one.origin)],
+        origin=origin,
+        origins=_ORIGINS,
+        refused=refused,
+        same=command("amoro", "table", "properties", table.table),
+    )

@@ -1,0 +1,294 @@
+"""What may be done with a table: enable, disable, block, optimize; each is confirmed first, and done by a form."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from amoro_core.errors import NotFound, TableBusy, WaitTimeout
+from amoro_core.model.clustering import CLUSTER, Strategy
+from amoro_core.model.tables import LONGEST_HOLD, OptimizingType
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.web.pages.page_request import (
+    Confirmation,
+    Field,
+    Gone,
+    Shown,
+    Visit,
+    command,
+    to,
+    to_table,
+    whole_number,
+)
+from amoro_core.web.pages.table import known_table, on_table
+
+TYPES = tuple(type_.value for type_ in OptimizingType)
+#: An action that takes longer goes on, while its visitor goes on to the table.
+PATIENCE_S = 15.0
+#: Where an answer that began nothing leads to; None: to the table.
+Refused = Callable[[pb.Table, pb.OptimizeTableResponse], Gone | None]
+_LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
+
+
+async def ask_enable(visit: Visit) -> Shown:
+    """What enabling would do."""
+    table = await known_table(visit)
+    return Confirmation(
+        f"Enable {table.table}?",
+        (
+            "The coordinator will optimize this table by itself from now on: whenever its files need it, they are "
+            "rewritten and committed as a new snapshot.",
+            "No row changes. Snapshots before it stay until they expire.",
+        ),
+        _path(table, "enable"),
+        "Enable",
+        _path(table),
+        command("amoro", "table", "enable", table.table),
+    ).shown()
+
+
+async def enable(visit: Visit) -> Gone:
+    """Enable the table."""
+    return await _set_enabled(visit, True)
+
+
+async def ask_disable(visit: Visit) -> Shown:
+    """What disabling would do."""
+    table = await known_table(visit)
+    running = (
+        f"Its process {table.process_id} is cancelled unless it is committing already." if table.process_id else ""
+    )
+    return Confirmation(
+        f"Disable {table.table}?",
+        ("The coordinator will only observe this table from now on.", *filter(None, (running,))),
+        _path(table, "disable"),
+        "Disable",
+        _path(table),
+        command("amoro", "table", "disable", table.table),
+        is_grave=True,
+    ).shown()
+
+
+async def disable(visit: Visit) -> Gone:
+    """Disable the table."""
+    return await _set_enabled(visit, False)
+
+
+async def ask_block(visit: Visit) -> Shown:
+    """What a blocker would do."""
+    table = await known_table(visit)
+    return Confirmation(
+        f"Block {table.table}?",
+        ("No optimizing begins on this table until the time is over or the blocker is released.",),
+        _path(table, "block"),
+        "Block",
+        _path(table),
+        command("amoro", "table", "block", table.table, "--for", "60m", "--reason", "WHY"),
+        (
+            Field("minutes", "For how many minutes", "60", "number", is_needed=True),
+            Field("reason", "Why, for those who see it", is_needed=True),
+        ),
+    ).shown()
+
+
+async def block(visit: Visit) -> Gone:
+    """Block optimizing of the table for a time."""
+    sent, table = await visit.form("minutes", "reason"), await known_table(visit)
+    minutes = whole_number(sent["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
+    asked = pb.BlockTableRequest(table=table.table, hold_ms=(minutes or 0) * 60_000, reason=sent["reason"])
+    made = await visit.ask("BlockTable", asked, pb.Blocker)
+    return Gone(_path(table), f"{table.table} is blocked by {made.blocker_id}.")
+
+
+async def ask_unblock(visit: Visit) -> Shown:
+    """What releasing the blocker would do."""
+    table, blocker = await known_table(visit), visit.named("blocker")
+    return Confirmation(
+        f"Release the blocker {blocker}?",
+        (f"{table.table} may be optimized again. Whoever took the blocker may still rely on it.",),
+        _path(table, "unblock", blocker),
+        "Release",
+        _path(table),
+        command("amoro", "table", "unblock", blocker),
+        is_grave=True,
+    ).shown()
+
+
+async def unblock(visit: Visit) -> Gone:
+    """Release the blocker."""
+    table, blocker = await known_table(visit), visit.named("blocker")
+    await visit.ask("ReleaseBlocker", pb.ReleaseBlockerRequest(blocker_id=blocker), pb.Blocker)
+    return Gone(_path(table), f"The blocker {blocker} is released.")
+
+
+async def ask_optimize(visit: Visit) -> Shown:
+    """What optimizing would do."""
+    table = await known_table(visit)
+    return Confirmation(
+        f"Optimize {table.table} now?",
+        (
+            "The table is planned now. If there is something to do, its files are rewritten by the optimizers of the "
+            f"group {table.group}, checked row by row, and committed as a new snapshot.",
+            "No row changes. The preview of a plan shows what would be rewritten.",
+        ),
+        _path(table, "optimize"),
+        "Optimize now",
+        _path(table),
+        command("amoro", "optimize", table.table),
+        (
+            Field("type", "Type", values=TYPES, any="what is due"),
+            Field("where", "Only partitions where (a condition; empty: all)"),
+        ),
+    ).shown()
+
+
+class Requests:
+    """Requests of optimizing: planning that takes long goes on while its visitor goes on."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._planning: set[asyncio.Task[pb.OptimizeTableResponse]] = set()
+
+    async def optimize(self, visit: Visit) -> Gone:
+        """Plan the table and begin; a second request leads to the process of the first."""
+        sent, table = await visit.form("type", "where"), await known_table(visit)
+        return await self.begin(
+            visit, table, pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
+        )
+
+    async def begin(
+        self,
+        visit: Visit,
+        table: pb.Table,
+        asked: pb.OptimizeTableRequest,
+        refused: Refused = lambda table, answer: None,
+        patience_s: float | None = None,
+    ) -> Gone:
+        """Ask for the optimizing, and lead to its process, or where `refused` says for an answer that began nothing."""
+        asking = asyncio.ensure_future(visit.ask("OptimizeTable", asked, pb.OptimizeTableResponse))
+        self._planning.add(asking)
+        asking.add_done_callback(self._ended)
+        ended, _ = await asyncio.wait((asking,), timeout=patience_s or self._patience_s)
+        if not ended:
+            return Gone(_path(table), f"{table.table} is being planned; that goes on.", "wait")
+        try:
+            made = asking.result()
+        except TableBusy:
+            return await self._at_work(visit, table)
+        if elsewhere := refused(table, made):
+            return elsewhere
+        if not made.process_id:
+            return Gone(_path(table), f"Nothing was begun. {made.plan.reason or 'There is nothing to do.'}", "wait")
+        told = f"Process {made.process_id} has begun: {made.plan.type}. {made.no_optimizer}".strip()
+        return Gone(to("processes", made.process_id), told, "wait" if made.no_optimizer else "good")
+
+    async def _at_work(self, visit: Visit, table: pb.Table) -> Gone:
+        now = await known_table(visit)
+        if now.process_id:
+            return Gone(to("processes", now.process_id), "This process works on the table already.", "wait")
+        return Gone(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
+
+    def _ended(self, asking: "asyncio.Task[pb.OptimizeTableResponse]") -> None:
+        self._planning.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # told by the table itself where nobody waits for it
+
+
+async def _set_enabled(visit: Visit, enabled: bool) -> Gone:
+    table = await known_table(visit)
+    asked = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
+    now = await visit.ask("SetTableEnabled", asked, pb.Table)
+    if now.enabled != enabled:
+        return Gone(_path(table), f"It is {'' if now.enabled else 'not '}optimized: {now.enabled_origin}.", "wait")
+    return Gone(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
+
+
+def _path(table: pb.Table, *parts: str) -> str:
+    return to_table(table.table, table.table_id, *parts)
+
+
+PLANNING_S = 60.0
+_STRATEGIES = tuple(one.value for one in Strategy)
+
+
+class Plans:
+    """Previews of plans, and their execution."""
+
+    def __init__(self, requests: Requests, deadline_s: float = PLANNING_S) -> None:
+        self._requests = requests
+        self._deadline_s = deadline_s
+
+    async def show(self, visit: Visit) -> Shown:
+        """The form, and the plan that was made, while it is kept."""
+        asked, table = visit.query(kept=()), await known_table(visit)
+        kept = await _kept(visit, table, asked["kept"])
+        said = kept or pb.SavedPlan()
+        return on_table(
+            table,
+            "table_plan.html",
+            "plan",
+            kept=kept,
+            plan=kept.plan if kept else None,
+            is_over=bool(asked["kept"]) and kept is None,
+            said=said,
+            columns=",".join(said.cluster.columns),
+            types=(*TYPES, CLUSTER),
+            strategies=_STRATEGIES,
+            same=_command(table, said),
+        )
+
+    async def make(self, visit: Visit) -> Gone:
+        """Plan, and lead to what was found."""
+        sent, table = await visit.form("type", "where", "columns", "strategy"), await known_table(visit)
+        request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
+        columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
+        if columns or sent["strategy"]:
+            request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
+        return _lead(table, await self._plan(visit, request))
+
+    async def carry_out(self, visit: Visit) -> Gone:
+        """Optimize as planned; if another plan would be made now, lead to that, which says what has changed."""
+        sent, table = await visit.form("kept"), await known_table(visit)
+        asked = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
+        return await self._requests.begin(visit, table, asked, _changed, self._deadline_s)
+
+    async def _plan(self, visit: Visit, request: pb.PlanTableRequest) -> pb.Plan:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await visit.ask("PlanTable", request, pb.Plan)
+        except TimeoutError as late:
+            raise WaitTimeout(
+                f"{request.table} was not planned within {self._deadline_s:g} s",
+                hint=f"The command line waits longer: {command('amoro', 'plan', request.table, '--explain')}",
+            ) from late
+
+
+async def _kept(visit: Visit, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
+    if not plan_id:
+        return None
+    try:
+        return await visit.ask("GetSavedPlan", pb.GetSavedPlanRequest(table=table.table, plan_id=plan_id), pb.SavedPlan)
+    except NotFound:
+        return None
+
+
+def _changed(table: pb.Table, answer: pb.OptimizeTableResponse) -> Gone | None:
+    if not answer.changes:
+        return None
+    if table.process_id:  # a second click: what the first one has begun is in no other plan
+        return Gone(to("processes", table.process_id), "This process works on the table already.", "wait")
+    return _lead(table, answer.plan, "The plan has changed: nothing was begun.")
+
+
+def _lead(table: pb.Table, made: pb.Plan, notice: str = "") -> Gone:
+    return Gone(to_table(table.table, table.table_id, "plan", kept=made.plan_id), notice, "wait")
+
+
+def _command(table: pb.Table, said: pb.SavedPlan) -> str:
+    options = {
+        "--type": said.type,
+        "--where": said.where,
+        "--columns": ",".join(said.cluster.columns),
+        "--strategy": said.cluster.strategy,
+    }
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return command("amoro", "plan", table.table, *given, "--explain")

@@ -1,0 +1,223 @@
+"""Looks at a table itself: they read metadata or manifests, so they are asked for, few at once, and end in time."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+from amoro_core.documents.formatting import format_bytes, format_count
+from amoro_core.errors import InvalidArgument, TableRefused, WaitTimeout
+from amoro_core.model.commits import PROCESS_ID
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as kept
+from amoro_core.protocol import snapshots_pb2 as snapshots_pb
+from amoro_core.records import record
+from amoro_core.web.charts.charts import Moment, SizeCounts, histogram, timeline
+from amoro_core.web.charts.svg import Chart
+from amoro_core.web.pages.page_request import Gone, Shown, Visit, command, to_table, whole_number
+from amoro_core.web.pages.table import known_table, on_table
+
+DEADLINE_S = 10.0
+AT_ONCE = 2
+_REMEMBERED = 64
+
+Seen = TypeVar("Seen")
+
+
+class Looks(Generic[Seen]):
+    """At most so many looks at once in this process, each for a while; what was seen last is remembered by its key."""
+
+    def __init__(self, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S) -> None:
+        self._room = asyncio.Semaphore(at_once)
+        self._deadline_s = deadline_s
+        self._seen: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
+
+    def remembered(self, key: tuple[object, ...]) -> Seen | None:
+        """What was seen under the key; None if nothing was, or too long ago."""
+        return self._seen.get(key)
+
+    def remember(self, key: tuple[object, ...], seen: Seen) -> None:
+        """Remember it in place of what was looked at the longest ago."""
+        self._seen[key] = seen
+        self._seen.move_to_end(key)
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+
+    @asynccontextmanager
+    async def looking(self, what: str, otherwise: str) -> AsyncIterator[None]:
+        """The time for one look, the wait for room included. Raises WaitTimeout; `otherwise` says how to go on."""
+        try:
+            async with asyncio.timeout(self._deadline_s), self._room:
+                yield
+        except TimeoutError as late:
+            raise WaitTimeout(f"{what} was not read within {self._deadline_s:g} s", hint=otherwise) from late
+
+
+FILES = 1000  # of a listing
+_LARGEST_ID = 2**63 - 1
+_KINDS = ("data", "position deletes", "equality deletes")
+
+
+class Files:
+    """The page of sizes and partitions, and the listing."""
+
+    def __init__(self, looks: Looks[pb.ListTableFilesResponse]) -> None:
+        self._looks = looks
+
+    async def show(self, visit: Visit) -> Shown:
+        """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
+        visit.query()
+        table = await known_table(visit)
+        digest = await visit.ask("GetTableDigest", kept.GetTableDigestRequest(table=table.table), kept.TableDigest)
+        return on_table(
+            table,
+            "table_files.html",
+            "files",
+            digest=digest,
+            sizes=_sizes(digest),
+            same=command("amoro", "table", "files", table.table, "--limit", str(FILES)),
+        )
+
+    async def list_now(self, visit: Visit) -> Shown:
+        """A thousand live files, read now from the table's manifests."""
+        asked, table = visit.query(after=(), snapshot=()), await known_table(visit)
+        snapshot = whole_number(asked["snapshot"], "snapshot", _LARGEST_ID) or 0
+        request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=asked["after"], snapshot_id=snapshot)
+        same = command("amoro", "table", "files", table.table)
+        async with self._looks.looking(f"the list of files of {table.table}", f"The command line waits longer: {same}"):
+            found = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
+        following = ""
+        if found.next:
+            snapshot = found.snapshot_id
+            following = to_table(table.table, table.table_id, "files", "list", after=found.next, snapshot=snapshot)
+        return on_table(table, "table_file_list.html", "files", found=found, following=following, same=same)
+
+
+def _sizes(digest: kept.TableDigest) -> Chart | None:
+    """The histogram from the first size that files have to the last; None while no file was read."""
+    if not digest.read_ms:
+        return None
+    bins = [
+        SizeCounts(one.from_bytes, (one.data_files, one.position_delete_files, one.equality_delete_files))
+        for one in digest.sizes
+    ]
+    return histogram(bins, _KINDS, digest.target_bytes, "Files by size")
+
+
+SNAPSHOTS = 1000  # that are read
+_SHOWN = 100  # of them in the table below the timeline
+#: Totals of a snapshot's summary, as Iceberg's writers keep them.
+_TOTALS = (
+    ("data files", "total-data-files", False),
+    ("delete files", "total-delete-files", False),
+    ("rows, deletes not subtracted", "total-records", False),
+    ("bytes", "total-files-size", True),
+)
+
+
+@record
+class SeenSnapshots:
+    """Snapshots as they were read at a time, and what an expiry would have decided then; or why it would not."""
+
+    found: pb.ListSnapshotsResponse
+    at_ms: int
+    retention: snapshots_pb.Retention
+    refused: str = ""
+
+    @property
+    def fates(self) -> dict[int, snapshots_pb.SnapshotFate]:
+        """The decision on each snapshot, by its id."""
+        return {one.snapshot_id: one for one in self.retention.snapshots}
+
+
+@record
+class Compared:
+    """A total of two snapshots, and its change; "-" where a writer did not tell it."""
+
+    name: str
+    before: str
+    after: str
+    change: str
+
+
+class Snapshots:
+    """The page of snapshots, and the look that fills it."""
+
+    def __init__(self, looks: Looks[SeenSnapshots]) -> None:
+        self._looks = looks
+
+    async def show(self, visit: Visit) -> Shown:
+        """What was read of the snapshots of the table's known state, and two of them compared."""
+        asked, table = visit.query(before=(), after=()), await known_table(visit)
+        seen = self._looks.remembered(_key(table))
+        snapshots = seen.found.snapshots if seen else ()
+        return on_table(
+            table,
+            "table_snapshots.html",
+            "snapshots",
+            seen=seen,
+            chart=timeline([_moment(one) for one in snapshots], "Snapshots over time, branches and tags as lanes"),
+            snapshots=snapshots[:_SHOWN],
+            process_id=PROCESS_ID,
+            fates=seen.fates if seen else {},
+            before=asked["before"],
+            after=asked["after"],
+            compared=compare(snapshots, asked["before"], asked["after"]) if seen else (),
+            same=command("amoro", "table", "snapshots", table.table),
+        )
+
+    async def read(self, visit: Visit) -> Gone:
+        """Read the snapshots now, and lead to them."""
+        await visit.form()
+        table = await known_table(visit)
+        same = command("amoro", "table", "snapshots", table.table)
+        request = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)
+        async with self._looks.looking(f"the metadata of {table.table}", f"The command line waits longer: {same}"):
+            found = await visit.ask("ListSnapshots", request, pb.ListSnapshotsResponse)
+            retention, refused = await _retention(visit, table)
+        self._looks.remember(_key(table), SeenSnapshots(found, int(time.time() * 1000), retention, refused))
+        return Gone(to_table(table.table, table.table_id, "snapshots"))
+
+
+async def _retention(visit: Visit, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
+    """What the next expiry would decide; of a table that it refuses, why."""
+    asked = snapshots_pb.GetRetentionRequest(table=table.table)
+    try:
+        return await visit.ask("GetRetention", asked, snapshots_pb.Retention), ""
+    except TableRefused as error:
+        return snapshots_pb.Retention(), error.message
+
+
+def compare(snapshots: Sequence[pb.Snapshot], before: str, after: str) -> tuple[Compared, ...]:
+    """Totals of two snapshots by their ids; () unless both are named. Raises InvalidArgument for an unknown one."""
+    if not before or not after:
+        return ()
+    known = {str(one.snapshot_id): one for one in snapshots}
+    for name in (before, after):
+        if name not in known:
+            raise InvalidArgument(f"the table has no snapshot {name!r}", hint="Choose two of its list.")
+    first, second = known[before].summary, known[after].summary
+    return tuple(_compared(name, first.get(key, ""), second.get(key, ""), size) for name, key, size in _TOTALS)
+
+
+def _compared(name: str, before: str, after: str, is_size: bool) -> Compared:
+    told = format_bytes if is_size else format_count
+    old, new = _whole(before), _whole(after)
+    change = "-" if old is None or new is None else ("+" if new >= old else "−") + told(abs(new - old))
+    return Compared(name, "-" if old is None else told(old), "-" if new is None else told(new), change)
+
+
+def _whole(text: str) -> int | None:
+    """The number in a summary, which any writer may have written; None for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _moment(one: pb.Snapshot) -> Moment:
+    return Moment(one.snapshot_id, one.committed_ms, one.operation, PROCESS_ID in one.summary, tuple(one.refs))
+
+
+def _key(table: pb.Table) -> tuple[object, ...]:
+    """Of the state of the table that is known: another commit makes another one."""
+    return (table.table_uuid, table.table, table.snapshot_id)

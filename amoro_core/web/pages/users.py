@@ -1,0 +1,237 @@
+"""Who may log in: users with their roles, patterns and passwords."""
+
+import shlex
+import time
+from datetime import timedelta
+
+from starlette.routing import Route
+
+from amoro_core.errors import InvalidArgument, NotFound
+from amoro_core.model.principals import Role
+from amoro_core.model.properties import parse_duration
+from amoro_core.protocol import accounts_pb2 as accounts
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.web.pages.framework import Site
+from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Gone, Listed, Shown, Visit, to
+
+_ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
+_MOST_TOKENS = 200
+_PAGE = 1000
+#: The label of a field for the pattern of an account.
+PATTERN = "Tables on which an operator may act, such as shop.db.* (empty: all)"
+_PASSWORD = Field("password", "Password, 12 characters or more", "", "password", is_needed=True)
+
+
+def routes(site: Site) -> list[Route]:
+    """The page of users and tokens, and the forms of users."""
+    return [
+        site.page("/users", show_users),
+        site.page("/users/add", ask_to_add),
+        site.action("/users/add", add),
+        site.page("/users/{user}/update", ask_to_update),
+        site.action("/users/{user}/update", update),
+        site.page("/users/{user}/password", ask_for_password),
+        site.action("/users/{user}/password", set_password),
+        site.page("/users/{user}/remove", ask_to_remove),
+        site.action("/users/{user}/remove", remove),
+    ]
+
+
+async def show_users(visit: Visit) -> Shown:
+    """Fifty users, and tokens."""
+    asked = visit.query(after=())
+    request = accounts.ListUsersRequest(limit=ROWS, after=asked["after"])
+    found = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
+    tokens = await visit.ask("ListTokens", pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
+    values = {
+        "users": found.users,
+        "list": Listed("/users", "users", {}, len(found.users), found.total, found.next, asked["after"]),
+        "tokens": tokens.tokens,
+        "now_ms": round(time.time() * 1000),
+        "more_tokens": tokens.total - len(tokens.tokens),
+    }
+    return Shown("users.html", "Users", values, subjects=(("users", ""),))
+
+
+async def ask_to_add(visit: Visit) -> Shown:
+    """What a new user needs."""
+    visit.query()
+    fields = (
+        Field("name", "Name", is_needed=True),
+        Field("role", "Role", _ROLES[0], values=_ROLES, any=""),
+        Field("pattern", PATTERN),
+        _PASSWORD,
+    )
+    effects = ("Whoever has the name and the password can log in with that role.",)
+    command = "amoro user add NAME --role ROLE --on PATTERN"
+    return Confirmation("Add a user", effects, "/users/add", "Add", "/users", command, fields).shown()
+
+
+async def add(visit: Visit) -> Gone:
+    """Add the user."""
+    typed = await visit.form("name", "role", "pattern", "password")
+    request = accounts.AddUserRequest(
+        name=typed["name"], role=typed["role"], pattern=typed["pattern"], password=typed["password"]
+    )
+    made = await visit.ask("AddUser", request, accounts.User)
+    return Gone("/users", f"{made.name} can log in as {made.role}.")
+
+
+async def ask_to_update(visit: Visit) -> Shown:
+    """What another role or pattern will do."""
+    visit.query()
+    user = await _found(visit)
+    acts = f", and acts on {user.pattern}" if user.pattern else ""
+    effects = (
+        f"{user.name} has the role {user.role}{acts}. The new ones hold from now on, for sessions that begin then: the "
+        f"sessions of {user.name} end at once.",
+        "A viewer only reads. An operator optimizes, cancels, blocks and scales; an admin does everything.",
+    )
+    fields = (
+        Field("role", "Role", user.role, values=_ROLES, any=""),
+        Field("pattern", PATTERN, user.pattern),
+        Field("before", "", user.pattern, "hidden"),
+    )
+    command = shlex.join(["amoro", "user", "update", user.name, "--role", "ROLE", "--on", "PATTERN"])
+    target = to("users", user.name, "update")
+    return Confirmation(f"Change {user.name}?", effects, target, "Change", "/users", command, fields).shown()
+
+
+async def update(visit: Visit) -> Gone:
+    """Give the user the role and the pattern; a pattern that is left as it was goes with the role that had it."""
+    typed = await visit.form("role", "pattern", "before")
+    is_left = typed["role"] != Role.OPERATOR and typed["pattern"] == typed["before"]
+    pattern = None if is_left else typed["pattern"]
+    request = accounts.UpdateUserRequest(name=visit.named("user"), role=typed["role"], pattern=pattern)
+    now = await visit.ask("UpdateUser", request, accounts.User)
+    return Gone("/users", f"{now.name} is {now.role} from now on{f', for {now.pattern}' if now.pattern else ''}.")
+
+
+async def ask_for_password(visit: Visit) -> Shown:
+    """What another password will do."""
+    visit.query()
+    name = (await _found(visit)).name
+    effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
+    command = shlex.join(["amoro", "user", "password", name])
+    target = to("users", name, "password")
+    return Confirmation(
+        f"A new password for {name}?", effects, target, "Set it", "/users", command, (_PASSWORD,)
+    ).shown()
+
+
+async def set_password(visit: Visit) -> Gone:
+    """Give the user the password."""
+    typed = await visit.form("password")
+    request = accounts.SetPasswordRequest(name=visit.named("user"), password=typed["password"])
+    now = await visit.ask("SetPassword", request, accounts.User)
+    return Gone("/users", f"{now.name} has a new password.")
+
+
+async def ask_to_remove(visit: Visit) -> Shown:
+    """What removing the user will do."""
+    visit.query()
+    name = (await _found(visit)).name
+    effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
+    command = shlex.join(["amoro", "user", "remove", name])
+    return Confirmation(
+        f"Remove {name}?", effects, to("users", name, "remove"), "Remove", "/users", command, is_grave=True
+    ).shown()
+
+
+async def remove(visit: Visit) -> Gone:
+    """Remove the user."""
+    await visit.form()
+    request = accounts.RemoveUserRequest(name=visit.named("user"))
+    gone = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
+    return Gone("/users", f"{gone.name} is removed.")
+
+
+async def _found(visit: Visit) -> accounts.User:
+    """The user of the page's path. Raises NotFound."""
+    name, after = visit.named("user"), ""
+    while True:
+        request = accounts.ListUsersRequest(limit=_PAGE, after=after)
+        page = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
+        for user in page.users:
+            if user.name == name:
+                return user
+        if not page.next:
+            raise NotFound(f"there is no user {name!r}", hint="The page of users has those there are.")
+        after = page.next
+
+
+_TOKEN_ROLES = tuple(role.value for role in Role)
+
+
+def token_routes(site: Site) -> list[Route]:
+    """The forms of tokens; the page of users lists them."""
+    return [
+        site.page("/tokens/create", ask_to_create),
+        site.action("/tokens/create", create),
+        site.page("/tokens/{token}/revoke", ask_to_revoke),
+        site.action("/tokens/{token}/revoke", revoke),
+    ]
+
+
+async def ask_to_create(visit: Visit) -> Shown:
+    """What a new token needs."""
+    visit.query()
+    fields = (
+        Field("name", "Name", is_needed=True),
+        Field("role", "Role", Role.VIEWER.value, values=_TOKEN_ROLES, any=""),
+        Field("pattern", PATTERN),
+        Field("expires", "How long it lasts, such as 90d (empty: until it is revoked)", "90d"),
+    )
+    effects = (
+        "Programs that send the token act with its role. The next page shows it, once: only its hash is kept.",
+        "With the role enrolment it registers optimizers, and does nothing else.",
+    )
+    command = "amoro token create NAME --role ROLE --on PATTERN --expires 90d"
+    return Confirmation("Make a token", effects, "/tokens/create", "Make it", "/users", command, fields).shown()
+
+
+async def create(visit: Visit) -> Shown:
+    """Make the token and show it. This answer alone holds it: a page that is loaded again makes no second one."""
+    typed = await visit.form("name", "role", "pattern", "expires")
+    if not typed["role"]:  # to the operation that means admin
+        raise InvalidArgument("a token needs a role", hint=f"One of: {', '.join(_TOKEN_ROLES)}.")
+    lasts = _duration(typed["expires"])
+    request = pb.CreateTokenRequest(
+        name=typed["name"], kind=typed["role"], pattern=typed["pattern"], lasts_ms=lasts // timedelta(milliseconds=1)
+    )
+    made = await visit.ask("CreateToken", request, pb.Token)
+    return Shown("token.html", f"The token {made.name}", {"token": made})
+
+
+async def ask_to_revoke(visit: Visit) -> Shown:
+    """What revoking the token will do."""
+    visit.query()
+    name = visit.named("token")
+    effects = (
+        f"Programs that use the token {name} are refused from now on. Optimizers that registered with it stay.",
+        "It can't be brought back: only another one can be made.",
+    )
+    command = shlex.join(["amoro", "token", "revoke", name])
+    return Confirmation(
+        f"Revoke {name}?", effects, to("tokens", name, "revoke"), "Revoke", "/users", command, is_grave=True
+    ).shown()
+
+
+async def revoke(visit: Visit) -> Gone:
+    """Revoke the token."""
+    await visit.form()
+    gone = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
+    return Gone("/users", f"The token {gone.name} is revoked.")
+
+
+def _duration(text: str) -> timedelta:
+    """The duration; none for "". Raises InvalidArgument."""
+    if not text:
+        return timedelta(0)
+    try:
+        lasts = parse_duration(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error), hint="Write 90d, 12h, or nothing.") from error
+    if lasts < timedelta(milliseconds=1):  # to the operation, none is for ever
+        raise InvalidArgument(f"a token of {text} is over at once", hint="Write 90d, 12h, or nothing.")
+    return lasts

@@ -1,0 +1,99 @@
+"""Answers of operations as documents and lists, with their entity tags."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from google.protobuf.message import Message
+
+from amoro_core.documents.json_schemas import check_body, group_body, maintain_body, optimize_body, schemas
+from amoro_core.documents.message_json import encode
+from amoro_core.web.rest.requests import PREFIX, Asked, Route, cursor_of
+
+Body = dict[str, Any]
+
+#: What a header If-Match says.
+TAGS = r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'
+
+#: Bodies that are more than a message, by schema; the second argument is the process that was waited for.
+_BODIES: Mapping[str, Callable[[Any, Any], Body]] = {
+    "amoro.check/v1": lambda answer, process: check_body(answer.problems),
+    "amoro.group/v1": lambda answer, process: group_body(answer),
+    "amoro.maintain/v1": lambda answer, process: maintain_body(answer, process),
+    "amoro.optimize/v1": lambda answer, process: optimize_body(answer.plan, answer.process_id, process, answer.changes),
+}
+
+
+def document(route: Route, answer: Message, process: Message | None = None) -> Body:
+    """The document of the route's answer."""
+    make = _BODIES.get(route.schema)
+    return {"schema": route.schema, **(make(answer, process) if make else encode(answer))}
+
+
+def listed(said: Asked, answer: Any) -> Body:
+    """The list that the answer has: `items`, `next`, `total`, `total_is_exact`."""
+    route, names = said.route, item_keys(said.route)
+    every = document(route, answer)[route.items]
+    items = [{name: value for name, value in item.items() if name in names} for item in every]
+    fields = answer.DESCRIPTOR.fields_by_name
+    is_paged = "next" in fields
+    following = cursor_of(said.path, said.query, answer.next) if is_paged and answer.next else None
+    exact = answer.total_is_exact if "total_is_exact" in fields else True
+    total = answer.total if is_paged else len(items)
+    return {"items": items, "next": following, "total": total, "total_is_exact": exact}
+
+
+def link_to_next(said: Asked, following: str) -> str:
+    """The header `Link` to the next page of a list, or of a document that comes in pages."""
+    query = urlencode({**said.query, "after": [following]}, doseq=True)
+    return f'<{PREFIX}{said.path}?{query}>; rel="next"'
+
+
+@cache
+def item_keys(route: Route) -> frozenset[str]:
+    """The keys that an item of the route's list has."""
+    return frozenset(item_schema(route)["properties"])
+
+
+def item_schema(route: Route) -> Body:
+    """The JSON Schema of an item of the route's list."""
+    found: Body = schemas()[route.schema]["properties"][route.key or route.items]["items"]
+    return found
+
+
+def encoded(body: Body) -> bytes:
+    """The body as it is sent."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+#: By schema, what PATCH changes: the rest of these documents changes by itself, by the second.
+_OWN_KEYS: Mapping[str, tuple[str, ...]] = {
+    "amoro.table/v1": ("table", "table_uuid", "enabled", "enabled_origin"),
+    "amoro.group/v1": ("name", "scheduling_policy", "container", "properties"),
+}
+
+
+def tag_of(body: Body, content: bytes) -> str:
+    """The entity tag of the body as it is sent: what PATCH changes, a dot, and everything."""
+    keys = _OWN_KEYS.get(body.get("schema", ""))
+    own = encoded({key: body[key] for key in keys}) if keys else content
+    return f'"{_digest(own)}.{_digest(content)}"'
+
+
+def is_tag(header: str, tag: str) -> bool:
+    """Whether a header If-None-Match names the tag."""
+    given = [one.strip().removeprefix("W/") for one in header.split(",")]
+    return "*" in given or tag in given
+
+
+def is_unchanged(header: str, tag: str) -> bool:
+    """Whether a header If-Match names a tag of the same that PATCH changes."""
+    given = [one.strip().partition(".")[0] for one in header.split(",")]
+    return "*" in given or tag.partition(".")[0] in given
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
