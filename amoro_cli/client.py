@@ -28,7 +28,7 @@ from amoro_core.errors import (
 )
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import ALL, PAGE, Window
-from amoro_core.model.query_log_parser import Told
+from amoro_core.model.query_log_parser import ScanRecord
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.tls_files import PLAIN, Trust
 from amoro_core.protocol import accounts_pb2 as accounts
@@ -244,7 +244,7 @@ class Calls:
         self._more: tuple[tuple[str, str], ...] = ()  # metadata beside that of every call
         self._open(endpoint)
 
-    def say_way(self, way: str) -> None:
+    def set_channel(self, way: str) -> None:
         """Have the audit show from now on that calls come by that way."""
         self._more = ((WAY_KEY, way),)
 
@@ -366,7 +366,7 @@ class Paged(Protocol):
 
 
 @record
-class Part(Generic[Item]):
+class ListRange(Generic[Item]):
     """The requested part of a list, or one page of it."""
 
     items: Sequence[Item]
@@ -396,14 +396,14 @@ class Part(Generic[Item]):
 
 def gather(
     wanted: Window, ask: Callable[[int, str], PagedAnswer], items_of: Callable[[PagedAnswer], Sequence[Item]]
-) -> tuple[PagedAnswer, Part[Item]]:
+) -> tuple[PagedAnswer, ListRange[Item]]:
     """The first answer, and the items of all answers up to the limit. `ask` takes a limit and a key to begin after.
 
     The coordinator returns as many at once as one message holds.
     """
     answers: list[PagedAnswer] = []
 
-    def parts() -> Iterator[Part[Item]]:
+    def parts() -> Iterator[ListRange[Item]]:
         for answer, part in pages(wanted, ask, items_of):
             answers[:] = answers or [answer]
             yield part
@@ -412,7 +412,7 @@ def gather(
     return answers[0], part
 
 
-def whole(parts: Iterator[Part[Item]]) -> Part[Item]:
+def whole(parts: Iterator[ListRange[Item]]) -> ListRange[Item]:
     """All pages as one; there is at least one."""
     last = next(parts)
     found = list(last.items)
@@ -423,7 +423,7 @@ def whole(parts: Iterator[Part[Item]]) -> Part[Item]:
 
 def pages(
     wanted: Window, ask: Callable[[int, str], PagedAnswer], items_of: Callable[[PagedAnswer], Sequence[Item]]
-) -> Iterator[tuple[PagedAnswer, Part[Item]]]:
+) -> Iterator[tuple[PagedAnswer, ListRange[Item]]]:
     """The same, each answer with its items as it comes; at least one."""
     total, is_exact, seen, after = 0, True, 0, wanted.after
     while True:
@@ -434,7 +434,7 @@ def pages(
         goes_on = bool(answer.next) and (not wanted.limit or seen + len(items) < wanted.limit)
         if not is_exact and not answer.next and not wanted.after:
             total, is_exact = seen + len(items), True  # all of them were counted here
-        yield answer, Part(items, total, answer.next, wanted.after, is_exact, seen, goes_on)
+        yield answer, ListRange(items, total, answer.next, wanted.after, is_exact, seen, goes_on)
         if not goes_on:
             return
         seen, after = seen + len(items), answer.next
@@ -486,7 +486,7 @@ def columns_of(text: str) -> tuple[str, ...]:
 
 
 @record
-class Wanted:
+class MaintenanceRequest:
     """An action requested on a table, with the options that override the table's properties."""
 
     table: str
@@ -522,12 +522,14 @@ def _ms(duration: timedelta | None) -> int:
 class ListCalls(Calls):
     """Calls for lists; every one may raise an AmoroError."""
 
-    def list_tables(self, catalog: str = "", status: str = "", group: str = "", window: Window = ALL) -> Part[pb.Table]:
+    def list_tables(
+        self, catalog: str = "", status: str = "", group: str = "", window: Window = ALL
+    ) -> ListRange[pb.Table]:
         """Tables by name."""
         wanted = pb.ListTablesRequest(catalog=catalog, status=status, group=group)
         return gather(window, self._ask_tables(wanted), lambda answer: answer.tables)[1]
 
-    def table_pages(self, wanted: pb.ListTablesRequest, window: Window) -> Iterator[Part[pb.Table]]:
+    def table_pages(self, wanted: pb.ListTablesRequest, window: Window) -> Iterator[ListRange[pb.Table]]:
         """Tables as `wanted` says, page by page; at least one."""
         for _, part in pages(window, self._ask_tables(wanted), lambda answer: answer.tables):
             yield part
@@ -570,7 +572,7 @@ class ListCalls(Calls):
             order_changed=order_changed,
         )
 
-    def list_trash(self, table: str = "", window: Window = ALL) -> Part[pb.Trash]:
+    def list_trash(self, table: str = "", window: Window = ALL) -> ListRange[pb.Trash]:
         """Condemned files that are not deleted yet, by process."""
 
         def ask(limit: int, after: str) -> pb.ListTrashResponse:
@@ -579,7 +581,7 @@ class ListCalls(Calls):
 
         return gather(window, ask, lambda answer: answer.trash)[1]
 
-    def list_leases(self, table: str = "", window: Window = ALL) -> Part[pb.Lease]:
+    def list_leases(self, table: str = "", window: Window = ALL) -> ListRange[pb.Lease]:
         """Active leases, the next to expire first."""
 
         def ask(limit: int, after: str) -> pb.ListLeasesResponse:
@@ -594,7 +596,7 @@ class JournalCalls(Calls):
 
     def list_attempts(
         self, process_id: str, task: int = 0, window: Window = ALL
-    ) -> tuple[str, Part[journal_pb.AttemptInfo]]:
+    ) -> tuple[str, ListRange[journal_pb.AttemptInfo]]:
         """The process's id, and attempts of its tasks, of one task where it is given; by task and number."""
 
         def ask(limit: int, after: str) -> journal_pb.ListAttemptsResponse:
@@ -642,7 +644,7 @@ class JournalCalls(Calls):
         process_id: str = "",
         since: datetime | None = None,
         window: Window = ALL,
-    ) -> tuple[int, Part[journal_pb.Event]]:
+    ) -> tuple[int, ListRange[journal_pb.Event]]:
         """The number of the last event of all, and events, the newest first."""
         since_ms = round(since.timestamp() * 1000) if since else 0
 
@@ -673,7 +675,7 @@ class JournalCalls(Calls):
 class AccessCalls(JournalCalls):
     """Methods of the AdminService about accounts; every one may raise an AmoroError."""
 
-    def list_audit(self, wanted: AuditFilter, window: Window = ALL) -> Part[audit_pb.AuditEvent]:
+    def list_audit(self, wanted: AuditFilter, window: Window = ALL) -> ListRange[audit_pb.AuditEvent]:
         """Calls that change something, the newest first."""
 
         def ask(limit: int, after: str) -> audit_pb.ListAuditResponse:
@@ -709,7 +711,7 @@ class AccessCalls(JournalCalls):
         """The user who was removed."""
         return self._call(self._stub.RemoveUser, accounts.RemoveUserRequest(name=name), QUICK)
 
-    def list_users(self, window: Window = ALL) -> Part[accounts.User]:
+    def list_users(self, window: Window = ALL) -> ListRange[accounts.User]:
         """Users by name."""
 
         def ask(limit: int, after: str) -> accounts.ListUsersResponse:
@@ -783,7 +785,7 @@ class AdminClient(AccessCalls, ListCalls):
         """What was removed with the catalog."""
         return self._call(self._stub.RemoveCatalog, pb.RemoveCatalogRequest(name=name), TOUCHING)
 
-    def list_catalogs(self, window: Window = ALL) -> Part[pb.Catalog]:
+    def list_catalogs(self, window: Window = ALL) -> ListRange[pb.Catalog]:
         """Catalogs by name."""
 
         def ask(limit: int, after: str) -> pb.ListCatalogsResponse:
@@ -811,7 +813,7 @@ class AdminClient(AccessCalls, ListCalls):
         """The health of the table's head."""
         return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), READING)
 
-    def list_table_files(self, table: str, window: Window) -> tuple[int, Part[pb.TableFile]]:
+    def list_table_files(self, table: str, window: Window) -> tuple[int, ListRange[pb.TableFile]]:
         """The snapshot's id (0 without one) and its live files."""
         snapshot_id = 0
 
@@ -825,7 +827,7 @@ class AdminClient(AccessCalls, ListCalls):
         first, part = gather(window, ask, lambda answer: answer.files)
         return first.snapshot_id, part
 
-    def list_snapshots(self, table: str, window: Window) -> Part[pb.Snapshot]:
+    def list_snapshots(self, table: str, window: Window) -> ListRange[pb.Snapshot]:
         """The table's snapshots, the newest first."""
 
         def ask(limit: int, after: str) -> pb.ListSnapshotsResponse:
@@ -869,7 +871,7 @@ class AdminClient(AccessCalls, ListCalls):
         """The blocker that was ended."""
         return self._call(self._stub.ReleaseBlocker, pb.ReleaseBlockerRequest(blocker_id=blocker_id), QUICK)
 
-    def list_blockers(self, table: str = "", window: Window = ALL) -> Part[pb.Blocker]:
+    def list_blockers(self, table: str = "", window: Window = ALL) -> ListRange[pb.Blocker]:
         """Active blockers, oldest first."""
 
         def ask(limit: int, after: str) -> pb.ListBlockersResponse:
@@ -912,7 +914,7 @@ class AdminClient(AccessCalls, ListCalls):
         """Columns that the table may be clustered by."""
         return self._call(self._stub.SuggestColumns, pb.SuggestColumnsRequest(table=table), LASTING)
 
-    def learn_scans(self, table: str, told: Sequence[Told]) -> pb.LearnedScans:
+    def learn_scans(self, table: str, told: Sequence[ScanRecord]) -> pb.LearnedScans:
         """What was kept of a report of how the table is read."""
         scans = [
             pb.ToldScan(
@@ -930,11 +932,11 @@ class AdminClient(AccessCalls, ListCalls):
         """The process that a stored plan is from now on, without its tasks."""
         return self._call(self._stub.StartProcess, pb.StartProcessRequest(process_id=process_id), LASTING)
 
-    def preview_maintenance(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
+    def preview_maintenance(self, wanted: MaintenanceRequest, within: timedelta) -> pb.MaintainTableResponse:
         """What the action would do on the table. Raises WaitTimeout when that takes longer than `within`."""
         return self._call(self._stub.PreviewMaintenance, wanted.request, within, late=WaitTimeout)
 
-    def maintain_table(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
+    def maintain_table(self, wanted: MaintenanceRequest, within: timedelta) -> pb.MaintainTableResponse:
         """The process that was planned, or resumed. Raises WaitTimeout when planning takes longer than `within`."""
         method = self._stub.ConfirmMaintenance if wanted.confirm else self._stub.MaintainTable
         return self._call(method, wanted.request, within, late=WaitTimeout)
@@ -951,7 +953,9 @@ class AdminClient(AccessCalls, ListCalls):
         """Every action available on the table, with its state."""
         return self._call(self._stub.ListActions, pb.ListActionsRequest(table=table), TOUCHING)
 
-    def show_trash(self, process_id: str, window: Window = ALL) -> tuple[pb.ShowTrashResponse, Part[pb.CondemnedFile]]:
+    def show_trash(
+        self, process_id: str, window: Window = ALL
+    ) -> tuple[pb.ShowTrashResponse, ListRange[pb.CondemnedFile]]:
         """What a process has condemned, and its files."""
 
         def ask(limit: int, after: str) -> pb.ShowTrashResponse:
@@ -1005,7 +1009,7 @@ class AdminClient(AccessCalls, ListCalls):
                 hint="Nothing was changed. Give it more time with --timeout.",
             ) from late
 
-    def list_processes(self, table: str = "", status: str = "", window: Window = ALL) -> Part[pb.Process]:
+    def list_processes(self, table: str = "", status: str = "", window: Window = ALL) -> ListRange[pb.Process]:
         """The newest first, without their tasks."""
 
         def ask(limit: int, after: str) -> pb.ListProcessesResponse:
@@ -1016,7 +1020,7 @@ class AdminClient(AccessCalls, ListCalls):
 
     def list_tasks(
         self, process_id: str, status: str = "", window: Window = ALL
-    ) -> tuple[pb.Process, Part[pb.TaskInfo]]:
+    ) -> tuple[pb.Process, ListRange[pb.TaskInfo]]:
         """The process, without its tasks, and its tasks by number."""
 
         def ask(limit: int, after: str) -> pb.ListTasksResponse:
@@ -1042,7 +1046,7 @@ class AdminClient(AccessCalls, ListCalls):
         """The process that was cancelled, without its tasks."""
         return self._call(self._stub.CancelProcess, pb.CancelProcessRequest(process_id=process_id), QUICK)
 
-    def list_optimizers(self, group: str = "", window: Window = ALL) -> Part[pb.Optimizer]:
+    def list_optimizers(self, group: str = "", window: Window = ALL) -> ListRange[pb.Optimizer]:
         """Optimizers in the order of their registration."""
 
         def ask(limit: int, after: str) -> pb.ListOptimizersResponse:
@@ -1076,7 +1080,7 @@ class AdminClient(AccessCalls, ListCalls):
         request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties, container=container)
         return self._call(self._stub.CreateGroup, request, QUICK)
 
-    def list_groups(self, window: Window = ALL) -> Part[pb.Group]:
+    def list_groups(self, window: Window = ALL) -> ListRange[pb.Group]:
         """Groups by name."""
 
         def ask(limit: int, after: str) -> pb.ListGroupsResponse:
@@ -1114,7 +1118,7 @@ class AdminClient(AccessCalls, ListCalls):
         request = pb.CreateTokenRequest(name=name, kind=kind, pattern=pattern, lasts_ms=_client_ms(lasts))
         return self._call(self._stub.CreateToken, request, QUICK)
 
-    def list_tokens(self, window: Window = ALL) -> Part[pb.Token]:
+    def list_tokens(self, window: Window = ALL) -> ListRange[pb.Token]:
         """Tokens by name."""
 
         def ask(limit: int, after: str) -> pb.ListTokensResponse:

@@ -22,6 +22,7 @@ from amoro_core.records import record
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
+
 DEFAULT_ADDRESS = "127.0.0.1:1261"
 _ADDRESS = re.compile(r"(?:grpcs://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _PROBE = timedelta(seconds=2)
@@ -30,7 +31,7 @@ _LOOK = timedelta(seconds=1)
 
 
 @record
-class Place:
+class CoordinatorAddress:
     """Which coordinator to use, from options and environment."""
 
     home: Path
@@ -59,10 +60,10 @@ def resolve_place(
     token_file: Path | None,
     environment: Mapping[str, str],
     trust: Trust = PLAIN,
-) -> Place:
+) -> CoordinatorAddress:
     """The place: options first, then `AMORO_…` variables of the same name, then ~/.amoro. Raises InvalidArgument."""
     chosen = address or environment.get("AMORO_ADDRESS")
-    return Place(
+    return CoordinatorAddress(
         home=(home or Path(environment.get("AMORO_HOME") or "~/.amoro")).expanduser().absolute(),
         config=config,
         address=parse_address(chosen) if chosen else None,
@@ -91,7 +92,7 @@ def parse_address(text: str) -> str:
 @contextmanager
 def connect(  # noqa: C901 - three ways to an endpoint, side by side
     launcher: Launcher,
-    place: Place,
+    place: CoordinatorAddress,
     lock_wait: timedelta,
     note: Callable[[str], None],
     *,
@@ -146,7 +147,7 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
         yield connection
 
 
-def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
+def running_endpoint(place: CoordinatorAddress, *, lasting: bool = False) -> Endpoint | None:
     """The endpoint of a running coordinator; None when the state directory has none, or no `lasting` one.
 
     Raises InvalidArgument and NotAllowed for a bad token.
@@ -201,7 +202,7 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _given_token(place: Place) -> Secret | None:
+def _given_token(place: CoordinatorAddress) -> Secret | None:
     try:
         if place.token_file is not None:
             return read_token(place.token_file)
@@ -213,7 +214,7 @@ def _given_token(place: Place) -> Secret | None:
         ) from error
 
 
-def _remote_token(place: Place, address: str) -> Secret:
+def _remote_token(place: CoordinatorAddress, address: str) -> Secret:
     """The given token; for the coordinator of this machine's state directory, that directory's token."""
     given = _given_token(place)
     if given:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from amoro_cli.client import Kind, Launcher
-from amoro_cli.connection import Connection, Place, connect, resolve_place
+from amoro_cli.connection import Connection, CoordinatorAddress, connect, resolve_place
 from amoro_cli.help_format import CONNECTION, HelpfulCommand
 from amoro_cli.output import OutputFormat
 from amoro_cli.stdio import tell
@@ -241,7 +241,7 @@ class Session:
     options: Globals = Globals()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CoordinatorAddress:
         """Which coordinator to use. Raises InvalidArgument."""
         options = self.options
         trust = Trust(options.ca_file, options.certificate_file, options.key_file)

@@ -49,7 +49,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             raise InvalidArgument(f"the value of {name} is empty", hint="Give it a value, or leave it out.")
 
 
-def as_ours(error: Exception) -> AmoroError:
+def to_amoro_error(error: Exception) -> AmoroError:
     """The exception as an AmoroError: an error of the file system is ordinary, anything else is a bug of ours."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
@@ -208,7 +208,7 @@ def _ended(launcher: Launcher, arguments: list[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             tell(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-        known = error if isinstance(error, AmoroError) else as_ours(error)
+        known = error if isinstance(error, AmoroError) else to_amoro_error(error)
         _explain(known)
         return known.exit_status
 

@@ -169,7 +169,7 @@ def plan_each(tables: Sequence[str], plan: "Callable[[str], pb.Plan]") -> "list[
         return list(pool.map(one, tables))
 
 
-class Several:
+class MultiTableRun:
     """Optimizes tables, and knows the outcome of each at any time."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
 import typer
 
-from amoro_cli.client import Part, whole
+from amoro_cli.client import ListRange, whole
 from amoro_cli.context import Session, default, duration_option
 from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
 from amoro_cli.stdio import tell
@@ -227,8 +227,8 @@ class Showing:
 
 def show_list(
     session: Session,
-    ask: "Callable[[AdminClient], Iterator[Part[Item]]]",
-    shown: "Callable[[Part[Item]], Document]",
+    ask: "Callable[[AdminClient], Iterator[ListRange[Item]]]",
+    shown: "Callable[[ListRange[Item]], Document]",
     how: Showing,
 ) -> None:
     """Print the pages of a list, each as it comes; watched as with `show_watched`.

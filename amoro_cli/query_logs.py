@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.query_log_parser import Told, scans_of_event_log, scans_of_queries, summed
+from amoro_core.model.query_log_parser import ScanRecord, scans_of_event_log, scans_of_queries, summed
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -47,13 +47,13 @@ def learn_from(
     )
 
 
-def told_by_queries(file: Path) -> tuple[Told, ...]:
+def told_by_queries(file: Path) -> tuple[ScanRecord, ...]:
     """The scans that a file of queries tells. Raises InvalidArgument, with file and line."""
     with _opened(file) as opened:
         return _bounded(scans_of_queries(_Lines(file, opened, MOST_OF_QUERIES), str(file)), file)
 
 
-def told_by_event_logs(place: Path, table: str) -> tuple[Told, ...]:
+def told_by_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:
     """The scans of the table that Spark's event logs tell: a file, or all in a directory and below.
 
     `table` is the full name, catalog first. Raises InvalidArgument, with file and line.
@@ -63,7 +63,7 @@ def told_by_event_logs(place: Path, table: str) -> tuple[Told, ...]:
     if not files:
         raise InvalidArgument(f"{place} has no event logs", hint="Name the directory of spark.eventLog.dir.")
 
-    def every() -> Iterator[Told]:
+    def every() -> Iterator[ScanRecord]:
         left = MOST_OF_LOGS
         for file in files:
             with _opened(file) as opened:
@@ -114,10 +114,10 @@ class _Lines:
             raise _unreadable(self._file, error) from error
 
 
-def _bounded(scans: Iterator[Told], place: Path) -> tuple[Told, ...]:
+def _bounded(scans: Iterator[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
     """The scans, summed while they come, so that a long log takes little memory."""
-    found: tuple[Told, ...] = ()
-    part: list[Told] = []
+    found: tuple[ScanRecord, ...] = ()
+    part: list[ScanRecord] = []
     for one in scans:
         part.append(one)
         if len(part) >= MOST_TOLD:
@@ -125,7 +125,7 @@ def _bounded(scans: Iterator[Told], place: Path) -> tuple[Told, ...]:
     return _summed(found, part, place)
 
 
-def _summed(found: Sequence[Told], part: Sequence[Told], place: Path) -> tuple[Told, ...]:
+def _summed(found: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
     every = summed([*found, *part])
     if len(every) > MOST_TOLD:
         raise InvalidArgument(

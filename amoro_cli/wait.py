@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, TypeVar
 from amoro_cli.client import AS_CONFIGURED, Ordering, remote_error
 from amoro_cli.progress import ProgressReport
 from amoro_cli.views.processes import is_active, planned_line
-from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, Held, TableBusy, WaitTimeout
+from amoro_core.errors import (
+    AmoroError,
+    CommitUnknown,
+    ConfirmationRequired,
+    Conflict,
+    CoordinatorUnavailable,
+    TableBusy,
+    WaitTimeout,
+)
 from amoro_core.model.processes import IN_NO_LANE, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
 from amoro_core.records import record
 
 if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient, Wanted
+    from amoro_cli.client import AdminClient, MaintenanceRequest
     from amoro_cli.connection import Connection
     from amoro_core.protocol import admin_pb2 as pb
 
@@ -90,7 +98,7 @@ def optimize_once(
 
 def maintain_once(
     connection: "Connection",
-    wanted: "Wanted",
+    wanted: "MaintenanceRequest",
     deadline: Deadline,
     report: ProgressReport,
     *,
@@ -274,7 +282,7 @@ def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
         )
     if process.status == ProcessStatus.HELD:
         confirm = f"amoro table maintain {process.table} --action {process.type} --confirm {process.table}"
-        return Held(
+        return ConfirmationRequired(
             f"Process {process.process_id} ({process.type}) is held: {process.failure}",
             hint=f"Look at its plan: {show}. Then: {confirm}",
         )

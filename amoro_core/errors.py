@@ -380,7 +380,7 @@ class TableRefused(AmoroError):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
-class Held(AmoroError):
+class ConfirmationRequired(AmoroError):
     """A breaker has stopped the process until a person confirms it."""
 
     code = "AMORO-6002"
@@ -388,7 +388,7 @@ class Held(AmoroError):
     exit_status = 6
 
 
-class GuardSpoke(AmoroError):
+class FileStillReferenced(AmoroError):
     """A file to be deleted is needed after all: the guard's check before each batch found it."""
 
     code = "AMORO-6003"

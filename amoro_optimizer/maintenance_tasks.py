@@ -20,8 +20,8 @@ from amoro_core.files.storage.inventory import (
 )
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.files.storage.stores import PAGE, Pace
-from amoro_core.maintenance.orphans import BEYOND, Found, Search, Terms
-from amoro_core.maintenance.table_locations import Ground, Named, by_place
+from amoro_core.maintenance.orphans import BEYOND, Found, OrphanConditions, Search
+from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations, by_place
 from amoro_core.model.maintenance import ABSENT, Condemned, Ended, FileKind, KeyRange, Removal, StoredFile, Surroundings
 from amoro_core.protocol import codec
 from amoro_core.protocol import maintenance_pb2 as pb
@@ -46,7 +46,7 @@ class ListKind:
         work = pb.ListWork.FromString(payload)
         columns = dict(_columns(work, run.fetch(self.blob(payload))))
         ground = _ground(work)
-        search = Search(ground, Named(seeking_places(_named(columns))), _terms(work, columns))
+        search = Search(ground, ReferencedFiles(seeking_places(_named(columns))), _terms(work, columns))
         for place, page in _pages(work, access):
             if run.is_cancelled():
                 raise AttemptAbandoned(f"attempt {run.attempt} was cancelled")
@@ -104,8 +104,8 @@ def _of_use(columns: Mapping[_Column, Keys], wanted: int) -> Keys:
     return merged([NO_KEYS, *(keys for (use, _), keys in columns.items() if use == wanted)])
 
 
-def _ground(work: pb.ListWork) -> Ground:
-    return Ground(
+def _ground(work: pb.ListWork) -> TableLocations:
+    return TableLocations(
         location=work.locations.location,
         places=tuple(work.places),
         metadata_place=work.metadata_place,
@@ -118,13 +118,13 @@ def _ground(work: pb.ListWork) -> Ground:
     )
 
 
-def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> Terms:
+def _terms(work: pb.ListWork, columns: Mapping[_Column, Keys]) -> OrphanConditions:
     now = from_us(work.now_us)
     around = Surroundings(
         active=frozenset(work.active),
         ended={one: from_us(at_ms * 1000) for one, at_ms in work.ended.items()},
     )
-    return Terms(
+    return OrphanConditions(
         now,
         timedelta(milliseconds=work.age_ms),
         timedelta(milliseconds=work.task_limit_ms),

@@ -118,7 +118,7 @@ class _Report:
 
 
 @record
-class Reported:
+class ResultReply:
     """Whether a result was accepted, and what its thread does next, if there is something."""
 
     accepted: bool
@@ -131,7 +131,7 @@ class Reports:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._acks: Batches[tuple[Secret, Attempt], Vended] = Batches(self._ack_all, CALL_BYTES)
-        self._results: Batches[_Report, Reported | AmoroError] = Batches(self._complete_all, CALL_BYTES)
+        self._results: Batches[_Report, ResultReply | AmoroError] = Batches(self._complete_all, CALL_BYTES)
 
     def ack(self, token: Secret, attempt: Attempt, kind: str) -> Vended:
         """The vended storage properties, None when the attempt is stale. Raises AmoroError."""
@@ -139,7 +139,7 @@ class Reports:
             return self._client.ack(token, attempt)
         return self._acks.ask((token, attempt))
 
-    def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError, thread_id: int) -> Reported:
+    def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError, thread_id: int) -> ResultReply:
         """Report a result and poll for that thread; 0: for none. Raises AmoroError."""
         message = report_of(attempt, result)
         answer = self._results.ask(_Report(token, message, thread_id), message.ByteSize())
@@ -154,7 +154,7 @@ class Reports:
             told.update(zip(attempts, self._client.ack_all(token, attempts), strict=True))
         return [told[attempt] for _, attempt in asked]
 
-    def _complete_all(self, reports: Sequence[_Report]) -> list[Reported | AmoroError]:
+    def _complete_all(self, reports: Sequence[_Report]) -> list[ResultReply | AmoroError]:
         try:
             return self._complete_together(reports)
         except (CoordinatorUnavailable, UnknownToken):
@@ -163,14 +163,14 @@ class Reports:
             # One of them is refused for what it says; each may be sent again.
             return [error] if len(reports) == 1 else [self._alone(report) for report in reports]
 
-    def _alone(self, report: _Report) -> Reported | AmoroError:
+    def _alone(self, report: _Report) -> ResultReply | AmoroError:
         try:
             return self._complete_together([report])[0]
         except AmoroError as error:
             return error
 
-    def _complete_together(self, reports: Sequence[_Report]) -> list[Reported | AmoroError]:
-        told: dict[int, Reported | AmoroError] = {}
+    def _complete_together(self, reports: Sequence[_Report]) -> list[ResultReply | AmoroError]:
+        told: dict[int, ResultReply | AmoroError] = {}
         for token in {report.token.reveal(): report.token for report in reports}.values():
             mine = [number for number, report in enumerate(reports) if report.token == token]
             messages = [reports[number].message for number in mine]
@@ -178,5 +178,5 @@ class Reports:
             accepted, tasks = self._client.complete_all(token, messages, threads)
             following = {task.thread_id: task for task in tasks}
             for number, counts in zip(mine, accepted, strict=True):
-                told[number] = Reported(counts, following.get(reports[number].thread_id))
+                told[number] = ResultReply(counts, following.get(reports[number].thread_id))
         return [told[number] for number in range(len(reports))]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Request, TriggerVerdict
 from amoro_core.formats.ports import AnyTable, Readable, Role
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import STORAGE, Case, Receipt
+from amoro_core.model.processes import STORAGE, ProcessContext, Receipt
 
 NAME = "condemn"
 
@@ -24,16 +24,16 @@ class Storing:
     def preparing(self) -> Prepare:
         raise AssertionError("it commits nothing")
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         return frozenset()
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         return ()
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         return ()
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         return ()
 
 
@@ -70,7 +70,7 @@ class Condemn(Storing):
     def enabled(self, properties: Mapping[str, str]) -> bool:
         return properties.get(self.on, "true") == "true"
 
-    def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[Told, Plan | None]:
+    def plan(self, table: Readable, situation: PlanningContext, request: Request) -> tuple[Told, Plan | None]:
         if self.error is not None:
             raise self.error
         around = situation.around()
@@ -95,7 +95,7 @@ class Condemn(Storing):
         )
         return Told(), plan
 
-    def receipt(self, case: Case) -> Receipt:
+    def receipt(self, case: ProcessContext) -> Receipt:
         return Receipt.told("condemned", case.process.snapshot_id)
 
 
@@ -113,13 +113,13 @@ class Sweeping(Storing):
         found = self._find(table)
         return TriggerVerdict(bool(found), f"{len(found)} files")
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         found = self._find(table)
         plan = Plan(self.name, "files", 0, 0, (), json.dumps(found), commits=False) if found else None
         return TriggerVerdict(bool(found), f"{len(found)} files"), plan
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         return tuple(json.loads(case.process.detail))
 
-    def receipt(self, case: Case) -> Receipt:
+    def receipt(self, case: ProcessContext) -> Receipt:
         return Receipt.told("swept")

@@ -87,7 +87,7 @@ def maintain(
 
     Exit status: as of `amoro optimize`.
     """
-    from amoro_cli.client import Wanted
+    from amoro_cli.client import MaintenanceRequest
 
     deadline = Deadline(timeout)
     names = [name.strip() for name in action.split(",")] if action else []
@@ -103,7 +103,7 @@ def maintain(
     _require_action(names, [option for option, value in given.items() if value])
     with session.reading(lasting=True) if dry_run else session.connect(timeout, lasting=True) as connection:
         wanted = [
-            Wanted(
+            MaintenanceRequest(
                 table, name, older_than, retain_last, tuple(snapshot or ()), tuple(location or ()), file_list, confirm
             )
             for name in names or _due(connection.client, table, confirm)

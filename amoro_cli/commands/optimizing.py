@@ -20,7 +20,7 @@ from amoro_cli.context import (
     duration_option,
     option_parser,
 )
-from amoro_cli.multi_table import Several, failure_of_all, is_one, plan_each, ranked, select
+from amoro_cli.multi_table import MultiTableRun, failure_of_all, is_one, plan_each, ranked, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
 from amoro_cli.query_logs import learn_from
@@ -236,7 +236,7 @@ def _optimize_several(
 ) -> None:
     meant, unlisted = select(connection.client, names)
     with progress_report() as report:
-        several = Several(connection, request.parts, deadline, report, wait=wait)
+        several = MultiTableRun(connection, request.parts, deadline, report, wait=wait)
         try:
             several.optimize(meant)
         except KeyboardInterrupt:

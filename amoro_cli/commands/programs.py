@@ -122,7 +122,7 @@ def mcp(
                 hint="Start one with amoro up, or leave --allow-writes out.",
             )
         client = connection.client
-        client.say_way(MCP_WAY)
+        client.set_channel(MCP_WAY)
 
         async def ask(method: str, request: "Message", _: Any) -> "Message":
             return await anyio.to_thread.run_sync(_asked, client, method, request)

@@ -91,7 +91,7 @@ def empty(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete the condemned files of a table that are due. Each batch is checked once more against the table."""
-    from amoro_cli.client import Wanted
+    from amoro_cli.client import MaintenanceRequest
 
     if now != bool(confirm):
         raise InvalidArgument(
@@ -101,7 +101,7 @@ def empty(
     with session.connect(timeout, lasting=True) as connection:
         if now:
             connection.client.hurry_trash(table, confirm)
-        wanted = Wanted(table, _EMPTYING)
+        wanted = MaintenanceRequest(table, _EMPTYING)
         with progress_report() as report:
             answer, process = maintain_once(connection, wanted, deadline, report, wait=wait)
         write(maintain_document(answer, process), output)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Pairs
 from amoro_cli.views.lists import list_document
@@ -33,7 +33,7 @@ AUDIT: "Listing[pb.AuditEvent]" = Listing(
 )
 
 
-def audit_list(part: "Part[pb.AuditEvent]", arrangement: Arrangement = AS_EVER) -> Document:
+def audit_list(part: "ListRange[pb.AuditEvent]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.audit/v1: `audit`, `total`, `next`. The names are numbers."""
     nothing = "Nothing was changed."
     return list_document("amoro.audit/v1", AUDIT, part, arrangement, lambda item: str(item.event_id), nothing)
@@ -60,7 +60,7 @@ def user_detail(user: "accounts_pb.User") -> Document:
     return Document("amoro.user/v1", encode(user), (user.name,), (Pairs(pairs),))
 
 
-def user_list(part: "Part[accounts_pb.User]", arrangement: Arrangement = AS_EVER) -> Document:
+def user_list(part: "ListRange[accounts_pb.User]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.users/v1: `users`, `total`, `next`."""
     nothing = "No user was added; the admin token can do everything, and amoro login makes a link with it."
     return list_document("amoro.users/v1", USERS, part, arrangement, lambda user: user.name, nothing)
@@ -100,7 +100,7 @@ TOKENS: "Listing[admin_pb.Token]" = Listing(
 )
 
 
-def token_list(part: "Part[admin_pb.Token]", arrangement: Arrangement = AS_EVER) -> Document:
+def token_list(part: "ListRange[admin_pb.Token]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.tokens/v1: `tokens` with `name`, `kind`, `created_at`, `pattern`, `expires_at`; `total`, `next`."""
     nothing = "No tokens were created; those of the state directory are admin.token and enrolment.token."
     return list_document(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
@@ -32,7 +32,7 @@ GROUPS: "Listing[pb.Group]" = Listing(
 )
 
 
-def group_list(part: "Part[pb.Group]", arrangement: Arrangement = AS_EVER) -> Document:
+def group_list(part: "ListRange[pb.Group]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.groups/v1: `groups` without the use of their tables and without instances; `total`, `next`."""
     without = ("uses", "instances")
     return list_document(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
@@ -161,14 +161,14 @@ LEASES: "Listing[pb.Lease]" = Listing(
 )
 
 
-def trash_list(part: "Part[pb.Trash]", arrangement: Arrangement = AS_EVER) -> Document:
+def trash_list(part: "ListRange[pb.Trash]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes."""
     return list_document(
         "amoro.trash/v1", TRASH, part, arrangement, lambda item: item.process_id, "Nothing is condemned."
     )
 
 
-def trash_detail(answer: "pb.ShowTrashResponse", part: "Part[pb.CondemnedFile]") -> Document:
+def trash_detail(answer: "pb.ShowTrashResponse", part: "ListRange[pb.CondemnedFile]") -> Document:
     """Schema amoro.trashed/v1: `trash`, its `files` with their reasons, `next` and `total`. The names are paths."""
     trash = answer.trash
     deleting = f", {format_count(trash.deleting_files)} of them being deleted" if trash.deleting_files else ""
@@ -190,7 +190,7 @@ def trash_restored(trash: "pb.Trash") -> Document:
     return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
 
 
-def lease_list(part: "Part[pb.Lease]", arrangement: Arrangement = AS_EVER) -> Document:
+def lease_list(part: "ListRange[pb.Lease]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids."""
     return list_document(
         "amoro.leases/v1", LEASES, part, arrangement, lambda item: item.lease_id, "No snapshot is leased."

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.multi_table import Outcome, cost_of, gain_of, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
@@ -81,7 +81,7 @@ def selected_document(outcomes: "Sequence[Outcome[pb.Table]]", *, detailed: bool
     if detailed:
         blocks = [block for table in known for block in (*table_detail(table).blocks, "")]
     elif known:
-        blocks = list(table_list(Part(known)).blocks)
+        blocks = list(table_list(ListRange(known)).blocks)
     errors = tuple((outcome.table, _words(outcome.word), _why(outcome)) for outcome in outcomes if outcome.error)
     blocks += [Grid(("TABLE", "OUTCOME", "WHY"), errors, elastic="WHY")] if errors else []
     blocks.append(_count(outcomes))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
@@ -65,7 +65,7 @@ EVENTS: "Listing[pb.Event]" = Listing(
 )
 
 
-def attempt_list(process_id: str, part: "Part[pb.AttemptInfo]", arrangement: Arrangement = AS_EVER) -> Document:
+def attempt_list(process_id: str, part: "ListRange[pb.AttemptInfo]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.attempts/v1: `process_id`, `attempts`, `total`, `next`. The names are PROCESS-TASK-ATTEMPT."""
     return list_document(
         "amoro.attempts/v1",
@@ -78,7 +78,7 @@ def attempt_list(process_id: str, part: "Part[pb.AttemptInfo]", arrangement: Arr
     )
 
 
-def event_list(part: "Part[pb.Event]", arrangement: Arrangement = AS_EVER) -> Document:
+def event_list(part: "ListRange[pb.Event]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.events/v1: `events`, `total`, `next`. The names are numbers."""
     return list_document("amoro.events/v1", EVENTS, part, arrangement, lambda item: str(item.event_id), "No events.")
 
@@ -122,7 +122,7 @@ TASKS: "Listing[admin_pb.TaskInfo]" = Listing(
 )
 
 
-def task_list(process_id: str, part: "Part[admin_pb.TaskInfo]", arrangement: Arrangement = AS_EVER) -> Document:
+def task_list(process_id: str, part: "ListRange[admin_pb.TaskInfo]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.tasks/v1: `process_id`, `tasks`, `total`, `next`. The names are PROCESS-N."""
     return list_document(
         "amoro.tasks/v1",
@@ -210,7 +210,7 @@ PROCESSES: "Listing[admin_pb.Process]" = Listing(
 )
 
 
-def process_list(part: "Part[admin_pb.Process]", arrangement: Arrangement = AS_EVER) -> Document:
+def process_list(part: "ListRange[admin_pb.Process]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.processes/v1: `processes`, without their tasks one by one; `total`, `next`."""
     return list_document(
         "amoro.processes/v1", PROCESSES, part, arrangement, lambda process: process.process_id, "No processes."

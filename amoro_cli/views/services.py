@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Finding, Package, Part
+from amoro_cli.client import Finding, ListRange, Package
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
@@ -67,7 +67,7 @@ OPTIMIZERS: "Listing[pb.Optimizer]" = Listing(
 )
 
 
-def catalog_list(part: "Part[pb.Catalog]", arrangement: Arrangement = AS_EVER) -> Document:
+def catalog_list(part: "ListRange[pb.Catalog]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.catalogs/v1: `catalogs`, `total`, `next`."""
     nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
     return list_document("amoro.catalogs/v1", CATALOGS, part, arrangement, lambda catalog: catalog.name, nothing)
@@ -93,7 +93,7 @@ def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
-def optimizer_list(part: "Part[pb.Optimizer]", arrangement: Arrangement = AS_EVER, group: str = "") -> Document:
+def optimizer_list(part: "ListRange[pb.Optimizer]", arrangement: Arrangement = AS_EVER, group: str = "") -> Document:
     """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of `group` only, when given."""
     of_group = f" --group {group}" if group else ""
     nothing = (

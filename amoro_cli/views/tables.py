@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Part
+from amoro_cli.client import ListRange
 from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
@@ -31,7 +31,7 @@ BLOCKERS: "Listing[pb.Blocker]" = Listing(
 )
 
 
-def blocker_list(part: "Part[pb.Blocker]", arrangement: Arrangement = AS_EVER) -> Document:
+def blocker_list(part: "ListRange[pb.Blocker]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids."""
     return list_document(
         "amoro.blockers/v1", BLOCKERS, part, arrangement, lambda blocker: blocker.blocker_id, "Nothing is blocked."
@@ -174,7 +174,7 @@ def sort_key(sort_by: str) -> tuple[str, str]:
     return (key, "desc" if name.startswith("-") else "asc") if key else ("", "")
 
 
-def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
+def table_list(part: "ListRange[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
     """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: a filter is set."""
     nothing = (
         "None of the known tables matches."
@@ -261,14 +261,14 @@ def _is_many_in_little(answer: "pb.TableHealth") -> bool:
 
 
 def table_files(
-    table: str, snapshot_id: int, part: "Part[pb.TableFile]", arrangement: Arrangement = AS_EVER
+    table: str, snapshot_id: int, part: "ListRange[pb.TableFile]", arrangement: Arrangement = AS_EVER
 ) -> Document:
     """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`, `next`. The names are paths."""
     before = {"table": table, "snapshot_id": snapshot_id or None}
     return list_document("amoro.files/v1", FILES, part, arrangement, lambda file: file.path, "No files.", before=before)
 
 
-def table_snapshots(table: str, part: "Part[pb.Snapshot]", arrangement: Arrangement = AS_EVER) -> Document:
+def table_snapshots(table: str, part: "ListRange[pb.Snapshot]", arrangement: Arrangement = AS_EVER) -> Document:
     """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`, `next`. The names are snapshot ids."""
     return list_document(
         "amoro.snapshots/v1",

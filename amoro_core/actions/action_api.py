@@ -23,13 +23,13 @@ from amoro_core.model.maintenance import (
     DueBatch,
     Options,
     Removal,
+    ReservedFiles,
     Surroundings,
-    Taken,
     Waiting,
 )
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.processes import Case, Change, Dropped, Figure, OptimizingProcess, Receipt
+from amoro_core.model.processes import Change, Dropped, Figure, OptimizingProcess, ProcessContext, Receipt
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.task_payload import Work
@@ -40,7 +40,7 @@ OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
 
 
 @record
-class Situation:
+class PlanningContext:
     """What the coordinator knows about a table when a plan is made."""
 
     config: OptimizingConfig
@@ -55,7 +55,7 @@ class Situation:
     due_batches: Callable[[], Iterable[DueBatch]] = tuple  # condemned files that may be deleted, in their order
     delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most
     last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
-    taken: Taken = NOTHING_TAKEN  # files that are in other plans of the table
+    taken: ReservedFiles = NOTHING_TAKEN  # files that are in other plans of the table
     known_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
     scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, as far as anybody told
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
@@ -70,7 +70,7 @@ class Request:
     where: str = ""  # a condition that chooses whole partitions
     options: Options = NO_OPTIONS
     cluster: ClusterOptions = AS_CONFIGURED
-    undone: Case | None = None  # the process that is to be taken back
+    undone: ProcessContext | None = None  # the process that is to be taken back
     is_preview: bool = False  # nothing begins
     restorable: Waiting | None = None  # of what that process has condemned; None: something of it is being deleted
     #: What other processes have condemned on the table, and whether its deletion has begun.
@@ -141,7 +141,7 @@ class Plan:
 #: which never changes. Of a process that commits group by group: what of its results is in no commit yet, or which
 #: groups are dropped when none of these can be committed. Raises CommitConflict when nothing of the process can be
 #: committed there (any more), CheckFailed when what was made does not add up, and what reading and staging raise.
-Prepare = Callable[[AnyTable, Case, datetime], Change | Dropped]
+Prepare = Callable[[AnyTable, ProcessContext, datetime], Change | Dropped]
 
 
 class Action(Protocol):
@@ -163,7 +163,7 @@ class Action(Protocol):
     def roles(self) -> frozenset[Role]:
         """The roles it needs; a table whose format lacks one is refused for this action, and for no other."""
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Verdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Verdict, Plan | None]:
         """The verdict on the table with its reason, and the plan; None: nothing to do.
 
         Raises TableRefused, InvalidArgument for an invalid request, and what reading the table raises.
@@ -172,25 +172,25 @@ class Action(Protocol):
     def preparing(self) -> Prepare:
         """A function that makes the changes of one process."""
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """The partitions whose times of last optimizing change when these tasks' results are committed."""
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The files that its tasks read, which must not be removed while it is active."""
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The files that these tasks have written, which are left over unless a commit references them.
 
         Also those of any task that no commit ever references.
         """
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """The files that the process removes once its work is done and, where it commits, the commit has landed.
 
         Each is removed only if the table no longer references it at that time.
         """
 
-    def receipt(self, case: Case) -> Receipt | None:
+    def receipt(self, case: ProcessContext) -> Receipt | None:
         """The receipt of a process that commits nothing."""
 
 
@@ -245,7 +245,7 @@ class Clustering(Action, Protocol):
     def data_files(self, given: bytes) -> tuple[str, ...]:
         """The data files that a task with that input replaces."""
 
-    def made(self, case: Case, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
         """The groups of files that these tasks have made."""
 
 
@@ -253,13 +253,13 @@ class Clustering(Action, Protocol):
 class Condemning(Action, Protocol):
     """An action whose files to delete are known only once its commit has landed."""
 
-    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+    def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that the reloaded table no longer needs. Called again after a crash.
 
         Raises what reading the table raises; nothing is condemned then, and it is retried.
         """
 
-    def keep(self, case: Case) -> timedelta:
+    def keep(self, case: ProcessContext) -> timedelta:
         """How long they are kept before they are deleted, as planned."""
 
 
@@ -267,7 +267,7 @@ class Condemning(Action, Protocol):
 class Based(Action, Protocol):
     """An action that needs an earlier state of the table after its commit, and as long as it can be undone."""
 
-    def base(self, case: Case) -> str:
+    def base(self, case: ProcessContext) -> str:
         """Where the metadata file of that state lies."""
 
 
@@ -275,7 +275,7 @@ class Based(Action, Protocol):
 class Mending(Action, Protocol):
     """An action whose commit may remove more than planned, if the catalog can't prevent that."""
 
-    def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
+    def restore_lost_refs(self, table: AnyTable, case: ProcessContext) -> tuple[str, ...]:
         """Restore what the landed commit removed beyond its plan; returns a phrase for each, also if restored already.
 
         Called before anything is condemned, and again after a crash. Raises what reading the table and sending raise.
@@ -286,7 +286,7 @@ class Mending(Action, Protocol):
 class Gathering(Action, Protocol):
     """An action whose tasks determine what to do."""
 
-    def gathered(self, table: AnyTable, situation: Situation, case: Case, options: Options) -> Plan:
+    def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
         """The plan, without tasks, that follows from the results of all tasks; may be called again after a crash.
 
         Raises CheckFailed for results that contradict themselves, TableRefused, and what reading the table raises.
@@ -297,7 +297,7 @@ class Gathering(Action, Protocol):
 class Tidying(Action, Protocol):
     """An action that, last of all, removes what lies empty beside a table's files."""
 
-    def tidy(self, table: AnyTable, case: Case) -> int:
+    def tidy(self, table: AnyTable, case: ProcessContext) -> int:
         """Remove it, once the process has succeeded; how many. Raises TableRefused, and what the storage raises."""
 
 
@@ -343,40 +343,40 @@ class Undoing(Action, Protocol):
 class Restoring(Undoing, Protocol):
     """An action at whose end files condemned by another process are released."""
 
-    def restores(self, case: Case) -> str:
+    def restores(self, case: ProcessContext) -> str:
         """The id of that process. No lane of the two may run beside `storage`, in which files are deleted."""
 
-    def spares(self, case: Case) -> tuple[str, ...]:
+    def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Further files that come back although others have condemned them since."""
 
 
 class Optimizing(Action, Protocol):
     """The action that a table's status reflects."""
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
         """Like any action's; the verdict covers each partition."""
 
 
 class Untasked:
     """Default methods of an action that plans no tasks and ends with its commit."""
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """None: nothing was rewritten."""
         return frozenset()
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """None: no task reads files."""
         return ()
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """None: no task writes files."""
         return ()
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """None: removed files still belong to earlier snapshots."""
         return ()
 
-    def receipt(self, case: Case) -> Receipt | None:
+    def receipt(self, case: ProcessContext) -> Receipt | None:
         """None: every process commits."""
         return None
 
@@ -386,7 +386,9 @@ def summary_of(process: OptimizingProcess, producer: str) -> dict[str, str]:
     return {"snapshot.producer": producer, PROCESS_ID: process.process_id}
 
 
-def staged_change(case: Case, staged: StagedCommit, told: str, more: tuple[Figure, ...], now: datetime) -> Change:
+def staged_change(
+    case: ProcessContext, staged: StagedCommit, told: str, more: tuple[Figure, ...], now: datetime
+) -> Change:
     """The change of a process that adds a snapshot without new files; `told` is the summary, `more` its figures."""
     return Change(
         payload=staged.payload,
@@ -418,18 +420,18 @@ class Clearing(Protocol):
     def tidy(self, process_id: str) -> None:
         """Remove what lies empty beside the table's files, where that is the end of the process."""
 
-    def remove(self, case: Case, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
+    def remove(self, case: ProcessContext, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
         """Remove those of the files that no snapshot names; they were written before the table reached `since`."""
 
 
 class Gatherer(Protocol):
     """What makes of results what a process does."""
 
-    def gather(self, case: Case, action: Gathering) -> None:
+    def gather(self, case: ProcessContext, action: Gathering) -> None:
         """Do what the results of all tasks come to."""
 
 
-def remove_fallen(case: Case, table: Committable, kept: Callable[[], frozenset[str]]) -> None:
+def remove_fallen(case: ProcessContext, table: Committable, kept: Callable[[], frozenset[str]]) -> None:
     """Delete what the commit has pushed out of the table's log, as far as nobody here needs it (`kept`)."""
     if lacking(table, (Role.EXPIRE,), case.process.type) is not None:
         return

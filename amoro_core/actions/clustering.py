@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, Prepare, Request, Situation
+from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, PlanningContext, Prepare, Request
 from amoro_core.actions.rewriting import (
     carried_figures,
     check_content,
@@ -36,12 +36,12 @@ from amoro_core.model.file_markers import group_of, layout_text
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.processes import (
     LAYOUT,
-    Case,
     Change,
     CommitOutcome,
     Dropped,
     Figure,
     OptimizingProcess,
+    ProcessContext,
     Receipt,
     TaskResult,
 )
@@ -79,7 +79,7 @@ _AGAIN = "The next round plans it anew."
 
 
 @record
-class Kept:
+class ClusterPlanState:
     """What the process keeps of its plan beside its tasks."""
 
     columns: tuple[int, ...]  # field ids of the layout's keys; of a linear one only the first has depths
@@ -104,7 +104,7 @@ class Kept:
         )
 
     @classmethod
-    def of(cls, process: OptimizingProcess) -> "Kept":
+    def of(cls, process: OptimizingProcess) -> "ClusterPlanState":
         """What the process keeps."""
         said = json.loads(process.detail)
         before, predicted = (
@@ -122,14 +122,14 @@ class _Done:
     output: ClusterOutput
 
 
-def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Change | Dropped:
+def cluster_change(table: AnyTable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change | Dropped:
     """Validate, check and stage the groups that are in no commit yet.
 
     Where the layout's sort order is to be in the metadata and is not, that comes first, as a change of its own: the id
     that files carry then is one that is there, whatever others add meanwhile.
     """
     ready = [_done(one) for one in case.results if one.number not in _committed(case)]
-    kept = Kept.of(case.process)
+    kept = ClusterPlanState.of(case.process)
     record = _record(case.process, ready, kept)
     head = table.head(record.snapshot_id, record.sequence_number)
     sight = known.look(table, record, head)
@@ -173,13 +173,13 @@ def cluster_change(table: AnyTable, case: Case, known: KnownFiles, now: datetime
     )
 
 
-def _committed(case: Case) -> frozenset[int]:
+def _committed(case: ProcessContext) -> frozenset[int]:
     return frozenset(
         number for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE for number in attempt.groups
     )
 
 
-def _was_refused(case: Case) -> bool:
+def _was_refused(case: ProcessContext) -> bool:
     """Whether the catalog takes no sort orders: the files are committed without one."""
     return any(
         isinstance(one.evidence, SortOrderAdded) and one.outcome is CommitOutcome.REFUSED for one in case.attempts
@@ -190,7 +190,7 @@ def _done(result: TaskResult) -> _Done:
     return _Done(result.number, decode_cluster_input(result.input), decode_cluster_output(result.output))
 
 
-def _record(process: OptimizingProcess, ready: Sequence[_Done], kept: Kept) -> PlanRecord:
+def _record(process: OptimizingProcess, ready: Sequence[_Done], kept: ClusterPlanState) -> PlanRecord:
     return PlanRecord(
         process_id=process.process_id,
         table_uuid=process.table_uuid,
@@ -202,7 +202,7 @@ def _record(process: OptimizingProcess, ready: Sequence[_Done], kept: Kept) -> P
     )
 
 
-def _group(one: _Done, kept: Kept) -> Group:
+def _group(one: _Done, kept: ClusterPlanState) -> Group:
     """Its rows stand in another order: none can be followed by its position, but each can be looked up."""
     keys = tuple(key.field_id for key in one.work.layout.keys)
     look_up = None if kept.carries is None else LookUp(keys, kept.carries)
@@ -252,7 +252,7 @@ class _Depths:
     names: Mapping[int, str]
 
     @classmethod
-    def of(cls, kept: Kept, committed: Sequence[_Done], sorting: Sorting) -> "_Depths":
+    def of(cls, kept: ClusterPlanState, committed: Sequence[_Done], sorting: Sorting) -> "_Depths":
         depths = [kept.before[one.number] for one in committed]
         before = {
             field_id: fmean(column)
@@ -304,7 +304,7 @@ class Cluster:
         """By its property, off without it."""
         return parse_into(ClusteringConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[ClusterVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[ClusterVerdict, Plan | None]:
         """The verdict by its triggers or for a request, and a task for each group."""
         config = parse_into(ClusteringConfig, situation.properties)
         if given := request.options.given:
@@ -323,7 +323,7 @@ class Cluster:
         known = KnownFiles()
         return lambda table, case, now: cluster_change(table, case, known, now)
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """None: when a partition was clustered is told by its groups."""
         return frozenset()
 
@@ -331,28 +331,28 @@ class Cluster:
         """The data files of the group."""
         return tuple(file.data.path for file in decode_cluster_input(given).rewrite.rewritten)
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""
         read = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
         works = [decode_cluster_input(given).rewrite for given in read]
         files = [file.data.path for work in works for file in work.rewritten]
         return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The data files that these tasks have written."""
         made = [decode_cluster_output(one.output).rewrite for one in case.results if one.number in groups]
         return tuple(file.path for output in made for file in output.data_files)
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """None: the replaced files belong to earlier snapshots."""
         return ()
 
-    def receipt(self, case: Case) -> None:
+    def receipt(self, case: ProcessContext) -> None:
         """None: every process of it commits."""
 
-    def made(self, case: Case, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+    def made(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
         """The groups of files that these tasks have made, each with the depths that were predicted of it."""
-        kept = Kept.of(case.process)
+        kept = ClusterPlanState.of(case.process)
         works = {one.number: decode_cluster_input(one.input) for one in case.results if one.number in groups}
         return tuple(
             KnownGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
@@ -368,7 +368,7 @@ def _notes(config: ClusteringConfig, request: Request) -> tuple[str, ...]:
     return (f"rows that others delete by position meanwhile are deleted in the outputs, at most {most} of a group",)
 
 
-def _facts(table: AnyTable, situation: Situation) -> ClusterFacts:
+def _facts(table: AnyTable, situation: PlanningContext) -> ClusterFacts:
     config, capacity = situation.config, situation.capacity
     return ClusterFacts(
         scan=table.scan(),
@@ -416,7 +416,7 @@ def _asked(request: Request) -> ClusterRequest:
 
 def _plan(
     table: AnyTable,
-    situation: Situation,
+    situation: PlanningContext,
     config: ClusteringConfig,
     request: Request,
     verdict: ClusterVerdict,
@@ -446,7 +446,7 @@ def _plan(
                 input_rows=sum(file.data.record_count for file in group.files),
             )
         )
-    kept = Kept(
+    kept = ClusterPlanState(
         columns=tuple(key.field_id for key in made.layout.keys),
         registers=config.register_sort_order and made.layout.strategy is Strategy.LINEAR,
         rejects=config.update_strategy is UpdateStrategy.REJECT,

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
     Plan,
+    PlanningContext,
     Prepare,
     Request,
-    Situation,
     TriggerVerdict,
     Untasked,
     staged_change,
@@ -20,7 +20,7 @@ from amoro_core.formats.ports import Rewritable
 from amoro_core.maintenance.data_expiry import DANGLING_SWITCH, DanglingConfig
 from amoro_core.model.commits import CommitContent
 from amoro_core.model.files import DeleteFile, DeleteKind
-from amoro_core.model.processes import FILES, Case, Change, Figure
+from amoro_core.model.processes import FILES, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into
 from amoro_core.validation.removable_deletes import dangling_deletes
 
@@ -48,7 +48,9 @@ class CleanDanglingDeletes(Untasked):
         """By its property, on without it."""
         return parse_into(DanglingConfig, properties).enabled
 
-    def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(
+        self, table: Rewritable, situation: PlanningContext, request: Request
+    ) -> tuple[TriggerVerdict, Plan | None]:
         """The deletes that dangle now. Raises InvalidArgument for any option."""
         if (why := table.left_alone()) is not None:
             return TriggerVerdict(False, why), None
@@ -66,7 +68,7 @@ class CleanDanglingDeletes(Untasked):
         return _change
 
 
-def _change(table: Rewritable, case: Case, now: datetime) -> Change:
+def _change(table: Rewritable, case: ProcessContext, now: datetime) -> Change:
     head = table.head(case.process.snapshot_id, case.process.sequence_number)
     going = dangling_deletes(head.scan)
     if not going:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from amoro_core.actions.action_api import Plan, PlannedTask, Prepare, Request, Situation, Untasked
+from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, Untasked
 from amoro_core.errors import IllegalState
 from amoro_core.formats.ports import AnyTable, Role, Sweepable
 from amoro_core.maintenance.manifests import is_large
@@ -29,7 +29,7 @@ _ENDED = {
 _ORDER = tuple(FileKind)
 
 
-def delete_tasks(table: Sweepable, situation: Situation) -> tuple[PlannedTask, ...]:
+def delete_tasks(table: Sweepable, situation: PlanningContext) -> tuple[PlannedTask, ...]:
     """The tasks that delete due files: a kind of file begins once all files of earlier kinds are processed."""
     chosen = [some for some, _ in zip(_together(situation.due_batches()), range(MOST_TASKS), strict=False)]
     at_once = max(1, min(len(chosen), situation.capacity.threads))
@@ -125,7 +125,7 @@ class EmptyTrash(Untasked):
         """Always on: the decision was made when the files were condemned."""
         return True
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TrashVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TrashVerdict, Plan | None]:
         """What is due; the process deletes what is due by then, or moves it to the trash that the table asks for.
 
         Raises TableRefused("configuration", "location") for a trash to which files can't be moved.

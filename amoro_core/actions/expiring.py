@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict, Untasked
+from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
 from amoro_core.errors import CommitConflict, InvalidArgument
 from amoro_core.formats.ports import AnyTable, Role
-from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
+from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
-from amoro_core.model.processes import METADATA, Case, Change, CommitOutcome, Figure, Receipt
+from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext, Receipt
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import History
 from amoro_core.records import record
@@ -52,7 +52,7 @@ class ExpireSnapshots(Untasked):
         """By its property, on without it."""
         return parse_into(RetentionConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The snapshots past their age. Raises InvalidArgument for an age below 24 h, a count below 1, an unknown or
         needed snapshot, and options of other actions."""
         _refuse(request.options)
@@ -94,23 +94,23 @@ class ExpireSnapshots(Untasked):
         """A function that stages the planned removal, except for snapshots that the present table needs."""
         return _change
 
-    def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
+    def restore_lost_refs(self, table: AnyTable, case: ProcessContext) -> tuple[str, ...]:
         """Restore branches and tags that others created on a removed snapshot meanwhile."""
         return tuple(f"brought {name} back, which was made meanwhile" for name in table.bring_back(_removed(case)))
 
-    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+    def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that only the removed snapshots needed."""
         removed = _removed(case)
         reason = f"no snapshot needs it since {len(removed.snapshot_ids)} have expired"
         for one in table.released(self.base(case), removed):
             yield Condemned(one.path, one.kind, one.size_bytes, None, reason)
 
-    def base(self, case: Case) -> str:
+    def base(self, case: ProcessContext) -> str:
         """The state that still knew the snapshots."""
         base: str = json.loads(case.process.detail)["base"]
         return base
 
-    def keep(self, case: Case) -> timedelta:
+    def keep(self, case: ProcessContext) -> timedelta:
         """The table's property at the time of planning."""
         return timedelta(seconds=json.loads(case.process.detail)["keep_s"])
 
@@ -127,7 +127,7 @@ def _refuse(options: Options) -> None:
         )
 
 
-def _refuse_named(options: Options, history: History, selected: Selection) -> None:
+def _refuse_named(options: Options, history: History, selected: SnapshotSelection) -> None:
     known = {one.snapshot_id for one in history.snapshots}
     if missing := [one for one in options.snapshot_ids if one not in known]:
         raise InvalidArgument(f"the table has no snapshot {missing[0]}", hint="Name snapshots that it has.")
@@ -199,7 +199,7 @@ def _count_of(one: Released) -> str:
     return _COUNTS[one.kind]
 
 
-def _may_go(history: History, selected: Selection, going: Sequence[int], name: str) -> bool:
+def _may_go(history: History, selected: SnapshotSelection, going: Sequence[int], name: str) -> bool:
     """Whether a reference is removed now: not if its snapshot is left for the next time."""
     at = next(ref.snapshot_id for ref in history.refs if ref.name == name)
     return at in selected.stay or at in going
@@ -207,7 +207,7 @@ def _may_go(history: History, selected: Selection, going: Sequence[int], name: s
 
 def _document(
     history: History,
-    selected: Selection,
+    selected: SnapshotSelection,
     going: Sequence[int],
     refs: Sequence[str],
     counted: _Counted,
@@ -232,7 +232,7 @@ def _document(
 # The commit
 
 
-def _change(table: AnyTable, case: Case, now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     said = json.loads(case.process.detail)
     history = table.history(anew=True)
     properties = {**said["properties"], **history.properties}
@@ -258,7 +258,7 @@ def _change(table: AnyTable, case: Case, now: datetime) -> Change:
     return Change(payload, evidence, receipt)
 
 
-def _removed(case: Case) -> SnapshotsGone:
+def _removed(case: ProcessContext) -> SnapshotsGone:
     """What the landed commit has removed."""
     landed = next(one for one in case.attempts if one.outcome is CommitOutcome.DONE)
     if not isinstance(landed.evidence, SnapshotsGone):

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
     Plan,
+    PlanningContext,
     Prepare,
     Request,
-    Situation,
     TriggerVerdict,
     Untasked,
     staged_change,
@@ -31,7 +31,7 @@ from amoro_core.maintenance.data_expiry import (
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import CommitContent, Operation
 from amoro_core.model.files import DataFile, DeleteFile
-from amoro_core.model.processes import FILES, Case, Change, Figure
+from amoro_core.model.processes import FILES, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into, properties_of
 from amoro_core.validation.removable_deletes import deletes_without
 
@@ -57,7 +57,7 @@ class ExpireData(Untasked):
         """By its property, off without it."""
         return parse_into(DataExpiryConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The expired files by the table's properties; on request also if these do not switch it on.
 
         Raises InvalidArgument for any option, TableRefused("configuration") for a missing column or retention.
@@ -117,7 +117,7 @@ def _required(config: DataExpiryConfig) -> timedelta:
     return retention or timedelta.max
 
 
-def _base(table: AnyTable, config: DataExpiryConfig, situation: Situation) -> datetime | None:
+def _base(table: AnyTable, config: DataExpiryConfig, situation: PlanningContext) -> datetime | None:
     """The time from which retention is counted back; None: unknown, and nothing expires."""
     if config.base is BaseRule.CURRENT_TIME:
         return situation.now
@@ -139,7 +139,7 @@ def _held(found: Expired) -> str:
     return f"{found.rows} of {found.total_rows} rows would go, more than half"
 
 
-def _change(table: AnyTable, case: Case, now: datetime, planned: list[Expired]) -> Change:
+def _change(table: AnyTable, case: ProcessContext, now: datetime, planned: list[Expired]) -> Change:
     said, process = json.loads(case.process.detail), case.process
     if not planned:
         scan = table.scan_of(process.snapshot_id)

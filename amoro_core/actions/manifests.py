@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
     Plan,
+    PlanningContext,
     Prepare,
     Request,
-    Situation,
     TriggerVerdict,
     Untasked,
     staged_change,
@@ -19,7 +19,7 @@ from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.maintenance.manifests import SWITCH, ManifestConfig
 from amoro_core.model.commits import ManifestCluster
-from amoro_core.model.processes import FILES, Case, Change, Figure
+from amoro_core.model.processes import FILES, Change, Figure, ProcessContext
 from amoro_core.model.properties import parse_into
 
 NAME = "rewrite-manifests"
@@ -41,7 +41,7 @@ class RewriteManifests(Untasked):
         """By its property, on without it."""
         return parse_into(ManifestConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The manifests worth rewriting by the table's properties; on request, any gain suffices.
 
         Raises InvalidArgument for any option.
@@ -64,7 +64,7 @@ class RewriteManifests(Untasked):
         return _change
 
 
-def _change(table: AnyTable, case: Case, now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     failpoint("commit.before_intent")
     summary = summary_of(case.process, "REWRITE_MANIFESTS")
     made = table.stage_manifests(json.loads(case.process.detail)["min_count"], summary)

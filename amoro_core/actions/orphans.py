@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.action_api import Plan, PlannedTask, Prepare, Request, Situation, TriggerVerdict, Untasked
+from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
 from amoro_core.errors import CatalogUnavailable, CheckFailed, IllegalState, InvalidArgument
 from amoro_core.files.storage.inventory import Keys, StorageRoot, keys_in_ranges
 from amoro_core.formats.ports import AnyTable, Role, Searchable, Upkept
@@ -17,17 +17,24 @@ from amoro_core.maintenance.orphans import (
     LEAST_AGE,
     SWITCH,
     Found,
+    OrphanConditions,
     OrphanConfig,
     Search,
-    Terms,
     breaker,
     is_in_flight,
 )
-from amoro_core.maintenance.table_locations import Ground, Named, by_place, is_below, outermost, refuse_shared
+from amoro_core.maintenance.table_locations import (
+    ReferencedFiles,
+    TableLocations,
+    by_place,
+    is_below,
+    outermost,
+    refuse_shared,
+)
 from amoro_core.maintenance.trash import is_in_trash
 from amoro_core.model.maintenance import Condemned, KeyRange, Options, StoredFile
-from amoro_core.model.paths import is_within, key_in_place, looser_spellings
-from amoro_core.model.processes import STORAGE, Case, Change, Figure, Receipt, TaskResult
+from amoro_core.model.paths import is_within, key_in_place, path_aliases
+from amoro_core.model.processes import STORAGE, Change, Figure, ProcessContext, Receipt, TaskResult
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
@@ -42,7 +49,12 @@ MOST_CANDIDATES = 10_000
 
 
 def list_tasks(
-    table: Searchable, ground: Ground, places: Sequence[str], terms: Terms, known_files: int, inventory: str = ""
+    table: Searchable,
+    ground: TableLocations,
+    places: Sequence[str],
+    terms: OrphanConditions,
+    known_files: int,
+    inventory: str = "",
 ) -> tuple[tuple[PlannedTask, ...], Mapping[str, bytes]]:
     """The tasks that list files below the locations, and the blobs that they fetch.
 
@@ -102,11 +114,11 @@ def ended(search: Search) -> Found:
 
 def _cuts(paths: Iterable[str], ranges: int) -> list[str]:
     """The cut points of `ranges` ranges with about equal numbers of paths."""
-    keys = sorted({spelling for path in paths for spelling in looser_spellings(path)})
+    keys = sorted({spelling for path in paths for spelling in path_aliases(path)})
     return sorted({keys[len(keys) * at // ranges] for at in range(1, ranges)}) if keys else []
 
 
-def _common(table: Searchable, ground: Ground, terms: Terms) -> pb.ListWork:
+def _common(table: Searchable, ground: TableLocations, terms: OrphanConditions) -> pb.ListWork:
     # Files of processes that ended earlier are old enough by their own time.
     since = terms.now - terms.age - terms.start_to_close - AFTER_THE_END
     return pb.ListWork(
@@ -125,7 +137,7 @@ def _common(table: Searchable, ground: Ground, terms: Terms) -> pb.ListWork:
     )
 
 
-def _of_range(common: pb.ListWork, ground: Ground, places: Sequence[str], within: KeyRange) -> pb.ListWork:
+def _of_range(common: pb.ListWork, ground: TableLocations, places: Sequence[str], within: KeyRange) -> pb.ListWork:
     work = pb.ListWork()
     work.CopyFrom(common)
     work.after, work.until = within.after, within.until
@@ -179,7 +191,7 @@ class CleanOrphanFiles(Untasked):
         """By its property, off without it."""
         return parse_into(OrphanConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The present orphan files. Raises InvalidArgument for invalid options; TableRefused("shared-location",
         "authority"); CatalogUnavailable for an implausible listing."""
         looked = _look(table, situation, request.options)
@@ -191,14 +203,14 @@ class CleanOrphanFiles(Untasked):
         made = _planned(table, _opened(table, search).end(), looked)
         return TriggerVerdict(bool(made.condemned), made.reason), made if made.condemned else None
 
-    def gathered(self, table: AnyTable, situation: Situation, case: Case, options: Options) -> Plan:
+    def gathered(self, table: AnyTable, situation: PlanningContext, case: ProcessContext, options: Options) -> Plan:
         """The tasks' findings, evaluated again with the table's present surroundings.
 
         Raises CheckFailed for implausible results, and like `plan`.
         """
         looked = _look(table, situation, options)
         # The tasks have checked that these files exist, as of the plan.
-        search = Search(replace(looked.ground, must_be_listed=()), Named(_nowhere), looked.terms)
+        search = Search(replace(looked.ground, must_be_listed=()), ReferencedFiles(_nowhere), looked.terms)
         gathered(search, case.results)
         found = ended(_opened(table, search))
         return _planned(table, found, looked)
@@ -207,7 +219,7 @@ class CleanOrphanFiles(Untasked):
         """A function that raises IllegalState: it commits nothing."""
         return _nothing
 
-    def receipt(self, case: Case) -> Receipt:
+    def receipt(self, case: ProcessContext) -> Receipt:
         """The number of condemned files, as planned."""
         said = json.loads(case.process.detail)
         figures = [Figure("condemned_files", said["files"], "files"), Figure("condemned_bytes", said["bytes"], "bytes")]
@@ -217,7 +229,7 @@ class CleanOrphanFiles(Untasked):
             words += f"; {more} more are left for the next process"
         return Receipt.told(words, case.process.snapshot_id, tuple(figures))
 
-    def tidy(self, table: AnyTable, case: Case) -> int:
+    def tidy(self, table: AnyTable, case: ProcessContext) -> int:
         """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
         age_s = json.loads(case.process.detail).get("age_s")
         if age_s is None:  # it was planned by an earlier version
@@ -232,12 +244,12 @@ class _Looked:
     """The inputs of a search."""
 
     config: OrphanConfig
-    ground: Ground
+    ground: TableLocations
     places: tuple[str, ...]  # that are listed
-    terms: Terms
+    terms: OrphanConditions
 
 
-def _look(table: Upkept, situation: Situation, options: Options) -> _Looked:
+def _look(table: Upkept, situation: PlanningContext, options: Options) -> _Looked:
     config = parse_into(OrphanConfig, situation.properties)
     age = _age(config, options)
     ground = table.ground()
@@ -249,7 +261,7 @@ def _look(table: Upkept, situation: Situation, options: Options) -> _Looked:
         ground = replace(ground, must_be_listed=())  # an inventory is older
     elif options.locations:
         ground = replace(ground, must_be_listed=_within(ground.must_be_listed, places))
-    terms = Terms(situation.now, age, situation.task_limit, around, frozenset(in_flight))
+    terms = OrphanConditions(situation.now, age, situation.task_limit, around, frozenset(in_flight))
     return _Looked(config, ground, places, terms)
 
 
@@ -289,7 +301,7 @@ def _opened(table: Upkept, search: Search) -> Search:
     return search
 
 
-def _nothing(table: AnyTable, case: Case, now: datetime) -> Change:
+def _nothing(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     raise IllegalState(f"{NAME} commits nothing")
 
 
@@ -305,7 +317,7 @@ def _age(config: OrphanConfig, options: Options) -> timedelta:
     return options.older_than
 
 
-def _places(ground: Ground, options: Options) -> tuple[str, ...]:
+def _places(ground: TableLocations, options: Options) -> tuple[str, ...]:
     for place in options.locations:
         if not any(is_within(place, one) for one in ground.writable) or ".." in place.split("/"):
             raise InvalidArgument(
@@ -324,7 +336,7 @@ def _within(files: Iterable[str], places: Sequence[str]) -> tuple[str, ...]:
     return tuple(one for one in files if any(is_below(one, place) for place in places))
 
 
-def _in_flight(table: Upkept, ground: Ground, now: datetime) -> Iterator[StoredFile]:
+def _in_flight(table: Upkept, ground: TableLocations, now: datetime) -> Iterator[StoredFile]:
     """Flink's manifests that are not committed yet; their location is listed before anything else."""
     for place in outermost((ground.flink_place, ground.metadata_place)):
         for page in table.pages(place):

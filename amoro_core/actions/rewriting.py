@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, Prepare, Request, Situation
+from amoro_core.actions.action_api import OPTIMIZING_ROLES, Plan, PlannedTask, PlanningContext, Prepare, Request
 from amoro_core.errors import AmoroError, CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
 from amoro_core.files.schema.write_options import writer_options
@@ -39,17 +39,17 @@ from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey, Tas
 from amoro_core.model.processes import (
     FILES,
     OPTIMIZING_ACTION,
-    Case,
     Change,
     Figure,
     OptimizingProcess,
+    ProcessContext,
     Receipt,
     TaskResult,
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import REWRITE, CopyRule, InputFile, RewriteInput, TableContext, Work
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.messages import beside, kept_in, told
+from amoro_core.planning.optimizing.messages import excluding_reserved, kept_in, told
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -138,7 +138,7 @@ _NUMBER_BYTES = 8
 _CARRIED_BYTES = 64
 
 
-def plan_rewriting(table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+def plan_rewriting(table: Rewritable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
     """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do.
 
     Raises like the action's `plan`.
@@ -153,7 +153,7 @@ def plan_rewriting(table: Rewritable, situation: Situation, request: Request) ->
         None if request.name is None else OptimizingType(request.name),
         request.force,
         table.partition_path,
-        beside(taken, table.selects(config.filter) if config.filter is not None else None),
+        excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
         table.chooses(request.where) if request.where else None,
         kept=kept_in(scan),
     )
@@ -290,7 +290,7 @@ class Rewriting:
     lane = FILES
     roles = OPTIMIZING_ROLES
 
-    def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    def plan(self, table: Rewritable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
         """The verdict of the triggers, or on request, and the tasks."""
         return plan_rewriting(table, situation, request)
 
@@ -299,25 +299,25 @@ class Rewriting:
         known = KnownFiles()
         return lambda table, case, now: _change(table, case, known, now)
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """The partitions of these tasks."""
         return frozenset(_key(group) for group in _groups(case) if group.number in groups)
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The data and delete files that its tasks read."""
         read = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
         works = [codec.decode_input(pb.RewriteInput.FromString(given)) for given in read]
         files = [file.data.path for work in works for file in (*work.rewritten, *work.converted)]
         return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """None: the replaced files belong to earlier snapshots."""
         return ()
 
-    def receipt(self, case: Case) -> None:
+    def receipt(self, case: ProcessContext) -> None:
         """None: every process of it commits."""
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """The data and delete files that these tasks have written, and of all tasks which rows they left out.
 
         Also vectors of all tasks that no attempt of a commit has: they were joined with those of others.
@@ -326,7 +326,7 @@ class Rewriting:
         return (*_outputs([group for group in every if group.number in groups]), *_maps(every), *_joined(every, case))
 
 
-def record_of(case: Case) -> PlanRecord:
+def record_of(case: ProcessContext) -> PlanRecord:
     """The record of the process's plan, with the results of its tasks."""
     process = case.process
     return PlanRecord(
@@ -340,7 +340,7 @@ def record_of(case: Case) -> PlanRecord:
     )
 
 
-def _groups(case: Case) -> list[Group]:
+def _groups(case: ProcessContext) -> list[Group]:
     return [_group(result) for result in case.results]
 
 
@@ -349,7 +349,7 @@ def _group(result: TaskResult) -> Group:
     return Group(result.number, work, codec.decode_output(pb.RewriteOutput.FromString(result.output)))
 
 
-def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> Change:
+def _change(table: Rewritable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change:
     """Validate, check, stage."""
     record = record_of(case)
     check_maps(record)
@@ -470,7 +470,7 @@ def _maps(groups: Sequence[Group]) -> tuple[str, ...]:
     return tuple(one.path for one in found if one is not None and one.path)
 
 
-def _joined(groups: Sequence[Group], case: Case) -> tuple[str, ...]:
+def _joined(groups: Sequence[Group], case: ProcessContext) -> tuple[str, ...]:
     """The files of vectors of which no attempt has any."""
     sent = {path for attempt in case.attempts for path in attempt.files}
     vectors = (file.path for group in groups for file in group.output.delete_files if file.is_vector)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amoro_core.actions.action_api import Plan, PlannedTask, Prepare, Request, Situation
+from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request
 from amoro_core.actions.tagging import main_history
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.files.sketches import ThetaSketch
@@ -21,7 +21,7 @@ from amoro_core.model.commits import ColumnSketch, StatisticsEntry, StatisticsNa
 from amoro_core.model.files import NO_METRICS, ScannedFile, TableScan
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import STATISTICS, Case, Change, Figure, Receipt
+from amoro_core.model.processes import STATISTICS, Change, Figure, ProcessContext, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import SKETCH, RewriteInput, Work
 from amoro_core.protocol import codec
@@ -45,7 +45,7 @@ def sketch_tasks(table: Readable, scan: TableScan, columns: Iterable[int]) -> tu
     )
 
 
-def united(case: Case, columns: Iterable[int]) -> Mapping[int, ThetaSketch]:
+def united(case: ProcessContext, columns: Iterable[int]) -> Mapping[int, ThetaSketch]:
     """The union of the sketches of all tasks. Raises CheckFailed if a task, or a column in its result, is missing."""
     sketches = dict.fromkeys(sorted(columns), ThetaSketch())
     if len(case.results) < case.tasks:
@@ -149,7 +149,9 @@ class ComputeStatistics:
         """Whether those properties switch it on. Raises TableRefused("configuration")."""
         return parse_into(StatisticsConfig, properties).enabled
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[StatisticsVerdict, Plan | None]:
+    def plan(
+        self, table: AnyTable, situation: PlanningContext, request: Request
+    ) -> tuple[StatisticsVerdict, Plan | None]:
         """The head's statistics, if too many rows have changed since the last; on request, if it has none."""
         config = parse_into(StatisticsConfig, situation.properties)
         names = table.countable_columns()
@@ -203,14 +205,14 @@ class ComputeStatistics:
         def is_stopped() -> bool:
             return self._interrupted.is_set() or not goes_on()
 
-        def prepare(table: AnyTable, case: Case, now: datetime) -> Change:
+        def prepare(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
             if not read:
                 read.append(self._read(table, case, is_stopped))
             return _change(table, case, read[0], now)
 
         return prepare
 
-    def _read(self, table: AnyTable, case: Case, is_stopped: Callable[[], bool]) -> tuple[ColumnSketch, ...]:
+    def _read(self, table: AnyTable, case: ProcessContext, is_stopped: Callable[[], bool]) -> tuple[ColumnSketch, ...]:
         columns = frozenset(_detail(case)["columns"])
         if not columns:
             return ()
@@ -226,7 +228,7 @@ class ComputeStatistics:
                     sketches[field_id] = sketches[field_id].union(part)
         return _told(sketches)
 
-    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+    def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
         named = {one.path for one in table.statistics().every}
         for one in _detail(case)["replaced"]:
@@ -234,27 +236,27 @@ class ComputeStatistics:
                 reason = f"statistics of snapshot {one['snapshot_id']}, replaced or of a snapshot that is gone"
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, reason)
 
-    def keep(self, case: Case) -> timedelta:
+    def keep(self, case: ProcessContext) -> timedelta:
         """How long replaced files stay."""
         return _KEPT
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """None: files stay as they are."""
         return frozenset()
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """None by path: the snapshot that it reads is pinned by the process."""
         return ()
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """None: its tasks only read."""
         return ()
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """None: what was replaced is condemned."""
         return ()
 
-    def receipt(self, case: Case) -> None:
+    def receipt(self, case: ProcessContext) -> None:
         """None: every process of it commits."""
 
 
@@ -274,12 +276,12 @@ def _stored(entry: StatisticsEntry) -> dict[str, object]:
     return {"path": entry.path, "bytes": entry.size_bytes, "snapshot_id": entry.snapshot_id}
 
 
-def _detail(case: Case) -> dict[str, Any]:
+def _detail(case: ProcessContext) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(case.process.detail)
     return said
 
 
-def _change(table: AnyTable, case: Case, sketches: tuple[ColumnSketch, ...], now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, sketches: tuple[ColumnSketch, ...], now: datetime) -> Change:
     snapshot_id = case.process.snapshot_id
     staged = table.stage_statistics(snapshot_id, sketches, partitions=_detail(case)["partitions"])
     paths = tuple(one.path for one in staged.written)

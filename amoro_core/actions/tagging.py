@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict, Untasked
+from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
 from amoro_core.formats.ports import Maintainable, Readable, Role
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.maintenance.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.model.commits import RefAt
-from amoro_core.model.processes import METADATA, Case, Change, Receipt
+from amoro_core.model.processes import METADATA, Change, ProcessContext, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
 
@@ -34,7 +34,7 @@ class AutoCreateTags(Untasked):
         verdict = _verdict(table, config, now)
         return TriggerVerdict(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
 
-    def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
+    def plan(self, table: Readable, situation: PlanningContext, request: Request) -> tuple[TagVerdict, Plan | None]:
         """The missing tag; on request also if the table's properties do not switch the action on."""
         config = _config(situation.properties)
         verdict = _verdict(table, config, situation.now)
@@ -70,7 +70,7 @@ def _verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
     return evaluate_tag(config, now, main_history(table), refs)
 
 
-def _change(table: Maintainable, case: Case, now: datetime) -> Change:
+def _change(table: Maintainable, case: ProcessContext, now: datetime) -> Change:
     said = json.loads(case.process.detail)
     name, snapshot_id = said["tag"], case.process.snapshot_id
     payload = table.stage_tag(name, snapshot_id, said["max_age_ms"])

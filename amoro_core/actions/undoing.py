@@ -9,9 +9,9 @@ from typing import Any
 from amoro_core.actions.action_api import (
     OPTIMIZING_ROLES,
     Plan,
+    PlanningContext,
     Prepare,
     Request,
-    Situation,
     TriggerVerdict,
     Untasked,
     summary_of,
@@ -24,10 +24,19 @@ from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import CommitContent, Evidence, Head, SnapshotAdded
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import FILES, UNDOES, Case, Change, CommitAttempt, CommitOutcome, Figure, Receipt
+from amoro_core.model.processes import (
+    FILES,
+    UNDOES,
+    Change,
+    CommitAttempt,
+    CommitOutcome,
+    Figure,
+    ProcessContext,
+    Receipt,
+)
 from amoro_core.model.properties import parse_into
 from amoro_core.records import record
-from amoro_core.validation.revert_rules import Undone, ambiguous_since, revert
+from amoro_core.validation.revert_rules import CommitChange, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process it undoes.
 UNDONE = "amoro.undoes"
@@ -35,25 +44,25 @@ _PRODUCER = "UNDO"
 _LOOKS = 5
 
 
-def undone_of(request: Request) -> Case:
+def undone_of(request: Request) -> ProcessContext:
     """The process to undo. Raises InvalidArgument."""
     if request.undone is None:
         raise InvalidArgument("nothing is named that is to be undone", hint="Name the process: amoro undo PROCESS")
     return request.undone
 
 
-def refused(case: Case, why: str) -> CannotUndo:
+def refused(case: ProcessContext, why: str) -> CannotUndo:
     """The error that the process can't be undone, with the reason, and with the process that took it back before."""
     before = f"; process {case.undone_by} took it back" if case.undone_by else ""
     return CannotUndo(f"process {case.process.process_id} can't be undone: {why}{before}")
 
 
-def landed_of(case: Case) -> CommitAttempt:
+def landed_of(case: ProcessContext) -> CommitAttempt:
     """The first commit of the process. Raises CannotUndo for a process without one."""
     return _all_landed(case)[0]
 
 
-def _all_landed(case: Case) -> list[CommitAttempt]:
+def _all_landed(case: ProcessContext) -> list[CommitAttempt]:
     found = [one for one in case.attempts if one.outcome is CommitOutcome.DONE]
     if not found:
         status, process_id = case.process.status, case.process.process_id
@@ -90,7 +99,7 @@ class UndoFiles(Untasked):
         self.undoes = UNDOES[name]
         self._removes_rows = removes_rows
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
         case = undone_of(request)
         landed = [one.evidence for one in _all_landed(case) if isinstance(one.evidence, SnapshotAdded)]
@@ -128,7 +137,7 @@ class UndoFiles(Untasked):
         return lambda table, case, now: _change(table, case, known, now)
 
 
-def _require_window(case: Case, situation: Situation) -> None:
+def _require_window(case: ProcessContext, situation: PlanningContext) -> None:
     keep = parse_into(MaintenanceConfig, situation.properties).undo_keep
     ended = case.process.finished_at or situation.now
     if situation.now - ended > keep:
@@ -150,7 +159,7 @@ def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) 
         if before is None or after is None:
             gone = pair[0] if before is None else pair[1]
             raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
-        commits.append(Undone(before, after))
+        commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
     files = [file for one in commits for file in one.files]
     named = (known or KnownFiles()).positions(table, ambiguous_since(commits, heads), files)
@@ -161,7 +170,7 @@ def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) 
     return heads[0], made.content
 
 
-def _heads(table: AnyTable, commits: Sequence[Undone]) -> list[Head]:
+def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
     """One present state, as seen from each of the commits. Raises CommitConflict where it keeps moving."""
     for _ in range(_LOOKS):
         heads = [table.head(one.after.snapshot_id, one.number) for one in commits]
@@ -186,19 +195,19 @@ def _require_files(table: AnyTable, content: CommitContent) -> None:
             raise CommitConflict(f"{path} has {found.size_bytes} bytes by now, not {file.size_bytes}")
 
 
-def _refuse_condemned(content: CommitContent, situation: Situation, detail: _Detail) -> None:
+def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail: _Detail) -> None:
     condemned = {normalise(path) for path in situation.around().condemned}
     for file in _coming(content):
         if normalise(file.path) in condemned:
             raise CannotUndo(f"process {detail.undone} can't be undone: {file.path} is being deleted")
 
 
-def _detail(case: Case) -> _Detail:
+def _detail(case: ProcessContext) -> _Detail:
     said = json.loads(case.process.detail)
     return _Detail(**{**said, "more": tuple((before, after) for before, after in said.get("more", ()))})
 
 
-def _change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change:
     detail = _detail(case)
     head, content = _content(table, detail, known)
     failpoint("commit.before_intent")
@@ -267,12 +276,18 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
     }
 
 
-def _reason(case: Case) -> str:
+def _reason(case: ProcessContext) -> str:
     return f"takes back process {case.process.process_id} ({case.process.type})"
 
 
 def plan_of(
-    name: str, case: Case, table: AnyTable, detail: dict[str, Any], document: dict[str, object], *, commits: bool = True
+    name: str,
+    case: ProcessContext,
+    table: AnyTable,
+    detail: dict[str, Any],
+    document: dict[str, object],
+    *,
+    commits: bool = True,
 ) -> tuple[TriggerVerdict, Plan]:
     """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
     facts, reason = table.facts, _reason(case)
@@ -290,14 +305,14 @@ def plan_of(
     return TriggerVerdict(True, reason), plan
 
 
-def detail_of(case: Case) -> dict[str, Any]:
+def detail_of(case: ProcessContext) -> dict[str, Any]:
     """What an undo stores of its plan."""
     said: dict[str, Any] = json.loads(case.process.detail)
     return said
 
 
 def change_of(
-    case: Case, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
+    case: ProcessContext, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
     """The change of an undo, with a summary and figures."""
     told = Receipt.told(words, case.process.snapshot_id, figures)
@@ -305,7 +320,7 @@ def change_of(
     return Change(payload, evidence, replace(told, duration_ms=duration))
 
 
-def undone_here(table: AnyTable, request: Request) -> Case:
+def undone_here(table: AnyTable, request: Request) -> ProcessContext:
     """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
     case = undone_of(request)
     if case.process.table_uuid != table.facts.uuid:

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from types import MappingProxyType
 
-from amoro_core.actions.action_api import Plan, Prepare, Request, Situation, TriggerVerdict, Undoing, Untasked
+from amoro_core.actions.action_api import Plan, PlanningContext, Prepare, Request, TriggerVerdict, Undoing, Untasked
 from amoro_core.actions.undoing import UndoFiles, change_of, detail_of, landed_of, plan_of, refused, undone_here
 from amoro_core.errors import CommitConflict, IllegalState
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.model.commits import RefAt, SnapshotsGone, StatisticsGone, StatisticsNamed
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import METADATA, STATISTICS, STORAGE, UNDOES, Case, Change, Figure, Receipt
+from amoro_core.model.processes import METADATA, STATISTICS, STORAGE, UNDOES, Change, Figure, ProcessContext, Receipt
 
 #: Readers may still open a file that is no longer referenced.
 _KEPT = timedelta(days=1)
@@ -27,7 +27,7 @@ class UndoTags(Untasked):
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the tag. Raises CannotUndo if it is gone or was moved."""
         case = undone_here(table, request)
         made = landed_of(case).evidence
@@ -52,7 +52,7 @@ def _moved(table: AnyTable, made: RefAt, *, anew: bool) -> str | None:
     return None
 
 
-def _untagged(table: AnyTable, case: Case, now: datetime) -> Change:
+def _untagged(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     said = detail_of(case)
     made = RefAt(said["tag"], said["snapshot_id"])
     if (why := _moved(table, made, anew=True)) is not None:
@@ -70,7 +70,7 @@ class UndoStatistics(Untasked):
     lane = STATISTICS
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the entries. Raises CannotUndo if one was replaced or removed."""
         case = undone_here(table, request)
         made = landed_of(case).evidence
@@ -87,19 +87,19 @@ class UndoStatistics(Untasked):
         """A function that stages the removal of the entries."""
         return _unnamed
 
-    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+    def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that are no longer referenced."""
         named = {one.path for one in table.statistics().every}
         for one in detail_of(case)["files"]:
             if one["path"] not in named:
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were taken back")
 
-    def keep(self, case: Case) -> timedelta:
+    def keep(self, case: ProcessContext) -> timedelta:
         """How long the files are kept."""
         return _KEPT
 
 
-def _unnamed(table: AnyTable, case: Case, now: datetime) -> Change:
+def _unnamed(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     said = detail_of(case)
     paths = tuple(one["path"] for one in said["files"])
     payload = table.stage_statistics_removal(paths)
@@ -123,7 +123,7 @@ class UndoExpiry(Untasked):
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE, Role.SWEEP})
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The plan to restore them. Raises CannotUndo once any of their files is being deleted or gone."""
         case = undone_here(table, request)
         removed = landed_of(case).evidence
@@ -149,16 +149,16 @@ class UndoExpiry(Untasked):
         """A function that stages the snapshots, if their files still exist."""
         return _returned
 
-    def restores(self, case: Case) -> str:
+    def restores(self, case: ProcessContext) -> str:
         """The expiry, whose condemned files are needed again."""
         return str(detail_of(case)["process_id"])
 
-    def spares(self, case: Case) -> tuple[str, ...]:
+    def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Files that the snapshots share with others that have expired since, or that are orphans without them."""
         return tuple(detail_of(case).get("spared", ()))
 
 
-def _condemned_by(case: Case) -> int:
+def _condemned_by(case: ProcessContext) -> int:
     """The number of files that the process has condemned, from its receipt."""
     receipt = case.process.receipt
     figures = () if receipt is None else receipt.figures
@@ -180,7 +180,7 @@ def _require_files(
     return tuple(found)
 
 
-def _returned(table: AnyTable, case: Case, now: datetime) -> Change:
+def _returned(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
     said = detail_of(case)
     removed = SnapshotsGone(tuple(said["ids"]))
     _require_files(table, said["base"], removed)
@@ -199,7 +199,7 @@ class UndoOrphans(Untasked):
     lane = STORAGE
     roles = frozenset({Role.READ})
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The plan to release them. Raises CannotUndo once any of them is being deleted."""
         case = undone_here(table, request)
         waiting = request.restorable
@@ -215,17 +215,17 @@ class UndoOrphans(Untasked):
         """Raises IllegalState: it commits nothing."""
         raise IllegalState(f"{self.name} commits nothing")
 
-    def receipt(self, case: Case) -> Receipt:
+    def receipt(self, case: ProcessContext) -> Receipt:
         """The number of released files."""
         said = detail_of(case)
         figures = (Figure("files_restored", said["files"], "files"), Figure("bytes_restored", said["bytes"], "bytes"))
         return Receipt.told(f"{said['files']} files are condemned no more", case.process.snapshot_id, figures)
 
-    def restores(self, case: Case) -> str:
+    def restores(self, case: ProcessContext) -> str:
         """The cleaning, whose condemned files are released."""
         return str(detail_of(case)["process_id"])
 
-    def spares(self, case: Case) -> tuple[str, ...]:
+    def spares(self, case: ProcessContext) -> tuple[str, ...]:
         """Nothing: no file is condemned twice."""
         return ()
 

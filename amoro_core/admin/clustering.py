@@ -9,7 +9,7 @@ from amoro_core.admin.processes import messages_of, process_summary
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.query_log_parser import Told
+from amoro_core.model.query_log_parser import ScanRecord
 from amoro_core.model.scan_stats import ColumnFilter, Operator
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS, Suggested
@@ -66,7 +66,7 @@ def clustering_message(
     )
 
 
-def clustering_text_message(scan: pb.ToldScan) -> Told:
+def clustering_text_message(scan: pb.ToldScan) -> ScanRecord:
     """The scans as they were told. Raises InvalidArgument."""
     try:
         day = date.fromisoformat(scan.day) if scan.day else None
@@ -76,7 +76,7 @@ def clustering_text_message(scan: pb.ToldScan) -> Told:
             f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
         ) from error
     ordered = tuple(sorted(set(filters), key=lambda one: (one.column, one.operator)))
-    return Told(day, ordered, scan.scans, scan.place, scan.source)
+    return ScanRecord(day, ordered, scan.scans, scan.place, scan.source)
 
 
 def suggestion_message(identifier: TableIdentifier, found: Suggested) -> pb.SuggestedColumns:

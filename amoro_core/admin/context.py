@@ -112,7 +112,7 @@ class Services(Protocol):
     meters: Meters
     program: Program
 
-    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+    def no_optimizer_reason(self, group: str, kinds: Iterable[str] = ()) -> str:
         """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
 
 

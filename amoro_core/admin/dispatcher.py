@@ -16,7 +16,7 @@ from amoro_core.admin.operations import OPERATIONS, Operation
 from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
 from amoro_core.model.audit import Audited
-from amoro_core.model.principals import Principal, Way
+from amoro_core.model.principals import Channel, Principal
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets
 from amoro_core.notifier import Changes, wait_for
@@ -28,7 +28,7 @@ T = TypeVar("T")
 AT_ONCE = 4
 
 
-class Apart:
+class BlockingExecutor:
     """Runs work in threads of its own, a few at once, for which the end of the process does not wait."""
 
     def __init__(self, most: int = AT_ONCE) -> None:
@@ -120,9 +120,9 @@ class Operations:
         self._services = services
         self._changes = changes
         self._pool = pool
-        self._apart = {name: Apart() for name, operation in OPERATIONS.items() if operation.is_apart}
+        self._apart = {name: BlockingExecutor() for name, operation in OPERATIONS.items() if operation.is_apart}
 
-    async def admit(self, token: str, way: Way, address: str = "", said: str = "") -> Principal:
+    async def admit(self, token: str, way: Channel, address: str = "", said: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.
 
         Raises UnknownToken, WaitTimeout.
@@ -211,7 +211,7 @@ class Operations:
             require(principal, method, operation.role, on and partial(on, self._services, request))
             return operation.work(self._services, request, call)
         except TableNotFound as error:
-            self._suggest(error, known_only=principal.way is Way.PAGE)
+            self._suggest(error, known_only=principal.way is Channel.PAGE)
             raise
 
     def _suggest(self, error: TableNotFound, *, known_only: bool) -> None:

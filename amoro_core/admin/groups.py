@@ -15,7 +15,7 @@ from amoro_core.protocol import queue_pb2 as queue_pb
 from amoro_core.scheduling.policy import DEFAULT_POLICY
 from amoro_core.services.groups import GroupChange, GroupView
 from amoro_core.services.listings import PendingPlace, WaitingPlace
-from amoro_core.services.optimizers import Life
+from amoro_core.services.optimizers import OptimizerLiveness
 
 
 def group_message(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> pb.Group:
@@ -90,7 +90,7 @@ def instance_status_message(status: InstanceStatus) -> pb.InstanceStatus:
     )
 
 
-def optimizer_message(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
+def optimizer_message(item: Optimizer, life: OptimizerLiveness, running: int) -> pb.Optimizer:
     """The optimizer, with the time of its last report and its number of running tasks."""
     return pb.Optimizer(
         optimizer_id=item.optimizer_id,
@@ -154,7 +154,7 @@ def remove_group(services: Services, request: pb.RemoveGroupRequest, call: Call)
 
 def _group(services: Services, view: GroupView, *, uses: bool = True) -> pb.Group:
     name = view.group.name
-    return group_message(view, services.containers.find(name), services.nobody_works(name), uses=uses)
+    return group_message(view, services.containers.find(name), services.no_optimizer_reason(name), uses=uses)
 
 
 def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:
@@ -201,7 +201,7 @@ def kill_instance(services: Services, request: pb.KillInstanceRequest, call: Cal
     return instance_status_message(services.containers.kill(request.id))
 
 
-def _optimizer(services: Services, item: Optimizer, life: Life) -> pb.Optimizer:
+def _optimizer(services: Services, item: Optimizer, life: OptimizerLiveness) -> pb.Optimizer:
     return optimizer_message(item, life, services.optimizing.running_tasks(item.optimizer_id))
 
 

@@ -189,7 +189,7 @@ def hurry_trash(services: Services, request: pb.HurryTrashRequest, call: Call) -
     """Make all condemned files of the table due for the next emptying."""
     identifier = services.catalogs.resolve(request.table)
     require_confirmed(identifier, request.confirm)
-    files, size = services.trash.hurry(services.tables.id_of(identifier))
+    files, size = services.trash.make_due_now(services.tables.id_of(identifier))
     return pb.HurryTrashResponse(table=str(identifier), files=files, bytes=size)
 
 

@@ -177,7 +177,7 @@ def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list
         kinds = tuple(services.overview.waiting_kinds(summary.process.process_id))
         for group in summary.figures.waiting_in:
             if (group, kinds) not in asked:
-                asked[group, kinds] = services.nobody_works(group, kinds)
+                asked[group, kinds] = services.no_optimizer_reason(group, kinds)
         return "; ".join(filter(None, (asked[group, kinds] for group in summary.figures.waiting_in)))
 
     return [

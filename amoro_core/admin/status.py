@@ -6,7 +6,7 @@ from datetime import datetime
 
 from amoro_core.admin.common import milliseconds
 from amoro_core.admin.context import LEADER, Call, Services
-from amoro_core.model.alert_rules import Held
+from amoro_core.model.alert_rules import ActiveAlert
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring_pb
 
@@ -76,7 +76,7 @@ def list_conditions(
     return monitoring_pb.ListConditionsResponse(conditions=[_condition(one, now) for one in held])
 
 
-def _condition(held: Held, now: datetime) -> monitoring_pb.Condition:
+def _condition(held: ActiveAlert, now: datetime) -> monitoring_pb.Condition:
     condition = held.condition
     return monitoring_pb.Condition(
         name=condition.name,

@@ -20,12 +20,12 @@ from amoro_core.model.tables import (
     Order,
     SnapshotFacts,
     TableFacts,
+    TableFilter,
     TableIdentifier,
     TableKey,
     TableOrder,
     TableRuntime,
     TableSchema,
-    WantedTables,
     parse_namespace,
 )
 from amoro_core.protocol import admin_pb2 as pb
@@ -284,10 +284,10 @@ def table_changed(services: Services, request: pb.TableChangedRequest, call: Cal
     return _table(services, services.hearing.changed(identifier, request.hint, call.caller))
 
 
-def _wanted(request: pb.ListTablesRequest) -> WantedTables:
+def _wanted(request: pb.ListTablesRequest) -> TableFilter:
     if request.health_below < 0:
         raise InvalidArgument(f"{request.health_below} is no health score", hint="Give 1 to 100.")
-    return WantedTables(
+    return TableFilter(
         catalog=request.catalog,
         status=word(OptimizingStatus, request.status, "status"),
         group=request.group,
@@ -311,7 +311,7 @@ def _table(services: Services, runtime: TableRuntime) -> pb.Table:
 def _tables(services: Services, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
     active = services.overview.active_on(runtime.table_id for runtime in runtimes)
     held = services.blockers.list_active()
-    nobody = {group: services.nobody_works(group) for group in {runtime.group for runtime in runtimes}}
+    nobody = {group: services.no_optimizer_reason(group) for group in {runtime.group for runtime in runtimes}}
     by_table: dict[int, list[pb.Blocker]] = {}
     for item in held:
         by_table.setdefault(item.blocker.table_id, []).append(blocker_message(item))

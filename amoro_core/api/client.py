@@ -16,7 +16,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, cast, get_args
 
 from google.protobuf.message import Message
 
-from amoro_cli.client import AS_CONFIGURED, AdminClient, Endpoint, Ordering, Wanted
+from amoro_cli.client import AS_CONFIGURED, AdminClient, Endpoint, MaintenanceRequest, Ordering
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
 from amoro_cli.output import Block, Document
 from amoro_cli.progress import ProgressReport
@@ -41,7 +41,7 @@ from amoro_core.api.results import (
     Optimizing,
     Plan,
     Process,
-    Shown,
+    RenderedResult,
     Suggested,
     Table,
     Verification,
@@ -295,7 +295,7 @@ def _literal(value: str) -> str:
 
 Kind = Literal["minor", "major", "full", "cluster"]
 Duration = timedelta | str
-Result = TypeVar("Result", bound=Shown)
+Result = TypeVar("Result", bound=RenderedResult)
 
 
 class Silent:
@@ -481,7 +481,7 @@ class Client:
         """
         deadline = Deadline(duration(timeout))
         older = None if older_than is None else duration(older_than)
-        wanted = Wanted(table, action, older, retain_last, tuple(snapshots), tuple(locations), "", confirm)
+        wanted = MaintenanceRequest(table, action, older, retain_last, tuple(snapshots), tuple(locations), "", confirm)
         if dry_run:
             answer, process = self._admin.preview_maintenance(wanted, deadline.left), None
         else:

@@ -10,7 +10,7 @@ from amoro_cli.output import Block, Grid, Pairs, plain_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class RenderedResult:
     """A result that renders as the command line prints it, or as its fields; `str` returns that text."""
 
     blocks: tuple[Block, ...] = field(default=(), repr=False, compare=False)
@@ -45,7 +45,7 @@ def _row(tag: str, cells: Iterable[str], flush: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSummary(Shown):
+class FileSummary(RenderedResult):
     """Counts over all live files of a table."""
 
     data_files: int
@@ -62,7 +62,7 @@ class FileSummary(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPartition(Shown):
+class PlannedPartition(RenderedResult):
     """The plan for one partition; `type` None: nothing to do."""
 
     partition: str  # its path, "" when unpartitioned
@@ -85,7 +85,7 @@ class PlannedPartition(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Shown):
+class Plan(RenderedResult):
     """What optimizing would rewrite now, and why; `type` None: nothing."""
 
     table: str
@@ -126,7 +126,7 @@ class EncodedFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt(Shown):
+class Receipt(RenderedResult):
     """What a commit did."""
 
     data_files_before: int
@@ -148,7 +148,7 @@ class Receipt(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Shown):
+class Task(RenderedResult):
     """A set of files rewritten together."""
 
     task_id: int
@@ -167,7 +167,7 @@ class Task(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Process(Shown):
+class Process(RenderedResult):
     """An optimizing process."""
 
     process_id: str
@@ -189,7 +189,7 @@ class Process(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Optimizing(Shown):
+class Optimizing(RenderedResult):
     """The result of optimizing a table.
 
     `outcome` is "nothing_to_do", "planned" when the end was not awaited, else the status of the process.
@@ -212,7 +212,7 @@ class Optimizing(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance(Shown):
+class Maintenance(RenderedResult):
     """The result of maintaining a table by an action.
 
     `outcome` is "nothing_to_do", "due" for a dry run, "planned" when the end was not awaited, else the status of the
@@ -229,7 +229,7 @@ class Maintenance(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPartition(Shown):
+class ComparedPartition(RenderedResult):
     """One partition before and after, without data files that both snapshots have with the same deletes."""
 
     partition: str
@@ -244,7 +244,7 @@ class ComparedPartition(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Shown):
+class Comparison(RenderedResult):
     """The rows of two snapshots."""
 
     before: int
@@ -259,7 +259,7 @@ class Comparison(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Verification(Shown):
+class Verification(RenderedResult):
     """Rewrites compared by their rows; `sound`: every comparison is equal, and there is no problem."""
 
     table: str
@@ -274,7 +274,7 @@ class Verification(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Shown):
+class Table(RenderedResult):
     """The state that a coordinator keeps about a table."""
 
     table: str
@@ -297,7 +297,7 @@ class Table(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog(Shown):
+class Catalog(RenderedResult):
     """Where tables come from; secrets are shown as ***."""
 
     name: str
@@ -309,7 +309,7 @@ class Catalog(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Optimizer(Shown):
+class Optimizer(RenderedResult):
     """A process that executes tasks."""
 
     optimizer_id: str
@@ -324,7 +324,7 @@ class Optimizer(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedColumn(Shown):
+class LearnedColumn(RenderedResult):
     """A column that scans filter by."""
 
     column: str
@@ -332,7 +332,7 @@ class LearnedColumn(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned(Shown):
+class Learned(RenderedResult):
     """What was learned of how a table is read."""
 
     table: str
@@ -347,7 +347,7 @@ class Learned(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class SuggestedColumn(Shown):
+class SuggestedColumn(RenderedResult):
     """A column that a table may be clustered by."""
 
     column: str
@@ -356,7 +356,7 @@ class SuggestedColumn(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenColumn(Shown):
+class ChosenColumn(RenderedResult):
     """A column of a choice."""
 
     column: str
@@ -364,7 +364,7 @@ class ChosenColumn(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenColumns(Shown):
+class ChosenColumns(RenderedResult):
     """Columns that are chosen by how the table is read; none: not chosen yet."""
 
     columns: tuple[ChosenColumn, ...]
@@ -375,7 +375,7 @@ class ChosenColumns(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Suggested(Shown):
+class Suggested(RenderedResult):
     """Columns that a table may be clustered by."""
 
     table: str

@@ -35,13 +35,13 @@ from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
 from amoro_core.records import record
 from amoro_core.scheduling.policy import Policy
-from amoro_core.scheduling.scaling import LiveOptimizer, Member, nobody_knows, nobody_works
+from amoro_core.scheduling.scaling import LiveOptimizer, Member, no_optimizer_reason, nobody_knows
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.audit import AuditService, RepeatingService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService, GatheringService
-from amoro_core.services.containers import ContainerService, Joining, Registrations
+from amoro_core.services.containers import ContainerService, LaunchParameters, Registrations
 from amoro_core.services.discovery import CatalogLookService, ComparingService, DiscoveryService, HearingService
 from amoro_core.services.file_deletion import AckGuardService, SweepingService
 from amoro_core.services.groups import GroupService
@@ -63,7 +63,7 @@ from amoro_core.services.trash import TrashService
 from amoro_core.services.verification import VerifyingService
 from amoro_core.store import tables
 from amoro_core.store.database import Store
-from amoro_core.transactions.maintenance_schedule import Clockwork
+from amoro_core.transactions.maintenance_schedule import MaintenanceSchedule
 from amoro_optimizer.rewrite.live_rows import digest_rows
 
 #: Memory of each running verification: delete keys beyond it are spilled to disk.
@@ -77,7 +77,7 @@ def utc_now() -> datetime:
 
 
 @record
-class Around:
+class CoordinatorHooks:
     """What the services know about the program around them."""
 
     commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
@@ -95,7 +95,7 @@ def _nothing() -> None:
 
 
 @record
-class Parts:
+class Dependencies:
     """The parts from which services are built; tests replace some of them."""
 
     formats: Formats
@@ -123,7 +123,7 @@ def installed(
     cache_bytes: int = 0,
     planning_bytes: int = 0,
     planning_processes: int = 0,
-) -> Parts:
+) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
     What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`. Up to
@@ -132,7 +132,7 @@ def installed(
     cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
     tables = KnownTables(planning_bytes) if planning_bytes else None
     workers = DecodingWorkers(planning_processes) if planning_processes else None
-    return Parts(
+    return Dependencies(
         Formats(table_formats(cache, tables, workers.read if workers else read_here)),
         containers(home),
         scheduling_policies(),
@@ -152,8 +152,8 @@ class Services:
         home: Path,
         settings: Settings,
         own_tokens: Mapping[Role, Secret],
-        around: Around,
-        parts: Parts,
+        around: CoordinatorHooks,
+        parts: Dependencies,
     ) -> None:
         self._around = around
         self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
@@ -172,7 +172,7 @@ class Services:
         self.discovery = DiscoveryService(store, tables_of, clock)
         self.comparing = ComparingService(store, tables_of, clock, parts.monotonic)
         find_action = self.actions.by_own_name.__getitem__
-        clockwork = Clockwork(self.actions.every, settings.rhythm())
+        clockwork = MaintenanceSchedule(self.actions.every, settings.action_intervals())
         self.tables = TableService(
             store,
             tables_of,
@@ -251,7 +251,7 @@ class Services:
             store,
             clock,
             parts.containers,
-            Joining(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
+            LaunchParameters(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
             Registrations(self._live, self.optimizers.drain, self._dismiss),
             parts.monotonic,
         )
@@ -295,7 +295,7 @@ class Services:
         """The operations over these services; they run in threads of the pool."""
         return Operations(self, self.changes, pool)
 
-    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+    def no_optimizer_reason(self, group: str, kinds: Iterable[str] = ()) -> str:
         """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
         if self._around.joining:
             return ""
@@ -310,7 +310,7 @@ class Services:
             container, kept = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:
             return f"{error.message}: create it with amoro group create {group}"
-        return nobody_works(group, container, members, kept)
+        return no_optimizer_reason(group, container, members, kept)
 
     def _live(self) -> list[LiveOptimizer]:
         """Registered optimizers that were started as a resource."""

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amoro_core.bootstrap.composition import Around, Services, installed
+from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.secrets import ensure_token
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
@@ -160,7 +160,7 @@ class Coordinator:
 
     def _wire(self, watch: bool, certificates: Certificates | None) -> None:
         settings = self.settings
-        around = Around(
+        around = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
             explore=lambda: self._loops.explore_now(),

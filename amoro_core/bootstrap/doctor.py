@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import Place, running_endpoint
+from amoro_cli.connection import CoordinatorAddress, running_endpoint
 from amoro_core.bootstrap.health import coordinator_health
 from amoro_core.bootstrap.plugins import table_formats
 from amoro_core.bootstrap.settings import Settings, load_settings
@@ -102,7 +102,7 @@ def _optimizers(home: Path) -> Iterator[Diagnosis]:
     """Whether an optimizer works for each group with tables; for every group if none has tables."""
     fix = "Start an optimizer for the group; until then its tables are evaluated, and nothing more."
     try:
-        endpoint = running_endpoint(Place(home), lasting=True)
+        endpoint = running_endpoint(CoordinatorAddress(home), lasting=True)
         if endpoint is None:
             return
         with closing(AdminClient(endpoint)) as client:

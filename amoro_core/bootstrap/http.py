@@ -13,8 +13,8 @@ from amoro_core.errors import InvalidSettings
 from amoro_core.model.principals import Role
 
 if TYPE_CHECKING:
-    from amoro_core.web.app_context import Offered
-    from amoro_core.web.oidc import OpenIdProvider, PeopleDoor
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.oidc import OidcLogin, OpenIdProvider
     from amoro_core.web.server import Listener
 
 
@@ -57,12 +57,12 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
     return OpenIdProvider(terms, secret_of(settings.oidc_client_secret))
 
 
-def people_of(settings: Settings, port: int) -> "PeopleDoor | None":
+def people_of(settings: Settings, port: int) -> "OidcLogin | None":
     """The door for people of the settings' OpenID provider, for a server on that port. Raises InvalidSettings."""
     provider, terms = provider_of(settings), settings.provider_terms()
     if provider is None or terms is None:
         return None
-    from amoro_core.web.oidc import OwnAddress, PeopleDoor
+    from amoro_core.web.oidc import OidcLogin, OwnAddress
 
     address = OwnAddress(
         (*settings.http_hosts, settings.http_host),
@@ -70,21 +70,21 @@ def people_of(settings: Settings, port: int) -> "PeopleDoor | None":
         is_encrypted=settings.certificates() is not None,
         has_proxies=bool(settings.trusted_proxies),
     )
-    return PeopleDoor(provider, terms, address)
+    return OidcLogin(provider, terms, address)
 
 
-def offer(services: Services, pool: Executor) -> "Offered":
+def offer(services: Services, pool: Executor) -> "AppContext":
     """What the application offers over these services; their blocking work runs in the pool."""
-    from amoro_core.web.app_context import Offered
-    from amoro_core.web.login import Doors
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.login import LoginService
 
-    return Offered(
+    return AppContext(
         services.operations(pool),
         services.metering.read,
         lambda token: services.tokens.holds(Role.VIEWER, token),
         pool,
         services.repeating,
-        Doors(services.users, services.sessions, services.auditing, pool, services.tokens.state),
+        LoginService(services.users, services.sessions, services.auditing, pool, services.tokens.state),
         meters=services.meters,
     )
 

@@ -167,4 +167,4 @@ def _unstaffed(services: Services) -> list[str]:
     """For each group with tables but without optimizers, why and what to do; for all groups if none has tables."""
     groups = services.groups.list_groups()
     needed = [group for group in groups if group.tables] or groups
-    return [services.nobody_works(group.group.name) for group in needed if not group.optimizers]
+    return [services.no_optimizer_reason(group.group.name) for group in needed if not group.optimizers]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from amoro_core.bootstrap.composition import Around, Services, installed
+from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.iceberg.catalog.timeouts import limit_requests
 from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
@@ -35,7 +35,7 @@ class Reader:
         self.token = Secret(secrets.token_urlsafe(32))
         self._store = ReadingStore.open(home / "amoro.db")
         own_tokens = {Role.ADMIN: self.token, Role.ENROLMENT: Secret(secrets.token_urlsafe(32))}
-        around = Around(
+        around = CoordinatorHooks(
             commit_due=_nothing,
             left_over=_nothing,
             explore=_nothing,

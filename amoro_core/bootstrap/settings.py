@@ -246,7 +246,7 @@ class Settings:
         own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
         return replace(own, strict_locations=own.strict_locations or self.strict_locations)
 
-    def rhythm(self) -> Mapping[str, timedelta | None]:
+    def action_intervals(self) -> Mapping[str, timedelta | None]:
         """The intervals of scheduled actions by name; None for one that is off."""
         found: dict[str, timedelta | None] = {}
         for key, name in KEYS.items():

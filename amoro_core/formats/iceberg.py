@@ -68,7 +68,7 @@ from amoro_core.iceberg.support import table_support
 from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
 from amoro_core.iceberg.support.pyiceberg_sandbox import confined_to
 from amoro_core.iceberg.support.table_support import left_alone, refuse_files, refuse_table, refuse_unreadable
-from amoro_core.maintenance.table_locations import Ground, Named
+from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting
 from amoro_core.model.commits import (
@@ -210,13 +210,13 @@ class LoadedIcebergTable:
 class IcebergFiles(LoadedIcebergTable):
     """The roles `Searchable` and `Sweepable` of an Iceberg table."""
 
-    def ground(self) -> Ground:
+    def ground(self) -> TableLocations:
         """The locations of the table's files, with the catalog's properties of equal names."""
         metadata, grant = self._table.metadata, self._grant()
         readable, writable = read_locations(metadata, grant), write_locations(metadata, grant)
         return ground(self._table, readable, writable, dict(self._config.properties))
 
-    def named(self) -> Named:
+    def named(self) -> ReferencedFiles:
         """Everything that any snapshot references, including removed files."""
         return named(self._table)
 
@@ -343,10 +343,10 @@ class UpkeptIcebergTable(IcebergFiles):
             self._source(self._again()), lambda: self._source(self._again()), min_count, summary
         )
 
-    def _source(self, table: Table) -> rewrite_manifests.Source:
+    def _source(self, table: Table) -> rewrite_manifests.ManifestSource:
         grant = self._grant()
         locations = read_locations(table.metadata, grant)
-        return rewrite_manifests.Source(table, self._manifests.read, locations, grant.way_out)
+        return rewrite_manifests.ManifestSource(table, self._manifests.read, locations, grant.way_out)
 
     def _again(self) -> Table:
         """The table reloaded for a commit. Raises TableRefused for features that are unsupported by now."""

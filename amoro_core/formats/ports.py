@@ -9,7 +9,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.deletes.row_matcher import RowPosition as PortPlace
 from amoro_core.files.storage.inventory import Keys, StorageRoot
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.maintenance.table_locations import Ground, Named
+from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting
 from amoro_core.model.commits import (
@@ -103,10 +103,10 @@ class Searchable(OpenTable, Protocol):
     and TableRefused("location") for a location that may not be read.
     """
 
-    def ground(self) -> Ground:
+    def ground(self) -> TableLocations:
         """The locations of its files. Raises TableRefused("configuration") for malformed properties of its catalog."""
 
-    def named(self) -> Named:
+    def named(self) -> ReferencedFiles:
         """Everything that any snapshot references, including removed files."""
 
     def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:

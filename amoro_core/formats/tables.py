@@ -25,7 +25,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 from amoro_core.validation.position_translation import to_look_up, to_read
-from amoro_core.validation.view import Found, Positions, Read, Sight, every_input, look
+from amoro_core.validation.view import Found, Positions, Read, ValidationView, build_view, every_input
 
 _UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
 
@@ -49,9 +49,9 @@ class KnownFiles:
             self._facts[path] = table.file_facts(path)
         return self._facts[path]
 
-    def look(self, table: Rewritable, record: PlanRecord, head: Head) -> Sight:
+    def look(self, table: Rewritable, record: PlanRecord, head: Head) -> ValidationView:
         """The head as seen from the plan, with what `to_read` asks for but what is too large or unreadable."""
-        sight = look(record, head)
+        sight = build_view(record, head)
         deletes, groups = to_read(sight)
         inputs = (given.data for group in record.groups for given in every_input(group))
         positions = self.positions(table, deletes, inputs)

@@ -35,7 +35,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifest.entries import find_in_history
-from amoro_core.maintenance.table_locations import Ground, is_below, outermost, settled_names
+from amoro_core.maintenance.table_locations import TableLocations, is_below, outermost, settled_names
 from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.maintenance import TimeColumn, TimeKind, TimePart
@@ -319,7 +319,9 @@ def _parts(spec: PartitionSpec, field_id: int) -> tuple[TimePart, ...]:
 _PATHS = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 
 
-def ground(table: Table, readable: Iterable[str], writable: Iterable[str], catalog: Mapping[str, str]) -> Ground:
+def ground(
+    table: Table, readable: Iterable[str], writable: Iterable[str], catalog: Mapping[str, str]
+) -> TableLocations:
     """Where the files of the table lie; `catalog` are its catalog's properties, `writable` where files are deleted.
 
     Raises TableRefused("configuration") for malformed properties of the catalog.
@@ -333,7 +335,7 @@ def ground(table: Table, readable: Iterable[str], writable: Iterable[str], catal
     settled = {
         key: parse_value(key, catalog.get(key, ""), settled_names) for key in ("equal-schemes", "equal-authorities")
     }
-    return Ground(
+    return TableLocations(
         location=location,
         places=places,
         metadata_place=normalise(metadata_location(metadata)),

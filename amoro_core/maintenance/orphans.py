@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from amoro_core.errors import CatalogUnavailable, TableRefused
 from amoro_core.maintenance.snapshots import span
-from amoro_core.maintenance.table_locations import Ground, Named, is_below
+from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations, is_below
 from amoro_core.model.maintenance import EVERYWHERE, Condemned, FileKind, KeyRange, StoredFile, Surroundings
-from amoro_core.model.paths import looser_spellings, normalise, split_place
+from amoro_core.model.paths import normalise, path_aliases, split_place
 from amoro_core.model.properties import boolean, declared, minutes
 from amoro_core.records import record
 
@@ -53,7 +53,7 @@ class OrphanConfig:
 
 
 @record
-class Terms:
+class OrphanConditions:
     """The conditions under which files are evaluated."""
 
     now: datetime
@@ -86,7 +86,7 @@ class Found:
 class Search:
     """Evaluates files page by page. Each is kept unless it is old enough and not referenced."""
 
-    def __init__(self, ground: Ground, named: Named, terms: Terms) -> None:
+    def __init__(self, ground: TableLocations, named: ReferencedFiles, terms: OrphanConditions) -> None:
         self._ground = ground
         self._named = named
         self._terms = terms
@@ -228,7 +228,7 @@ class Search:
     def _is_known(self, path: str) -> bool:
         """Whether all is known of the path, in each of its spellings."""
         within = self._terms.within
-        return within is EVERYWHERE or all(map(within.holds, looser_spellings(path)))
+        return within is EVERYWHERE or all(map(within.holds, path_aliases(path)))
 
     def _is_hidden(self, below: str) -> bool:
         return any(
@@ -296,5 +296,5 @@ _LEAST_LISTED, _MOST_SHARE = 100, 5
 
 
 def _among(paths: Iterable[str]) -> Callable[[str], bool]:
-    spelled = frozenset(spelling for path in paths for spelling in looser_spellings(path))
-    return lambda path: not spelled.isdisjoint(looser_spellings(path))
+    spelled = frozenset(spelling for path in paths for spelling in path_aliases(path))
+    return lambda path: not spelled.isdisjoint(path_aliases(path))

@@ -116,7 +116,7 @@ def writers_of(summary: Mapping[str, str], keys: Collection[str] = ()) -> Iterat
             yield Writer(key, "")
 
 
-class Ground(StrEnum):
+class KeepReason(StrEnum):
     """Why a snapshot is kept. Of several grounds the first one counts."""
 
     BRANCH = "branch"  # the head of one
@@ -130,14 +130,14 @@ class Ground(StrEnum):
 
 
 #: Protections beyond Iceberg's own rules.
-PROTECTIONS = (Ground.CHAIN, Ground.PIN, Ground.LEASE)
+PROTECTIONS = (KeepReason.CHAIN, KeepReason.PIN, KeepReason.LEASE)
 
 
 @record
-class Stay:
+class KeptSnapshot:
     """Why one snapshot is kept."""
 
-    ground: Ground
+    ground: KeepReason
     reason: str
 
 
@@ -153,10 +153,10 @@ class Target:
 
 
 @record
-class Selection:
+class SnapshotSelection:
     """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
 
-    stay: Mapping[int, Stay]
+    stay: Mapping[int, KeptSnapshot]
     go: Mapping[int, str]  # to the reason; the oldest first
     refs: Mapping[str, str]  # branches and tags that go, to the reason
     refused: Mapping[int, str]  # snapshots that were named and can't go, to the reason
@@ -164,25 +164,25 @@ class Selection:
     @property
     def staying(self) -> str:
         """How many are kept and on which grounds, as a phrase; writers and leases by name."""
-        ordered = sorted(self.stay.values(), key=lambda one: tuple(Ground).index(one.ground))
+        ordered = sorted(self.stay.values(), key=lambda one: tuple(KeepReason).index(one.ground))
         counts = Counter(_WORDS.get(one.ground, (one.reason, one.reason)) for one in ordered)
         words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
         return f"{len(self.stay)} stay ({words})" if words else "none stays"
 
 
 #: Of one snapshot and of several; chains, processes and leases say their own.
-_WORDS: Mapping[Ground, tuple[str, str]] = {
-    Ground.BRANCH: ("branch", "branches"),
-    Ground.TAG: ("tag", "tags"),
-    Ground.AGE: ("age", "age"),
-    Ground.COUNT: ("count", "count"),
-    Ground.UNREFERENCED: ("age", "age"),
+_WORDS: Mapping[KeepReason, tuple[str, str]] = {
+    KeepReason.BRANCH: ("branch", "branches"),
+    KeepReason.TAG: ("tag", "tags"),
+    KeepReason.AGE: ("age", "age"),
+    KeepReason.COUNT: ("count", "count"),
+    KeepReason.UNREFERENCED: ("age", "age"),
 }
 
 
 def select(
     snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig, target: Target, now: datetime
-) -> Selection:
+) -> SnapshotSelection:
     """Select which of the table's snapshots, all of which are given, are kept and which expire.
 
     Without writers, pins and leases the result is that of Java's `RemoveSnapshots`. A requested snapshot expires unless
@@ -193,9 +193,9 @@ def select(
     count = max(config.min_count if target.min_count is None else target.min_count, 1)
     expired = _expired_refs(history, refs, config, now)
     kept = [ref for ref in refs if ref.name not in expired]
-    stay: dict[int, Stay] = {}
+    stay: dict[int, KeptSnapshot] = {}
     for ref in kept:
-        ground = Ground.BRANCH if ref.is_branch else Ground.TAG
+        ground = KeepReason.BRANCH if ref.is_branch else KeepReason.TAG
         _keep(stay, [ref.snapshot_id], ground, f"{ground.value} {ref.name}")
     of_refs = dict(stay)
     for ref in kept:
@@ -204,7 +204,7 @@ def select(
     reached = set(history.reached(kept))
     for one in snapshots:
         if one.snapshot_id not in reached and one.committed_at >= cutoff:
-            _keep(stay, [one.snapshot_id], Ground.UNREFERENCED, "no branch or tag reaches it, and it is young")
+            _keep(stay, [one.snapshot_id], KeepReason.UNREFERENCED, "no branch or tag reaches it, and it is young")
     needed = dict(of_refs)
     _keep_needed(needed, history, kept, config, target, now)
     named = {one for one in target.snapshot_ids if one in history.known}
@@ -217,7 +217,7 @@ def select(
     go = {
         one.snapshot_id: _why_it_goes(one.snapshot_id, named, reached) for one in known if one.snapshot_id not in stay
     }
-    return Selection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
+    return SnapshotSelection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
 
 
 class _History:
@@ -243,9 +243,9 @@ class _History:
                 yield ref.snapshot_id
 
 
-def _keep(stay: dict[int, Stay], snapshot_ids: Iterable[int], ground: Ground, reason: str) -> None:
+def _keep(stay: dict[int, KeptSnapshot], snapshot_ids: Iterable[int], ground: KeepReason, reason: str) -> None:
     for snapshot_id in snapshot_ids:
-        stay.setdefault(snapshot_id, Stay(ground, reason))
+        stay.setdefault(snapshot_id, KeptSnapshot(ground, reason))
 
 
 def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
@@ -260,7 +260,7 @@ def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfi
 
 
 def _keep_branch(
-    stay: dict[int, Stay], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
+    stay: dict[int, KeptSnapshot], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
 ) -> None:
     if ref.max_snapshot_age is not None:
         cutoff = now - ref.max_snapshot_age
@@ -268,15 +268,15 @@ def _keep_branch(
         count = max(ref.min_snapshots_to_keep, 1)
     for number, one in enumerate(history.ancestors(ref.snapshot_id), 1):
         if one.committed_at >= cutoff:
-            _keep(stay, [one.snapshot_id], Ground.AGE, f"in the history of {ref.name}, and young")
+            _keep(stay, [one.snapshot_id], KeepReason.AGE, f"in the history of {ref.name}, and young")
         elif number <= count:
-            _keep(stay, [one.snapshot_id], Ground.COUNT, f"one of the {count} newest of {ref.name}")
+            _keep(stay, [one.snapshot_id], KeepReason.COUNT, f"one of the {count} newest of {ref.name}")
         else:
             return
 
 
 def _keep_needed(
-    stay: dict[int, Stay],
+    stay: dict[int, KeptSnapshot],
     history: _History,
     kept: Sequence[Ref],
     config: RetentionConfig,
@@ -287,17 +287,17 @@ def _keep_needed(
     for ref in kept:
         if ref.is_branch:
             chain = list(history.ancestors(ref.snapshot_id))
-            _keep_chains(stay, chain, _states(chain, config, now), Ground.CHAIN)
+            _keep_chains(stay, chain, _states(chain, config, now), KeepReason.CHAIN)
             pins = {
                 at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
             }
-            _keep_chains(stay, chain, pins, Ground.PIN)
+            _keep_chains(stay, chain, pins, KeepReason.PIN)
     for snapshot_id, reason in target.pinned.items():
         if snapshot_id in history.known:  # of no branch, or not any more
-            _keep(stay, [snapshot_id], Ground.PIN, reason)
+            _keep(stay, [snapshot_id], KeepReason.PIN, reason)
     for snapshot_id, reason in target.since.items():
         if (oldest := history.known.get(snapshot_id)) is not None:
-            _keep(stay, [snapshot_id, *_newer(history, oldest)], Ground.LEASE, reason)
+            _keep(stay, [snapshot_id, *_newer(history, oldest)], KeepReason.LEASE, reason)
 
 
 def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
@@ -311,7 +311,7 @@ def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: dateti
 
 
 def _keep_chains(
-    stay: dict[int, Stay], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: Ground
+    stay: dict[int, KeptSnapshot], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: KeepReason
 ) -> None:
     """Keep the chain from the head down to each of these positions, the nearest first."""
     for end in sorted(ends):

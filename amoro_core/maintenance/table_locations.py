@@ -10,7 +10,7 @@ from amoro_core.records import record
 
 
 @record
-class Ground:
+class TableLocations:
     """The locations of a table's files, according to its metadata."""
 
     location: str
@@ -35,7 +35,7 @@ class Ground:
 
 
 @record
-class Named:
+class ReferencedFiles:
     """The files that the table references, as the search needs them."""
 
     #: The schemes and authorities with which the table references each path, in any spelling; empty: it does not.
@@ -65,7 +65,7 @@ def outermost(places: Iterable[str]) -> tuple[str, ...]:
     return tuple(one for one in wanted if not any(is_below(one, other) for other in wanted))
 
 
-def refuse_shared(name: str, ground: Ground, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
+def refuse_shared(name: str, ground: TableLocations, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
     """Raise TableRefused("shared-location") when another known table lies at, above or below one of the locations, or
     has the same names in a location that is not this table's alone."""
     listed = (ground.location, *places)

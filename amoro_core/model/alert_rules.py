@@ -68,7 +68,7 @@ class Sum:
 
 
 @record
-class Most:
+class Max:
     """The greatest value of a metric's series by some labels."""
 
     metric: Metric
@@ -108,7 +108,7 @@ class Least:
 
 
 @record
-class Grown:
+class HourlyIncrease:
     """By how much a counter has grown within the last hour."""
 
     metric: Metric
@@ -127,7 +127,7 @@ class Grown:
         return f"round(sum{_by(self.by)}(increase({_selector(self)}[1h])))"
 
 
-_Chosen = Sum | Most | Least | Grown
+_Chosen = Sum | Max | Least | HourlyIncrease
 
 
 def _chosen(wanted: _Chosen, counted: Counted) -> Iterator[tuple[tuple[str, ...], Sample]]:
@@ -184,7 +184,7 @@ class Ratio:
 
 
 @record
-class Left:
+class TimeUntil:
     """How many seconds are left until the earliest moment that a metric names."""
 
     until: Least
@@ -261,7 +261,7 @@ class Both:
 
 
 @record
-class Outside:
+class ExternalCheck:
     """What only somebody outside can see, such as that nobody answers: never true inside."""
 
     text: str
@@ -311,7 +311,7 @@ class Condition:
 
 
 @record
-class Held:
+class ActiveAlert:
     """A condition that holds now, for the labels that its expression keeps."""
 
     condition: Condition
@@ -334,11 +334,13 @@ class Held:
         return self.condition.text.format(value=_written(self.value, self.condition.unit), **self.named)
 
 
-def look(conditions: Iterable[Condition], counted: Counted, before: Iterable[Held], now: datetime) -> tuple[Held, ...]:
+def evaluate_rules(
+    conditions: Iterable[Condition], counted: Counted, before: Iterable[ActiveAlert], now: datetime
+) -> tuple[ActiveAlert, ...]:
     """The conditions that hold now, in their order; those that held before keep since when."""
     since = {(held.condition.name, held.labels): held.since for held in before}
     return tuple(
-        Held(condition, labels, value, min(now, since.get((condition.name, labels), now)))
+        ActiveAlert(condition, labels, value, min(now, since.get((condition.name, labels), now)))
         for condition in conditions
         for labels, value in sorted(condition.when.values(counted).items())
     )
@@ -365,15 +367,15 @@ _MINUTE, _DAY_S = timedelta(minutes=1), 86_400.0
 _GROUP, _ACTION = ("group",), ("action",)
 _WAITING = Where(Sum(metrics.TASKS, _GROUP, {"status": ("planned",)}), ">", 0)
 _NOBODY = Where(Sum(metrics.THREADS, _GROUP), "==", 0)
-_FAILED, _ENDED = Grown(metrics.ENDED, where={"result": ("failed",)}), Grown(metrics.ENDED)
-_CONFLICTS = Grown(metrics.COMMIT_ATTEMPTS, where={"outcome": ("conflict",)})
+_FAILED, _ENDED = HourlyIncrease(metrics.ENDED, where={"result": ("failed",)}), HourlyIncrease(metrics.ENDED)
+_CONFLICTS = HourlyIncrease(metrics.COMMIT_ATTEMPTS, where={"outcome": ("conflict",)})
 
 #: In the order in which they are shown: the worst first.
 CONDITIONS = (
     Condition(
         "coordinator-absent",
         Severity.PAGE,
-        Outside('up{job="amoro"} == 0 or absent(up{job="amoro"})'),
+        ExternalCheck('up{job="amoro"} == 0 or absent(up{job="amoro"})'),
         5 * _MINUTE,
         "The coordinator does not answer: nothing is optimized",
         "Nobody answers Prometheus. Only Prometheus can see it.",
@@ -400,7 +402,7 @@ CONDITIONS = (
     Condition(
         "check-failed",
         Severity.PAGE,
-        Where(Grown(metrics.FAILED_CHECKS, ("type",)), ">", 0),
+        Where(HourlyIncrease(metrics.FAILED_CHECKS, ("type",)), ">", 0),
         timedelta(),
         "{value} results of {type} did not add up and were not committed",
         "Before a commit, rows or files of a result were not what they had to be. The table is as it was.",
@@ -409,7 +411,7 @@ CONDITIONS = (
     Condition(
         "guard-spoke",
         Severity.PAGE,
-        Where(Grown(metrics.GUARD_HITS), ">", 0),
+        Where(HourlyIncrease(metrics.GUARD_HITS), ">", 0),
         timedelta(),
         "{value} files that were to be deleted are needed: they were kept, and the process is held",
         "The guard found condemned files that are needed, right before their deletion.",
@@ -418,7 +420,7 @@ CONDITIONS = (
     Condition(
         "lost-refs",
         Severity.PAGE,
-        Where(Grown(metrics.LOST_REFS), ">", 0),
+        Where(HourlyIncrease(metrics.LOST_REFS), ">", 0),
         timedelta(),
         "{value} branches or tags were removed by an expiry beside their making, and brought back",
         "A catalog applied an expiry to another state than the one that it was made for.",
@@ -427,7 +429,7 @@ CONDITIONS = (
     Condition(
         "late-deletes",
         Severity.PAGE,
-        Where(Grown(metrics.LATE_DELETES), ">", 0),
+        Where(HourlyIncrease(metrics.LATE_DELETES), ">", 0),
         timedelta(),
         "{value} snapshots of other applications delete rows that were rewritten before: these rows are still there",
         "Another application planned deletes, did not look whether their files are still there, and committed them"
@@ -475,7 +477,7 @@ CONDITIONS = (
     Condition(
         "instances-cannot-start",
         Severity.PAGE,
-        Where(Most(metrics.FAILED_STARTS, _GROUP), ">=", 3),
+        Where(Max(metrics.FAILED_STARTS, _GROUP), ">=", 3),
         timedelta(),
         "Optimizers of group {group} could not be started {value} times in a row",
         "The group's container starts optimizers, and they end or never register.",
@@ -484,7 +486,7 @@ CONDITIONS = (
     Condition(
         "catalog-unreachable",
         Severity.PAGE,
-        Where(Most(metrics.CATALOG_UP, ("catalog",)), "==", 0),
+        Where(Max(metrics.CATALOG_UP, ("catalog",)), "==", 0),
         10 * _MINUTE,
         "Catalog {catalog} does not answer",
         "Each question to the catalog has failed for a while. Its tables are neither evaluated nor committed.",
@@ -518,7 +520,9 @@ CONDITIONS = (
     Condition(
         "commits-conflict",
         Severity.LOOK,
-        Both(Where(Ratio(_CONFLICTS, Grown(metrics.COMMIT_ATTEMPTS)), ">", 0.5), (Where(_CONFLICTS, ">=", 10),)),
+        Both(
+            Where(Ratio(_CONFLICTS, HourlyIncrease(metrics.COMMIT_ATTEMPTS)), ">", 0.5), (Where(_CONFLICTS, ">=", 10),)
+        ),
         timedelta(),
         "{value} of the commits within an hour lost to another writer",
         "More than half of the commits within an hour, and at least ten, were made in vain: others write faster.",
@@ -528,7 +532,7 @@ CONDITIONS = (
     Condition(
         "backlog",
         Severity.LOOK,
-        Where(Most(metrics.OLDEST_PENDING, _GROUP), ">", 3600),
+        Where(Max(metrics.OLDEST_PENDING, _GROUP), ">", 3600),
         10 * _MINUTE,
         "A table of group {group} has waited {value} for its turn",
         "A table was found to need work an hour ago and is not planned yet.",
@@ -538,7 +542,7 @@ CONDITIONS = (
     Condition(
         "optimizers-lost",
         Severity.LOOK,
-        Where(Grown(metrics.OPTIMIZERS_LOST), ">", 0),
+        Where(HourlyIncrease(metrics.OPTIMIZERS_LOST), ">", 0),
         timedelta(),
         "{value} optimizers went without a word within an hour",
         "Optimizers were killed, hang, or lost their network. Their tasks were planned again.",
@@ -574,7 +578,7 @@ CONDITIONS = (
     Condition(
         "certificate-ends",
         Severity.LOOK,
-        Where(Left(Least(metrics.CERTIFICATE_END)), "<", 14 * _DAY_S),
+        Where(TimeUntil(Least(metrics.CERTIFICATE_END)), "<", 14 * _DAY_S),
         timedelta(),
         "The certificate for listening ends in {value}",
         "The certificate ends within 14 days, or has ended. Clients refuse one that has.",
@@ -584,7 +588,7 @@ CONDITIONS = (
     Condition(
         "login-failures",
         Severity.LOOK,
-        Where(Grown(metrics.LOGIN_FAILURES), ">=", 20),
+        Where(HourlyIncrease(metrics.LOGIN_FAILURES), ">=", 20),
         timedelta(),
         "{value} callers showed a wrong password or token within an hour",
         "Somebody tries passwords or tokens, or a program goes on with one that was revoked.",
@@ -593,7 +597,7 @@ CONDITIONS = (
     Condition(
         "restarts",
         Severity.LOOK,
-        Outside(f"max(changes({metrics.STARTED.name}[1h])) > 2"),
+        ExternalCheck(f"max(changes({metrics.STARTED.name}[1h])) > 2"),
         timedelta(),
         "The coordinator was started {value} times within an hour",
         "The coordinator ends again and again. Only Prometheus can see it.",

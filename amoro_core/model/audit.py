@@ -60,7 +60,7 @@ class AuditFilter:
     since: datetime | None = None
 
 
-class Strangers:
+class UnknownCallerLog:
     """Which refused calls of strangers get a row; the others are counted, and the next row tells how many they were."""
 
     def __init__(self) -> None:

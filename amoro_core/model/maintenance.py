@@ -235,14 +235,14 @@ NOTHING_WAITS = Waiting()
 
 
 @record
-class Taken:
+class ReservedFiles:
     """The files that plans of a table have which have not ended."""
 
     paths: Mapping[str, str] = field(default_factory=dict)  # by normalised path, the process in words
     processes: frozenset[str] = frozenset()  # ids of those whose files these are
 
 
-NOTHING_TAKEN = Taken()
+NOTHING_TAKEN = ReservedFiles()
 
 
 @record

@@ -134,7 +134,7 @@ class Line(StrEnum):
 
 
 @record
-class Mark:
+class QueueCursor:
     """Where in a list of lines a page has ended."""
 
     group: str = ""  # "": before the first line
@@ -143,43 +143,43 @@ class Mark:
     last: tuple[str, ...] = ()  # the last names up to there, at most three
 
 
-START = Mark()
+START = QueueCursor()
 
 
 @record
-class Part(Generic[Item]):
+class QueuePage(Generic[Item]):
     """A page of a list of lines."""
 
     entries: tuple[Item, ...]
-    following: Mark | None  # where the next page begins; None: nothing is left
+    following: QueueCursor | None  # where the next page begins; None: nothing is left
     order_changed: bool  # whether the line before the page is another than it was
 
-    def mapped(self, change: Callable[[Item], Other]) -> "Part[Other]":
+    def mapped(self, change: Callable[[Item], Other]) -> "QueuePage[Other]":
         """The same page with each entry converted."""
-        return Part(tuple(map(change, self.entries)), self.following, self.order_changed)
+        return QueuePage(tuple(map(change, self.entries)), self.following, self.order_changed)
 
 
-NOTHING: Part[Any] = Part((), None, False)
+NOTHING: QueuePage[Any] = QueuePage((), None, False)
 
 
-def packed(mark: Mark | None) -> tuple[Key, ...]:
+def packed(mark: QueueCursor | None) -> tuple[Key, ...]:
     """The mark as values for a cursor; None stands for a list that is not read on."""
     return ("", -1, "", "") if mark is None else (mark.group, mark.place, mark.digest, " ".join(mark.last))
 
 
-def unpacked(values: Sequence[Key]) -> Mark | None:
+def unpacked(values: Sequence[Key]) -> QueueCursor | None:
     """The mark of these values, which are of `KINDS`."""
     group, place, digest, last = values
-    return None if int(place) < 0 else Mark(str(group), int(place), str(digest), tuple(str(last).split()))
+    return None if int(place) < 0 else QueueCursor(str(group), int(place), str(digest), tuple(str(last).split()))
 
 
 def part(
     groups: Collection[str],
     line_of: Callable[[str], Sequence[Item]],
     name: Callable[[Item], str],
-    after: Mark,
+    after: QueueCursor,
     limit: int,
-) -> Part[tuple[int, Item]]:
+) -> QueuePage[tuple[int, Item]]:
     """At most `limit` entries after the mark, by group, each with its place in its group's line, from 1.
 
     `groups` are those that have a line, `line_of` gives it in its order. Names have no blanks and occur once in a line.
@@ -202,18 +202,18 @@ def part(
             end = _mark(group, names, taken[-1] + 1, seen)
         if len(entries) == limit:
             goes_on = len(taken) < len(places) or number < len(left)
-            return Part(tuple(entries), end if goes_on else None, order_changed)
-    return Part(tuple(entries), None, order_changed)
+            return QueuePage(tuple(entries), end if goes_on else None, order_changed)
+    return QueuePage(tuple(entries), None, order_changed)
 
 
-def _mark(group: str, names: Sequence[str], place: int, seen: Collection[str]) -> Mark:
+def _mark(group: str, names: Sequence[str], place: int, seen: Collection[str]) -> QueueCursor:
     """The mark at that place in the line, or behind those after it that were on pages before."""
     while place < len(names) and names[place] in seen:
         place += 1
-    return Mark(group, place, _names_digest(names[:place]), tuple(names[max(0, place - _KNOWN) : place]))
+    return QueueCursor(group, place, _names_digest(names[:place]), tuple(names[max(0, place - _KNOWN) : place]))
 
 
-def _resumed(names: Sequence[str], after: Mark) -> tuple[int, frozenset[str], bool]:
+def _resumed(names: Sequence[str], after: QueueCursor) -> tuple[int, frozenset[str], bool]:
     """How many of the line's names were on pages before, which others were, and whether that is another line now."""
     if _names_digest(names[: after.place]) == after.digest:
         return after.place, frozenset(), False

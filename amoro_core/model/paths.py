@@ -32,7 +32,7 @@ def normalise(path: str) -> str:
     return f"{_ALIASES.get(scheme, scheme)}://{authority}{key.rstrip('/')}"
 
 
-def looser_spellings(path: str) -> tuple[str, ...]:
+def path_aliases(path: str) -> tuple[str, ...]:
     """The path without scheme and authority, as it is and percent-decoded once.
 
     In both, double slashes, `.` and `..` segments are resolved, and characters are composed (NFC). Two paths that share

@@ -119,7 +119,7 @@ class TablePattern:
         return matches
 
 
-class Way(StrEnum):
+class Channel(StrEnum):
     """The way by which a call came."""
 
     GRPC = "grpc"
@@ -136,7 +136,7 @@ class Principal:
     name: str
     role: Role
     pattern: str = ""  # of the tables on which an operator may act; "": all
-    way: Way = Way.GRPC
+    way: Channel = Channel.GRPC
     address: str = ""  # from where the call came; "": not known
     is_user: bool = False  # else a token
     said: str = ""  # the person's name as the client states it; it is not authenticated
@@ -156,7 +156,7 @@ class Principal:
         return not self.pattern or self.role is not Role.OPERATOR or _matcher(self.pattern).matcher(None)(table)
 
 
-def stranger(way: Way, address: str, said: str = "") -> Principal:
+def anonymous(way: Channel, address: str, said: str = "") -> Principal:
     """Nobody known, who came that way: for the audit of what was refused."""
     return Principal("", Role.VIEWER, way=way, address=address, said=said)
 

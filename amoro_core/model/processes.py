@@ -435,7 +435,7 @@ class TaskResult:
 
 
 @record
-class Case:
+class ProcessContext:
     """A process with everything stored about it."""
 
     process: OptimizingProcess

@@ -35,7 +35,7 @@ Filters = frozenset[ColumnFilter]
 
 
 @record
-class Told:
+class ScanRecord:
     """Scans that filter by the same columns in the same way, as somebody told of them."""
 
     day: date | None  # None: as of now
@@ -45,7 +45,7 @@ class Told:
     source: str = ""  # what told it: told again, it takes the place of what it told before; "": it is added to that
 
 
-def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str = "") -> Iterator[Told]:
+def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str = "") -> Iterator[ScanRecord]:
     """The scans of main that an event log of Spark 3.5 or 4.0 tells of the table, in the order in which they began.
 
     `table` is namespace and name with dots, whatever Spark calls the catalog. A last line that is cut off, as that of
@@ -74,7 +74,7 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str 
             if found is not None and found["branch"] in _MAIN:
                 filters = filters_of(found["filters"])
                 ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
-                yield Told(_day(began), ordered, 1, source=source)
+                yield ScanRecord(_day(began), ordered, 1, source=source)
 
 
 def filters_of(text: str) -> Filters:
@@ -86,7 +86,7 @@ def filters_of(text: str) -> Filters:
     return frozenset[ColumnFilter]().union(*found)
 
 
-def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[Told]:
+def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
     """The scans that a file of queries tells, a JSON object a line: `columns` (names), `operator`, `weight`.
 
     The operator is `eq` unless it is told, the weight 1. Raises InvalidArgument with file and line.
@@ -106,12 +106,12 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[Told]:
         if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MOST_WEIGHT:
             raise _wrong(place, line, f"has a weight that is no whole number of 1 to {_MOST_WEIGHT:,}")
         operator = Operator(query.get("operator", Operator.EQUAL.value))
-        yield Told(None, tuple(ColumnFilter(one, operator) for one in sorted(set(names))), weight, place)
+        yield ScanRecord(None, tuple(ColumnFilter(one, operator) for one in sorted(set(names))), weight, place)
 
 
-def summed(scans: Iterable[Told]) -> tuple[Told, ...]:
+def summed(scans: Iterable[ScanRecord]) -> tuple[ScanRecord, ...]:
     """The scans with equal days, filters and sources as one, at the place of the first, in that order."""
-    found: dict[tuple[date, tuple[ColumnFilter, ...], str], Told] = {}
+    found: dict[tuple[date, tuple[ColumnFilter, ...], str], ScanRecord] = {}
     for one in scans:
         key = (one.day or date.max, one.filters, one.source)
         before = found.get(key)

@@ -363,7 +363,7 @@ class Order(StrEnum):
 
 
 @record
-class WantedTables:
+class TableFilter:
     """Which tables are listed; "" and None: any."""
 
     catalog: str = ""
@@ -383,12 +383,12 @@ class WantedTables:
     @property
     def is_all(self) -> bool:
         """Whether every table is listed."""
-        return self == WantedTables()
+        return self == TableFilter()
 
     @property
     def is_all_of_catalog(self) -> bool:
         """Whether every table of one catalog is listed."""
-        return bool(self.catalog) and self == WantedTables(self.catalog)
+        return bool(self.catalog) and self == TableFilter(self.catalog)
 
 
 @record

@@ -35,7 +35,7 @@ class Span:
 
 
 @record
-class Selection:
+class ComparisonSelection:
     """The comparisons to make. `note` says why there are none."""
 
     snapshot_id: int  # whose files are checked
@@ -80,7 +80,7 @@ class Comparison:
 class Verification:
     """Every comparison, and what is wrong with the files of the snapshot that was checked."""
 
-    selection: Selection
+    selection: ComparisonSelection
     comparisons: tuple[Comparison, ...]
     files: int  # live ones, including deletes
     dangling_deletes: int

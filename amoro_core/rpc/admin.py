@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from amoro_core.admin.dispatcher import Operations
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.errors import UnknownToken
-from amoro_core.model.principals import stranger
+from amoro_core.model.principals import anonymous
 from amoro_core.protocol import admin_pb2
 from amoro_core.rpc.calls import abort, address_of, bearer, user_of, way_of
 
@@ -32,7 +32,7 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
             try:
                 principal = await operations.admit(bearer(context), way, address, user)
             except UnknownToken as error:
-                await operations.refuse(method, stranger(way, address, user), error)
+                await operations.refuse(method, anonymous(way, address, user), error)
                 raise
             found: Message = await operations.call(method, request, principal)
         except Exception as error:

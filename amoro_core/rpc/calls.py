@@ -13,7 +13,7 @@ from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.principals import Way
+from amoro_core.model.principals import Channel
 from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, printable, without_secrets
 from amoro_core.protocol.channels import MCP_WAY, USER_KEY, WAY_KEY
 
@@ -45,10 +45,10 @@ def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     return ""
 
 
-def way_of(context: grpc.aio.ServicerContext[Any, Any]) -> Way:
+def way_of(context: grpc.aio.ServicerContext[Any, Any]) -> Channel:
     """The way by which the call came: MCP where the client says that it asks for an assistant."""
     said = dict(context.invocation_metadata() or ()).get(WAY_KEY)
-    return Way.MCP if said == MCP_WAY else Way.GRPC
+    return Channel.MCP if said == MCP_WAY else Channel.GRPC
 
 
 def address_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
@@ -79,8 +79,8 @@ STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
     errors.TooManyEvents: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.TableRefused: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.Held: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.GuardSpoke: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ConfirmationRequired: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.FileStillReferenced: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CannotUndo: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CommitUnknown: grpc.StatusCode.UNKNOWN,
     errors.WaitTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,

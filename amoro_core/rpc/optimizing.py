@@ -23,12 +23,12 @@ from amoro_core.services.task_lifecycle import (
     Acked,
     Acks,
     Admission,
-    Asked,
     Failure,
     OptimizingService,
+    PollRequest,
     Refusal,
     Report,
-    Reported,
+    ReportCall,
     ScheduledTask,
 )
 
@@ -36,7 +36,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Rounds(Generic[A, R]):
+class Batcher(Generic[A, R]):
     """Carries out in one go all that is asked while the round before goes on. Used within one event loop."""
 
     def __init__(self, pool: Executor, carry_out: Callable[[Sequence[A]], Sequence[R | BaseException]]) -> None:
@@ -112,8 +112,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._start_to_close = start_to_close
         self._work = work
         self._pool = pool
-        self._polls = Rounds(pool, optimizing.schedule)
-        self._reports = Rounds(pool, optimizing.take)
+        self._polls = Batcher(pool, optimizing.schedule)
+        self._reports = Batcher(pool, optimizing.take)
 
     async def Register(
         self,
@@ -212,7 +212,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         optimizer = self._optimizers.authenticate(token)
         if optimizer.draining:
             return pb.PollTaskResponse(draining=True)
-        asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
+        asked = PollRequest(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
         if not self._optimizing.scheduling.may_give(asked):
             return pb.PollTaskResponse()
         answer = pb.PollTaskResponse()
@@ -228,7 +228,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
         try:
             optimizer = self._optimizers.authenticate(bearer(context))
-            named = (await self._reports.ask(Reported(acks=Acks(optimizer.optimizer_id, tuple(attempts))))).named
+            named = (await self._reports.ask(ReportCall(acks=Acks(optimizer.optimizer_id, tuple(attempts))))).named
             answers = self._optimizing.vend_at_once(named)
             if answers is None:
                 answers = await off_loop(self._pool, lambda: self._optimizing.vend(named))
@@ -270,8 +270,10 @@ class OptimizingServicer(OptimizingServiceServicer):
                 for result in request.results
             )
             polls = request.poll.thread_ids and not optimizer.draining
-            asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.poll.thread_ids)) if polls else None
-            taken = await self._reports.ask(Reported(reports, asked))
+            asked = (
+                PollRequest(optimizer.optimizer_id, optimizer.group, tuple(request.poll.thread_ids)) if polls else None
+            )
+            taken = await self._reports.ask(ReportCall(reports, asked))
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -93,7 +93,7 @@ class Memory:
 
 
 @record
-class Homes:
+class ManifestIndex:
     """The manifests of files, by path: of each part of the columns, and of delete files."""
 
     parts: tuple[str, ...]
@@ -122,7 +122,7 @@ class LiveFiles(Sequence[ScannedFile]):
         self._by_rows = by_rows
         #: For each place a number that it has as long as its files and what applies to them are the same, if known.
         self.stamps: Sequence[int] = ()
-        self.homes: Homes | None = None  # None: they are not known
+        self.homes: ManifestIndex | None = None  # None: they are not known
         self.memory = Memory()  # shared by all scans of the table that give the same stamps
         self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
 

@@ -247,7 +247,7 @@ class Member:
         return self.is_heard and not self.is_draining
 
 
-def nobody_works(group: str, container: str, members: Sequence[Member], kept: InstancesView) -> str:
+def no_optimizer_reason(group: str, container: str, members: Sequence[Member], kept: InstancesView) -> str:
     """Why no optimizer takes tasks of the group, and the remedy; "" when one does."""
     if any(member.takes_tasks for member in members):
         return ""

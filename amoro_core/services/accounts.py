@@ -319,7 +319,7 @@ class SessionService:
             self._links[_hash(code)] = token_name, now + LINK_LASTS
         return code, now + LINK_LASTS
 
-    def spend_link(self, code: str) -> Principal | None:
+    def redeem_link(self, code: str) -> Principal | None:
         """The account of the link, which is used up; None for one that was used, has ended or never was."""
         with self._lock:
             name, ends_at = self._links.pop(_hash(code), ("", self._clock()))

@@ -14,7 +14,7 @@ from amoro_core.errors import (
     UnknownToken,
 )
 from amoro_core.logger import get_logger
-from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome, Strangers
+from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome, UnknownCallerLog
 from amoro_core.model.paging import Page, Window, cut
 from amoro_core.model.requests import KeptAnswer
 from amoro_core.store import audit
@@ -34,7 +34,7 @@ class AuditService:
     def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
-        self._strangers = Strangers()
+        self._strangers = UnknownCallerLog()
         self._lock = threading.Lock()
 
     def begin(self, call: Audited) -> Callable[[BaseException | None], None]:

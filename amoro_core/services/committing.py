@@ -15,9 +15,9 @@ from amoro_core.actions.action_api import (
     Gathering,
     Interruptible,
     Plan,
+    PlanningContext,
     Prepare,
     Restoring,
-    Situation,
     Sweeping,
     remove_fallen,
 )
@@ -47,11 +47,11 @@ from amoro_core.model import metrics
 from amoro_core.model.commits import SnapshotAdded, Trace
 from amoro_core.model.optimizing_config import effective_properties, parse_config
 from amoro_core.model.processes import (
-    Case,
     CommitAttempt,
     CommitOutcome,
     Dropped,
     OptimizingProcess,
+    ProcessContext,
     ProcessStatus,
     Receipt,
 )
@@ -109,7 +109,7 @@ class GatheringService:
         self._clock = clock
         self._task_limit = task_limit
 
-    def gather(self, case: Case, action: Gathering) -> None:
+    def gather(self, case: ProcessContext, action: Gathering) -> None:
         """Act on the results of all tasks: condemn the files and end the process, or hold it.
 
         Raises what the action raises; nothing is changed then.
@@ -139,13 +139,13 @@ class GatheringService:
         failpoint("gather.after_store")
         collection_log.info("work.gathered", process=process_id, reason=made.reason, held=held)
 
-    def _situation(self, case: Case, table: AnyTable) -> Situation:
+    def _situation(self, case: ProcessContext, table: AnyTable) -> PlanningContext:
         catalog = self._tables.catalog(case.runtime.identifier.catalog)
         properties = effective_properties(dict(catalog.properties), table.facts.properties)
         config, now = parse_config(properties), self._clock()
         keep = parse_into(MaintenanceConfig, properties).undo_keep
         process = case.process
-        return Situation(
+        return PlanningContext(
             config,
             properties,
             {},
@@ -227,7 +227,7 @@ class CommittingService:
             return self._store.read(lambda db: has_ended_work(db, process))
         return process.status in _DUE
 
-    def _advance(self, case: Case) -> None:
+    def _advance(self, case: ProcessContext) -> None:
         """Proceed until the process has ended or is unknown. Raises what prevents that, and why it failed."""
         process_id = case.process.process_id
         if case.process.status is ProcessStatus.RUNNING:
@@ -275,7 +275,7 @@ class CommittingService:
 
     # Earlier attempts
 
-    def _reconciled(self, case: Case, table: Committable) -> bool:
+    def _reconciled(self, case: ProcessContext, table: Committable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
         for attempt in case.attempts:
             if attempt.outcome is CommitOutcome.DONE and not case.process.max_commits:
@@ -295,7 +295,7 @@ class CommittingService:
                 self._refuted(case, attempt)
         return False
 
-    def _send_again(self, case: Case, table: Committable, attempt: CommitAttempt) -> Trace:
+    def _send_again(self, case: ProcessContext, table: Committable, attempt: CommitAttempt) -> Trace:
         """Resend an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
         self._store.require_own()
@@ -309,7 +309,7 @@ class CommittingService:
 
     # A new attempt
 
-    def _attempt(self, case: Case, table: AnyTable, prepare: Prepare) -> bool:
+    def _attempt(self, case: ProcessContext, table: AnyTable, prepare: Prepare) -> bool:
         """Prepare, store, send. False: another writer was first, and it may be tried again."""
         change = prepare(table, case, self._clock())
         if isinstance(change, Dropped):
@@ -334,7 +334,11 @@ class CommittingService:
         self._meters.count(metrics.DROPPED_GROUPS, process.type, by=len(dropped))
 
     def _sent(
-        self, case: Case, table: Committable, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED
+        self,
+        case: ProcessContext,
+        table: Committable,
+        attempt: CommitAttempt,
+        dropped: Mapping[int, str] = NOTHING_DROPPED,
     ) -> bool:
         # The attempt may be written down where nobody will ever look for it.
         self._store.require_own()
@@ -363,7 +367,7 @@ class CommittingService:
         )
         return True
 
-    def _remove_lost(self, case: Case, attempt: CommitAttempt) -> None:
+    def _remove_lost(self, case: ProcessContext, attempt: CommitAttempt) -> None:
         """Remove what was written for an attempt that was not applied: only snapshots since then might name it."""
         evidence = attempt.evidence
         since = evidence.sequence_number if isinstance(evidence, SnapshotAdded) else 0
@@ -377,7 +381,7 @@ class CommittingService:
         self._moved(db, attempt.process_id, process_machine.CommitSent())
         commits.add(db, attempt)
 
-    def _end_work(self, case: Case) -> None:
+    def _end_work(self, case: ProcessContext) -> None:
         """End a process that commits nothing."""
         action = self._action(case)
         if isinstance(action, Gathering) and case.tasks:
@@ -388,7 +392,7 @@ class CommittingService:
         self._changed()
         self._clearing.tidy(case.process.process_id)
 
-    def _work_done(self, db: Connection, case: Case, receipt: Receipt | None, paths: Sequence[str]) -> None:
+    def _work_done(self, db: Connection, case: ProcessContext, receipt: Receipt | None, paths: Sequence[str]) -> None:
         now, process = self._clock(), processes.get(db, case.process.process_id)
         if paths or isinstance(self._action(case), Sweeping):
             processes.add_clearing(db, process.process_id, paths)
@@ -399,14 +403,16 @@ class CommittingService:
         done(db, process, done_words(process, None), now)
         release_condemned(db, process, now)
 
-    def _restore(self, db: Connection, case: Case) -> None:
+    def _restore(self, db: Connection, case: ProcessContext) -> None:
         """Release condemned files that an undo brings back, once it has landed."""
         action = self._action(case)
         if isinstance(action, Restoring):
             pending_deletions.restore(db, action.restores(case))
-            pending_deletions.spare(db, case.process.table_id, action.spares(case))
+            pending_deletions.unmark_files(db, case.process.table_id, action.spares(case))
 
-    def _succeed(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED) -> None:
+    def _succeed(
+        self, case: ProcessContext, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED
+    ) -> None:
         if case.process.max_commits:
             self._go_on(case, attempt, dropped)
             return
@@ -447,7 +453,7 @@ class CommittingService:
         if is_left_over:
             self._clearing.clean_up(case.process.process_id)
 
-    def _go_on(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str]) -> None:
+    def _go_on(self, case: ProcessContext, attempt: CommitAttempt, dropped: Mapping[int, str]) -> None:
         """The commit of some groups has landed: the process goes on with the others, or ends."""
         action, effects = self._action(case), Effects()
         keys = action.optimized(case, attempt.groups)
@@ -459,7 +465,7 @@ class CommittingService:
         log.info("groups.committed", process=attempt.process_id, groups=len(attempt.groups), what=attempt.words)
         self._settled(effects)
 
-    def _drop(self, case: Case, dropped: Dropped) -> None:
+    def _drop(self, case: ProcessContext, dropped: Dropped) -> None:
         """None of the groups that were ready can be committed."""
         process_id, effects = case.process.process_id, Effects()
         self._store.write(lambda db: keep_dropped(db, process_id, dropped.groups, effects, self._clock()))
@@ -471,7 +477,7 @@ class CommittingService:
         for process_id, _ in effects.left_over:
             self._clearing.clean_up(process_id)
 
-    def _unclear(self, case: Case, attempt: CommitAttempt, message: str) -> None:
+    def _unclear(self, case: ProcessContext, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
             process = processes.get(db, attempt.process_id)
@@ -485,7 +491,7 @@ class CommittingService:
         log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
         self._changed()
 
-    def _refuted(self, case: Case, attempt: CommitAttempt) -> None:
+    def _refuted(self, case: ProcessContext, attempt: CommitAttempt) -> None:
         def keep(db: Connection) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
             process = processes.get(db, attempt.process_id)
@@ -497,7 +503,7 @@ class CommittingService:
         failpoint("commit.after_loss")
         self._remove_lost(case, attempt)
 
-    def _fail(self, case: Case, error: AmoroError) -> None:
+    def _fail(self, case: ProcessContext, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
             process = processes.get(db, case.process.process_id)
             attempts = commits.list_for_process(db, process.process_id)
@@ -517,11 +523,11 @@ class CommittingService:
         self._changed()
         self._clearing.clean_up(case.process.process_id)
 
-    def _action(self, case: Case) -> Action:
+    def _action(self, case: ProcessContext) -> Action:
         return self._find_action(case.process.type)
 
     def _status(self, process_id: str) -> str:
         return self._store.read(lambda db: processes.get(db, process_id)).status
 
-    def _case(self, process_id: str) -> Case:
+    def _case(self, process_id: str) -> ProcessContext:
         return self._store.read(lambda db: read_case(db, process_id))

@@ -53,7 +53,7 @@ from amoro_core.scheduling.scaling import (
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.processes import PREFIX_LENGTH
-from amoro_core.transactions.journal import tell
+from amoro_core.transactions.journal import append_event
 
 log = get_logger("amoro.containers")
 
@@ -65,7 +65,7 @@ MAX_LOG_LINES = 10_000
 
 
 @record
-class Joining:
+class LaunchParameters:
     """The arguments with which an instance finds the coordinator and registers."""
 
     address: Callable[[], str]
@@ -90,7 +90,7 @@ class ContainerService:
         store: Store,
         clock: Callable[[], datetime],
         containers: Mapping[str, Container],
-        joining: Joining,
+        joining: LaunchParameters,
         registrations: Registrations,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -136,7 +136,7 @@ class ContainerService:
             before = groups.get_scaling(db, name).instances
             groups.save_scaling(db, name, Scaling(instances))
             words = f"group {name} is to have {instances} instances, before {before}"
-            tell(db, EventKind.SCALED, words, About(group=name), self._clock(), {"instances": instances})
+            append_event(db, EventKind.SCALED, words, About(group=name), self._clock(), {"instances": instances})
 
         self._store.write(enter)
         log.info("group.scaled", group=name, instances=instances)
@@ -360,7 +360,9 @@ class ContainerService:
             return
         count, retry_at = failed(groups.get_scaling(db, group), self._clock())
         _scaled(db, group, failed_starts=count, retry_at=retry_at, failure=failure)
-        tell(db, EventKind.FAILED, f"an instance of group {group} failed: {failure}", About(group=group), self._clock())
+        append_event(
+            db, EventKind.FAILED, f"an instance of group {group} failed: {failure}", About(group=group), self._clock()
+        )
 
     def _observe(self, resource: Resource) -> Observation:
         """The resource's state, requested no more often than the container allows."""

@@ -13,7 +13,7 @@ from amoro_core.logger import get_logger
 from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.requests import Throttle
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime, WantedTables, discovery_filter
+from amoro_core.model.tables import OptimizingStatus, TableFilter, TableIdentifier, TableRuntime, discovery_filter
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
@@ -137,7 +137,7 @@ class CatalogLookService:
         """One of each, in the order given."""
         names = list(catalogs)
         counted = self._store.read(
-            lambda db: [table_listing.count(db, WantedTables(catalog=name), MOST_COUNTED + 1) for name in names]
+            lambda db: [table_listing.count(db, TableFilter(catalog=name), MOST_COUNTED + 1) for name in names]
         )
         return [
             CatalogLook(name, min(tables, MOST_COUNTED), tables <= MOST_COUNTED, *self._heard.get(name, (None, "")))

@@ -9,7 +9,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from amoro_core.actions.action_api import Action, Sweeping
-from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, GuardSpoke, IllegalState, NotFound
+from amoro_core.errors import (
+    AmoroError,
+    CatalogUnavailable,
+    CommitConflict,
+    FileStillReferenced,
+    IllegalState,
+    NotFound,
+)
 from amoro_core.failpoints import failpoint
 from amoro_core.files.storage.stores import Pace
 from amoro_core.formats.ports import Guard, Role, Sweepable, with_roles
@@ -19,10 +26,10 @@ from amoro_core.maintenance.trash import Trash, TrashConfig, root_of
 from amoro_core.model.maintenance import Ended, Removal
 from amoro_core.model.processes import (
     Attempt,
-    Case,
     Figure,
     OptimizingProcess,
     OptimizingTask,
+    ProcessContext,
     ProcessStatus,
     Receipt,
     TaskStatus,
@@ -33,8 +40,8 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
-from amoro_core.transactions.advance_process import Effects, cancel_open_tasks, move, settle
-from amoro_core.transactions.file_holds import places_of, put_back, spare, spared_words, split
+from amoro_core.transactions.advance_process import Effects, advance_process, cancel_open_tasks, move
+from amoro_core.transactions.file_holds import places_of, put_back, spared_words, split, unmark_needed
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.process_context import open_planned
 from amoro_core.transactions.task_messages import Admission
@@ -174,7 +181,7 @@ class AckGuardService:
         for batch in (pending_deletions.get(db, batch_id) for batch_id in due):
             is_in_place = batch is not None and not batch.moved_to
             if batch is not None and is_in_place and not set(needed).isdisjoint(_paths(batch)):
-                spare(db, batch, needed)
+                unmark_needed(db, batch, needed)
         if processes.get(db, process.process_id).status is ProcessStatus.RUNNING:
             words = spared_words(needed)
             move(db, process.process_id, process_machine.Hold(words), self._clock())
@@ -192,7 +199,7 @@ class AckGuardService:
             acked = advance_task(db, task, task_machine.Ack(attempt.number, optimizer_id), now)
             failed = task_machine.Fail(attempt.number, optimizer_id, error.code, error.message[:4000])
             advance_task(db, acked, failed, now)
-            settle(db, attempt.task_id.process_id, effects, now)
+            advance_process(db, attempt.task_id.process_id, effects, now)
 
         self._store.write(fail)
         self._announce(effects)
@@ -255,7 +262,7 @@ class SweepingService:
         self._paces: dict[str, Pace] = {}  # by catalog
         self.guard_hits = 0  # files that the guard has kept, since the start
 
-    def sweep(self, case: Case) -> Receipt:
+    def sweep(self, case: ProcessContext) -> Receipt:
         """Delete the due files of the process's table until none is left, or the process was closed.
 
         Each batch is guarded against the present table, recorded as begun, and deleted; failed files are retried by
@@ -272,7 +279,7 @@ class SweepingService:
         )
         return Receipt.told(words, case.process.snapshot_id, figures)
 
-    def _sweep(self, case: Case, done: Counter[str], tried: set[int]) -> None:
+    def _sweep(self, case: ProcessContext, done: Counter[str], tried: set[int]) -> None:
         """Sweep what is due and no task has had: all of it, what they were too many for, what lies in a trash."""
         if tried and self._left(case, tried) == []:
             return
@@ -287,11 +294,11 @@ class SweepingService:
                 began = pace.begin()
                 pace.keep(self._sweep_batch(batch, table, guard, trash, done), began)
 
-    def _left(self, case: Case, tried: Set[int]) -> list[int]:
+    def _left(self, case: ProcessContext, tried: Set[int]) -> list[int]:
         due = self._store.read(lambda db: pending_deletions.list_due(db, case.process.table_id, self._clock()))
         return [one for one in due if one not in tried]
 
-    def _due(self, case: Case, tried: set[int]) -> Iterator[int]:
+    def _due(self, case: ProcessContext, tried: set[int]) -> Iterator[int]:
         """The due batches, each once, those too that are made of others meanwhile; ends once the process is closed."""
         while left := self._left(case, tried):
             for batch_id in left:
@@ -301,7 +308,7 @@ class SweepingService:
                 tried.add(batch_id)
                 yield batch_id
 
-    def _settle_tasks(self, case: Case, done: Counter[str]) -> set[int]:
+    def _settle_tasks(self, case: ProcessContext, done: Counter[str]) -> set[int]:
         """Apply the outcomes reported by optimizers; files without an outcome are retried by later sweeps.
 
         Returns the batches that the tasks had.
@@ -341,9 +348,11 @@ class SweepingService:
         failpoint("sweep.before_guard")
         if needed := _needed(batch, guard):
             kept = put_back(table, batch, needed) if batch.moved_to else needed
-            self._store.write(lambda db: spare(db, batch, kept))
+            self._store.write(lambda db: unmark_needed(db, batch, kept))
             self.guard_hits += len(needed)
-            raise GuardSpoke(spared_words(needed), hint="They were taken off; look at the rest before you confirm it.")
+            raise FileStillReferenced(
+                spared_words(needed), hint="They were taken off; look at the rest before you confirm it."
+            )
         if batch.status is BatchStatus.MOVING:
             return self._move(batch, table, batch.moved_to, _keep_of(trash), done)
         if trash is None or batch.moved_to:

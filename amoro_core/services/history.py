@@ -21,7 +21,7 @@ from amoro_core.records import record
 from amoro_core.store import attempts, events, processes, table_stats, tables, time_series
 from amoro_core.store.column_codecs import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.journal import tell
+from amoro_core.transactions.journal import append_event
 
 #: How far events are counted.
 COUNTED = 10_000
@@ -174,7 +174,7 @@ class LateDeleteService:
                 "files": len(late.files),
                 "replaced_by": str(late.replaced_by),
             }
-            tell(db, EventKind.LATE_DELETES, _words(late), about, self._clock(), data)
+            append_event(db, EventKind.LATE_DELETES, _words(late), about, self._clock(), data)
         return new
 
 

@@ -22,9 +22,9 @@ from amoro_core.model.paging import (
     START,
     Key,
     Line,
-    Mark,
     Page,
-    Part,
+    QueueCursor,
+    QueuePage,
     Window,
     cut,
     opened,
@@ -38,11 +38,11 @@ from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTas
 from amoro_core.model.tables import (
     BlockedOperation,
     Pending,
+    TableFilter,
     TableIdentifier,
     TableKey,
     TableOrder,
     TableRuntime,
-    WantedTables,
     parse_table,
 )
 from amoro_core.records import record
@@ -112,7 +112,7 @@ class OverviewService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def tables(self, wanted: WantedTables, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
+    def tables(self, wanted: TableFilter, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
         """Tables in the order asked for; `after` is the `next` of the page before, or a name in the list by name.
 
         Raises InvalidArgument for another `after`.
@@ -121,7 +121,7 @@ class OverviewService:
         after = _place_after(window.after, order, scope)
 
         def read(db: Connection) -> Page[TableRuntime]:
-            meant: WantedTables | list[int] = wanted
+            meant: TableFilter | list[int] = wanted
             # The index of names holds those of a catalog side by side.
             if wanted.is_all or (wanted.is_all_of_catalog and order.key is TableKey.NAME):
                 total = table_listing.count(db, wanted, EXACT + 1)
@@ -317,7 +317,7 @@ class _Start:
     """Where a page begins."""
 
     at: datetime  # the moment for which pending tables are ordered: that of the first page
-    marks: Mapping[Line, Mark | None]  # None: the list has ended, or was not asked for
+    marks: Mapping[Line, QueueCursor | None]  # None: the list has ended, or was not asked for
 
 
 class QueueService:
@@ -378,7 +378,7 @@ class QueueService:
 
     def _pending(
         self, db: Connection, group: str, start: _Start, most: int, now: datetime
-    ) -> tuple[Part[PendingPlace], int]:
+    ) -> tuple[QueuePage[PendingPlace], int]:
         """The tables of a page, and how many there are; everything is read of those on the page only."""
         turns, mark = tables.list_turns(db, group), start.marks[Line.PENDING]
         if mark is None:
@@ -421,7 +421,7 @@ class QueueService:
             policy = self._policies[DEFAULT_POLICY]
             return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
 
-    def _waiting(self, db: Connection, group: str, start: _Start, most: int) -> tuple[Part[WaitingPlace], int]:
+    def _waiting(self, db: Connection, group: str, start: _Start, most: int) -> tuple[QueuePage[WaitingPlace], int]:
         """The processes of a page, and how many there are."""
         found, mark = queue_stats.list_waiting(db, group), start.marks[Line.WAITING]
         if mark is None:

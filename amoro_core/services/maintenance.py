@@ -10,8 +10,8 @@ from amoro_core.actions.action_api import (
     Interruptible,
     Periodic,
     Plan,
+    PlanningContext,
     Request,
-    Situation,
     Undoing,
     Verdict,
 )
@@ -34,11 +34,11 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import seen_with
 from amoro_core.store import actions, groups, plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, planning_failed, settle
+from amoro_core.transactions.advance_process import Effects, advance_process, planning_failed
 from amoro_core.transactions.journal import keep_process
 from amoro_core.transactions.maintenance_schedule import (
-    Clockwork,
-    Consent,
+    MaintenanceSchedule,
+    ScheduleDecision,
     due_at,
     due_batches,
     keep_choice,
@@ -53,7 +53,7 @@ from amoro_core.transactions.partial_commits import close as close_process
 from amoro_core.transactions.process_context import Pins, pins, require_untaken, undone
 from amoro_core.transactions.store_plan import (
     EVALUATION,
-    Asked,
+    ProcessRequest,
     beyond,
     is_held,
     keep_plan,
@@ -72,7 +72,7 @@ class KnownAction:
     """The state of an action on a table."""
 
     record: ActionRecord
-    consent: Consent
+    consent: ScheduleDecision
     process: OptimizingProcess | None  # that has not ended
     due_at: datetime | None  # None: at no known time
     is_due: bool = False
@@ -87,7 +87,7 @@ class KnownActionService:
         tables_of: Tables,
         names: Sequence[str],
         clock: Callable[[], datetime],
-        clockwork: Clockwork,
+        clockwork: MaintenanceSchedule,
     ) -> None:
         """`names` of the actions, in the order in which they are shown."""
         self._store = store
@@ -106,7 +106,7 @@ class KnownActionService:
         enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
         looks = self._clockwork.look(table, defaults, enabled, runtime.enabled_override)
         looks = self._clockwork.ask(table, defaults, looks, self._clock())
-        unasked = Consent(False, "it runs only on request")
+        unasked = ScheduleDecision(False, "it runs only on request")
 
         def known(db: Connection, name: str, process: OptimizingProcess | None) -> KnownAction:
             record = actions.get(db, runtime.table_id, name)
@@ -147,7 +147,7 @@ class _Looked:
     """A table that was loaded for an action."""
 
     table: AnyTable
-    situation: Situation
+    situation: PlanningContext
 
 
 @record
@@ -168,7 +168,7 @@ class MaintenanceService:
         known: Mapping[str, Action],
         clock: Callable[[], datetime],
         planned: Callable[[Effects], None],
-        clockwork: Clockwork,
+        clockwork: MaintenanceSchedule,
         limits: WorkLimits,
     ) -> None:
         """`known` are all actions by name; `planned` receives the effects of a stored process."""
@@ -262,9 +262,9 @@ class MaintenanceService:
             held = self._held(table_id, name)
             if held is not None:
                 return self._confirm(held, action, options)
-            return self._begin(table_id, action, Asked(trigger, Request(name, False, where, options, cluster)))
+            return self._begin(table_id, action, ProcessRequest(trigger, Request(name, False, where, options, cluster)))
         try:
-            return self._begin(table_id, action, Asked(trigger, Request()))
+            return self._begin(table_id, action, ProcessRequest(trigger, Request()))
         except (TableBusy, TableBlocked) as busy:
             later = self._clock() + REFRESH_INTERVAL
             self._note(table_id, name, busy.message, later)
@@ -293,7 +293,7 @@ class MaintenanceService:
         Raises like `preview_undo`, TableBusy and TableBlocked.
         """
         case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
-        return self._begin(case.runtime.table_id, action, Asked("request", request))
+        return self._begin(case.runtime.table_id, action, ProcessRequest("request", request))
 
     def interrupt(self) -> None:
         """Interrupt reading by actions in the coordinator, which is about to stop."""
@@ -307,7 +307,7 @@ class MaintenanceService:
 
     # Planning
 
-    def _begin(self, table_id: int, action: Action, asked: Asked) -> Maintained:
+    def _begin(self, table_id: int, action: Action, asked: ProcessRequest) -> Maintained:
         runtime = self._store.read(lambda db: tables.get(db, table_id))
         self._store.read(lambda db: require_may_begin(db, runtime, action, asked, self._clock()))
         failpoint("plan.after_mark")
@@ -338,7 +338,7 @@ class MaintenanceService:
             if waits and not made.waits and (asked.trigger != EVALUATION or start_at == now):
                 start(db, process, effects, self._clock())
             actions.save(db, replace(actions.get(db, table_id, action.name), reason=made.reason, next_at=None))
-            settle(db, process.process_id, effects, self._clock())
+            advance_process(db, process.process_id, effects, self._clock())
 
         failpoint("plan.before_store")
         self._store.write(store)
@@ -384,7 +384,7 @@ class MaintenanceService:
         made: Plan,
         request: Request,
     ) -> Maintained:
-        asked = Asked(held.trigger, request)
+        asked = ProcessRequest(held.trigger, request)
         anew, works = planned(
             runtime, looked.table, action, made, asked, looked.situation.config, self._clock(), held.process_id
         )
@@ -397,7 +397,7 @@ class MaintenanceService:
             process = process_machine.advance(current, process_machine.Confirmed(), now)
             store_planned(db, runtime, replace(anew, status=process.status), works, now, before=current)
             keep_plan(db, process, made, request.options, now)
-            settle(db, process.process_id, effects, now)
+            advance_process(db, process.process_id, effects, now)
 
         self._store.write(store)
         log.info("process.confirmed", process=held.process_id, table=str(runtime.identifier), type=held.type)
@@ -418,7 +418,7 @@ class MaintenanceService:
         now = self._clock()
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
         limits = self._limits
-        situation = Situation(
+        situation = PlanningContext(
             config, properties, {}, capacity, now, task_limit=limits.task_limit, delete_rate=limits.delete_rate
         )
         if runtime is not None and isinstance(action, Clustering):

@@ -10,7 +10,7 @@ from amoro_core.errors import Fenced, StorageFull, StoreFailed
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters, Series
 from amoro_core.model import metrics
-from amoro_core.model.alert_rules import CONDITIONS, Counted, Held, counters, look
+from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert, Counted, counters, evaluate_rules
 from amoro_core.model.alert_rules import CounterKey as ConditionsSeries
 from amoro_core.model.group_config import parse_group
 from amoro_core.model.maintenance import FileKind
@@ -260,11 +260,11 @@ class ConditionService:
         self._read = read
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: tuple[Held, ...] = ()
+        self._held: tuple[ActiveAlert, ...] = ()
         self._looked_at: datetime | None = None
         self._history: deque[tuple[datetime, dict[ConditionsSeries, float]]] = deque()  # counters, at most one a minute
 
-    def look(self) -> tuple[tuple[Held, ...], datetime]:
+    def look(self) -> tuple[tuple[ActiveAlert, ...], datetime]:
         """Every condition that holds, the worst first, and of which moment that is.
 
         It is to be called now and then, so that durations count also while nobody asks.
@@ -278,7 +278,7 @@ class ConditionService:
 
     def _look(self, now: datetime) -> None:
         samples = self._read()
-        held = look(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._held, now)
+        held = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._held, now)
         before = self._looked_at or now
         known = {(one.condition.name, one.labels) for one in self._held if one.is_raised(before)}
         for one in held:

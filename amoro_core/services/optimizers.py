@@ -21,7 +21,7 @@ from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.journal import tell
+from amoro_core.transactions.journal import append_event
 
 PREFIX_LENGTH = 6
 
@@ -42,7 +42,7 @@ class Registered:
 
 
 @record
-class Life:
+class OptimizerLiveness:
     """State of a live optimizer that is kept in memory only."""
 
     touched_s: float  # monotonic
@@ -72,7 +72,7 @@ class OptimizerService:
         self._adopt = adopt
         self._timeout = heartbeat_timeout
         self._lock = threading.Lock()
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, OptimizerLiveness] = {}
         self._by_hash: dict[str, Optimizer] = {}
         self._hash_of: dict[str, str] = {}
         self._released: set[str] = set()
@@ -126,7 +126,7 @@ class OptimizerService:
             optimizers.add(db, optimizer)
             words = f"optimizer {optimizer.optimizer_id} joined group {group} with {threads} threads"
             about = About(optimizer_id=optimizer.optimizer_id, group=group)
-            tell(db, EventKind.JOINED, words, about, now, {"threads": threads})
+            append_event(db, EventKind.JOINED, words, about, now, {"threads": threads})
             return self._adopt(db, optimizer.optimizer_id, previous_id, running)
 
         adopted = self._store.write(enter)
@@ -160,7 +160,7 @@ class OptimizerService:
             known = self._by_hash.get(self._hash_of.get(optimizer_id, ""))
             if known is None:
                 raise UnknownToken("the optimizer's token is not known; register anew")
-            self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress, core_ms)
+            self._lives[optimizer_id] = OptimizerLiveness(self._monotonic(), self._clock(), progress, core_ms)
         if threads >= 1 and threads != known.threads:
             self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
 
@@ -179,7 +179,7 @@ class OptimizerService:
                 if (life := self._lives.get(optimizer_id)) is not None:
                     self._lives[optimizer_id] = replace(life, touched_s=self._monotonic(), touched_at=self._clock())
 
-    def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
+    def drain(self, optimizer_id: str) -> tuple[Optimizer, OptimizerLiveness]:
         """Drain an optimizer: it gets no more tasks, finishes its own and leaves. Idempotent.
 
         The id may be a prefix, as for `find`. Raises OptimizerNotFound, InvalidArgument.
@@ -190,7 +190,7 @@ class OptimizerService:
         self._when_leaving()
         return changed, life
 
-    def find(self, optimizer_id: str) -> tuple[Optimizer, Life]:
+    def find(self, optimizer_id: str) -> tuple[Optimizer, OptimizerLiveness]:
         """The registered optimizer with that id, or with that unique prefix of six characters or more.
 
         Raises OptimizerNotFound, InvalidArgument.
@@ -246,13 +246,13 @@ class OptimizerService:
                 if life.touched_s < limit and not self._polls[optimizer_id]
             )
 
-    def list_optimizers(self) -> list[tuple[Optimizer, Life]]:
+    def list_optimizers(self) -> list[tuple[Optimizer, OptimizerLiveness]]:
         """All registered optimizers, oldest first."""
         with self._lock:
             pairs = [(item, self._lives[item.optimizer_id]) for item in self._by_hash.values()]
         return sorted(pairs, key=lambda pair: pair[0].optimizer_id)
 
-    def page(self, group: str, window: Window) -> Page[tuple[Optimizer, Life]]:
+    def page(self, group: str, window: Window) -> Page[tuple[Optimizer, OptimizerLiveness]]:
         """Registered optimizers after an id, of a group or ("") all, in the order of their registration."""
 
         def read(db: Connection) -> Page[Optimizer]:
@@ -264,7 +264,9 @@ class OptimizerService:
         with self._lock:
             # One that registers at this moment is stored before it is remembered.
             lives = {one.optimizer_id: self._lives.get(one.optimizer_id) for one in page.items}
-        return page.mapped(lambda item: (item, lives[item.optimizer_id] or Life(self._monotonic(), None, {})))
+        return page.mapped(
+            lambda item: (item, lives[item.optimizer_id] or OptimizerLiveness(self._monotonic(), None, {}))
+        )
 
     def core_ms(self) -> dict[Attempt, int]:
         """CPU time of all cores that running attempts have taken so far, of those that tell it."""
@@ -278,7 +280,7 @@ class OptimizerService:
 
     def _remember(self, optimizer: Optimizer, touched_at: datetime | None) -> None:
         with self._lock:
-            self._lives[optimizer.optimizer_id] = Life(self._monotonic(), touched_at, {})
+            self._lives[optimizer.optimizer_id] = OptimizerLiveness(self._monotonic(), touched_at, {})
             self._by_hash[optimizer.token_hash] = optimizer
             self._hash_of[optimizer.optimizer_id] = optimizer.token_hash
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.action_api import Action, Optimizing, Request, Situation
+from amoro_core.actions.action_api import Action, Optimizing, PlanningContext, Request
 from amoro_core.errors import IllegalState, InvalidArgument, NotFound, TableBusy, TableRefused
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import with_roles
 from amoro_core.formats.tables import Tables, Vending
 from amoro_core.logger import get_logger
-from amoro_core.model.maintenance import Taken
+from amoro_core.model.maintenance import ReservedFiles
 from amoro_core.model.optimizing_config import effective_properties, parse_config
 from amoro_core.model.plans import Evaluation, SavedPlan
 from amoro_core.model.processes import OptimizingProcess
@@ -24,13 +24,13 @@ from amoro_core.store import groups, plans, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_table
 from amoro_core.transactions.process_context import require_untaken, taken
-from amoro_core.transactions.store_plan import EVALUATION, Asked, Works, planned, require_free, store_planned
+from amoro_core.transactions.store_plan import EVALUATION, ProcessRequest, Works, planned, require_free, store_planned
 
 log = get_logger("amoro.planning")
 
 
 @record
-class Begun:
+class StartResult:
     """The result of planning a process; `process_id` None: nothing to do."""
 
     process_id: str | None
@@ -69,7 +69,7 @@ class PlanningService:
         requested: OptimizingType | None = None,
         force: bool = False,
         where: str = "",
-    ) -> Begun:
+    ) -> StartResult:
         """Plan a process for a table and store it, if there is something to do.
 
         The table is marked first, planned outside of any transaction, and the plan stored only if the mark still
@@ -81,7 +81,7 @@ class PlanningService:
         self._changed()
         try:
             failpoint("plan.after_mark")
-            begun = self._plan_marked(runtime, before, Asked(trigger, Request(requested, force, where)))
+            begun = self._plan_marked(runtime, before, ProcessRequest(trigger, Request(requested, force, where)))
         except TableRefused as refusal:
             event = table_machine.Refuse(refusal.reason, refusal.told)
             self._store.write(lambda db: self._unmark(db, table_id, event))
@@ -105,7 +105,7 @@ class PlanningService:
             self._work_planned()
         return begun
 
-    def _plan_marked(self, runtime: TableRuntime, before: str, asked: Asked) -> Begun:
+    def _plan_marked(self, runtime: TableRuntime, before: str, asked: ProcessRequest) -> StartResult:
         catalog = self._tables.catalog(runtime.identifier.catalog)
         opened = self._tables.open(runtime.identifier)
         table = with_roles(opened, self._action.roles, asked.request.name or "optimizing")
@@ -116,7 +116,7 @@ class PlanningService:
         last = self._store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
         others = self._store.read(lambda db: taken(db, runtime.table_id, table.facts.uuid, self._find_action))
-        situation = Situation(config, properties, last, capacity, now, taken=others)
+        situation = PlanningContext(config, properties, last, capacity, now, taken=others)
         evaluation, made = self._action.plan(table, situation, request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
@@ -124,7 +124,7 @@ class PlanningService:
             again = request.name is not None or bool(request.where) or bool(others.paths)
             event = table_machine.PlanEmpty((again and before) or evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
-            return Begun(None, evaluation)
+            return StartResult(None, evaluation)
         process, works = planned(runtime, table, self._action, made, asked, config, now)
         self._vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
@@ -138,7 +138,7 @@ class PlanningService:
             tasks=len(works),
             reason=process.reason,
         )
-        return Begun(process.process_id, evaluation)
+        return StartResult(process.process_id, evaluation)
 
     def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
         """The former reason of the table's status, and the table marked as planning."""
@@ -169,7 +169,7 @@ class PlanningService:
         keep_table(db, runtime, idle if asked else backed_off(idle, now), now)
 
     def _store_plan(
-        self, db: Connection, process: OptimizingProcess, works: Works, data_files: Sequence[str], others: Taken
+        self, db: Connection, process: OptimizingProcess, works: Works, data_files: Sequence[str], others: ReservedFiles
     ) -> None:
         now = self._clock()
         require_untaken(db, process, data_files, others, self._find_action)

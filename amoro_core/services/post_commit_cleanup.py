@@ -8,12 +8,12 @@ from functools import partial
 from typing import Protocol
 
 from amoro_core.actions.action_api import Action, Condemning, Mending, Sweeping, Tidying
-from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, GuardSpoke, TableNotFound
+from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, FileStillReferenced, TableNotFound
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
-from amoro_core.model.processes import Case, CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt
+from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessContext, ProcessStatus, Receipt
 from amoro_core.model.text_sanitizing import cut, without_secrets
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
@@ -42,7 +42,7 @@ _LONGEST_REASON = 2000  # bytes
 class Sweeper(Protocol):
     """What deletes condemned files."""
 
-    def sweep(self, case: Case) -> Receipt:
+    def sweep(self, case: ProcessContext) -> Receipt:
         """Delete what is due of the process's table. Raises GuardSpoke, and what guard and storage raise."""
 
 
@@ -73,7 +73,7 @@ class ClearingService:
         """
         try:
             self._clear(process_id)
-        except GuardSpoke as spoken:
+        except FileStillReferenced as spoken:
             held = process_machine.Hold(spoken.message)
             self._store.write(lambda db: move(db, process_id, held, self._clock()))
             log.error("process.held", process=process_id, why=spoken.message)
@@ -112,11 +112,11 @@ class ClearingService:
         """Whether the process continues, that is, was not closed meanwhile."""
         return self._store.read(lambda db: processes.get(db, process_id)).status == ProcessStatus.CLEARING
 
-    def _condemn(self, case: Case, action: Condemning) -> Receipt | None:
+    def _condemn(self, case: ProcessContext, action: Condemning) -> Receipt | None:
         """Condemn the files that nothing needs after the commit; repeated if a crash interrupted it before."""
         process = case.process
         table = with_roles(open_planned(self._tables, case), action.roles, process.type)
-        mended = action.mend(table, case) if isinstance(action, Mending) else ()
+        mended = action.restore_lost_refs(table, case) if isinstance(action, Mending) else ()
         if mended:
             log.error("commit.mended", process=process.process_id, what="; ".join(mended))
         self._store.write(lambda db: pending_deletions.remove_written(db, process.process_id))
@@ -200,7 +200,7 @@ class ClearingService:
             self._store.write(partial(_cleaned, process_id=process_id))
         return removed or ()
 
-    def remove(self, case: Case, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
+    def remove(self, case: ProcessContext, paths: Iterable[str], since: int = 0) -> tuple[str, ...] | None:
         """Remove those of the files that no snapshot references; None if the table could not be loaded.
 
         `since`: a sequence number that the table had not reached when they were written.
@@ -221,7 +221,7 @@ class ClearingService:
         log.info("files.removed", table=str(identifier), files=len(removed), kept=len(wanted) - len(removed))
         return removed
 
-    def _table(self, case: Case) -> Committable:
+    def _table(self, case: ProcessContext) -> Committable:
         return with_roles(open_planned(self._tables, case), (Role.COMMIT,), "removing what is left over")
 
 

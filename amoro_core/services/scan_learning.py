@@ -9,7 +9,7 @@ from amoro_core.formats.ports import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.model.optimizing_config import effective_properties, parse_config
-from amoro_core.model.query_log_parser import MOST_OF_SOURCE, Told
+from amoro_core.model.query_log_parser import MOST_OF_SOURCE, ScanRecord
 from amoro_core.model.scan_stats import KEEP_SCANS, ScanUse
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import SCAN_DAYS, Suggested, suggest
@@ -43,7 +43,7 @@ class LearningService:
         self._tables = tables_of
         self._clock = clock
 
-    def learn(self, runtime: TableRuntime, told: Sequence[Told]) -> Learned:
+    def learn(self, runtime: TableRuntime, told: Sequence[ScanRecord]) -> Learned:
         """Keep a report of scans of the table, all of it or nothing.
 
         What a source told before is forgotten: what it tells now has all of it. Scans without a source are added, and
@@ -91,7 +91,7 @@ class LearningService:
         return suggest(facts, filtered, table.distinct_values())
 
 
-def _use(one: Told, columns: Collection[str], today: date) -> ScanUse:
+def _use(one: ScanRecord, columns: Collection[str], today: date) -> ScanUse:
     day = one.day or today
     if day > today + timedelta(days=1):  # clocks of others may be ahead
         raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")

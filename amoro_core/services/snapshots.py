@@ -24,7 +24,7 @@ from amoro_core.formats.ports import AnyTable, Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.maintenance.schedule import MaintenanceConfig
-from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, Selection, Target, compare, select
+from amoro_core.maintenance.snapshots import Comparison, RetentionConfig, SnapshotSelection, Target, compare, select
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.optimizing_config import effective_properties
@@ -45,7 +45,7 @@ class Retention:
     """What an expiry would decide now on every snapshot and reference of a table."""
 
     history: History
-    selection: Selection
+    selection: SnapshotSelection
 
 
 class SnapshotService:

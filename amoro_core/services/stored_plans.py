@@ -12,12 +12,12 @@ from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import LAYOUT, Case, OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.processes import LAYOUT, OptimizingProcess, ProcessContext, ProcessStatus, TaskStatus
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import cluster_groups, processes, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, renew, settle
+from amoro_core.transactions.advance_process import Effects, advance_process, renew
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.partial_commits import Ending, close
 from amoro_core.transactions.process_context import open_planned, read_case
@@ -176,7 +176,7 @@ class StartingService:
         ids = live.ids_of(path for paths in works.values() for path in paths)
         return {normalise(live.columns.row(at).path) for at in ids.tolist()}
 
-    def _open_files(self, db: Connection, case: Case) -> dict[int, tuple[str, ...]]:
+    def _open_files(self, db: Connection, case: ProcessContext) -> dict[int, tuple[str, ...]]:
         """The data files of each group that is not done, by the number of its task."""
         action = self._find_action(case.process.type)
         if not isinstance(action, Clustering):
@@ -199,7 +199,7 @@ class StartingService:
                 reason = gone.get(task.task_id.number)
                 if reason is not None and task.status in _OPEN:
                     advance_task(db, task, task_machine.Cancel(reason), now)
-            settle(db, process.process_id, effects, now)
+            advance_process(db, process.process_id, effects, now)
 
         self._store.write(drop)
         for number, reason in gone.items():

@@ -19,7 +19,7 @@ from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, Pending, TableIdentifier, TableRuntime
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.messages import beside, evaluate_totals, kept_in, told, totals_of
+from amoro_core.planning.optimizing.messages import evaluate_totals, excluding_reserved, kept_in, told, totals_of
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
@@ -27,7 +27,7 @@ from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_table
-from amoro_core.transactions.maintenance_schedule import Clockwork, Looks, note
+from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
 from amoro_core.transactions.process_context import config_of, taken
 from amoro_core.transactions.table_registry import (
     BUSY,
@@ -67,7 +67,7 @@ class TableService:
         tables_of: Tables,
         clock: Callable[[], datetime],
         joining: Mapping[str, int] = MappingProxyType({}),
-        clockwork: Clockwork | None = None,
+        clockwork: MaintenanceSchedule | None = None,
         find_action: Callable[[str], Action] | None = None,
         keeps_series: bool = True,
         look: Callable[[TableRuntime, Readable, TableScan | None], None] = lambda runtime, table, scan: None,
@@ -79,7 +79,7 @@ class TableService:
         self._keeps_series, self._look = keeps_series, look
         self._find_action = find_action
         self._store = store
-        self._clockwork = clockwork or Clockwork((), {})
+        self._clockwork = clockwork or MaintenanceSchedule((), {})
         self._joining = joining
         self._tables = tables_of
         self._clock = clock
@@ -194,7 +194,7 @@ class TableService:
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
         others = self._store.read(lambda db: self._taken(db, known, loaded.table.facts.uuid))
-        selects = beside(others, loaded.selects)
+        selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, kept_in(scan)
         )
@@ -268,7 +268,7 @@ class TableService:
             lambda db: (tables.partitions_last_optimized(db, runtime.table_id), self._taken(db, runtime, facts.uuid))
         )
         self._look(runtime, table, scan)
-        selects = beside(others, loaded.selects)
+        selects = excluding_reserved(others, loaded.selects)
         found = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)
         )

@@ -18,40 +18,40 @@ from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue,
 from amoro_core.store import commits, processes, tables, tasks
 from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, committing, left_over, measure, settle, take_back
-from amoro_core.transactions.journal import tell
+from amoro_core.transactions.advance_process import Effects, advance_process, committing, left_over, measure, take_back
+from amoro_core.transactions.journal import append_event
 from amoro_core.transactions.partial_commits import Ending, close, unwanted
 from amoro_core.transactions.task_handout import Scheduling, read_piece
 from amoro_core.transactions.task_messages import (
     Acks,
     Admission,
-    Asked,
     Failure,
     Named,
     Outcome,
+    PollRequest,
     Refusal,
     Report,
-    Reported,
+    ReportCall,
+    ReportReply,
     ScheduledTask,
-    Taken,
 )
-from amoro_core.transactions.task_reports import Begins, Reporting, Taking, adopt, dismiss
+from amoro_core.transactions.task_reports import Begins, Reporting, ReportIntake, adopt, dismiss
 
 __all__ = [
     "Acked",
     "Acks",
     "Admission",
-    "Asked",
     "Failure",
     "OptimizingService",
     "Outcome",
+    "PollRequest",
     "ProcessView",
     "Refusal",
     "Report",
-    "Reported",
+    "ReportCall",
+    "ReportReply",
     "ScheduledTask",
     "Signals",
-    "Taken",
 ]
 
 log = get_logger("amoro.optimizing")
@@ -108,7 +108,7 @@ class OptimizingService:
         self._vending = vending
         self.scheduling = Scheduling(store, clock, core_ms, self._send)
         self._reporting = Reporting(self.scheduling.scheduler, guarding, find_action, clock)
-        self._taking = Taking(store, self._reporting, self.scheduling, self._send)
+        self._taking = ReportIntake(store, self._reporting, self.scheduling, self._send)
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Scheduling
@@ -118,12 +118,12 @@ class OptimizingService:
 
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
-        (answer,) = self.schedule([Asked(optimizer_id, group, tuple(thread_ids))])
+        (answer,) = self.schedule([PollRequest(optimizer_id, group, tuple(thread_ids))])
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | BaseException]:
+    def schedule(self, asked: Sequence[PollRequest]) -> list[list[ScheduledTask] | BaseException]:
         """As `poll` for all who ask, in one transaction; for each of them its tasks or its error."""
         answers = self.scheduling.schedule(asked)
         if any(not isinstance(answer, BaseException) and answer for answer in answers):
@@ -137,7 +137,7 @@ class OptimizingService:
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        named = self._take(Reported(acks=Acks(optimizer_id, tuple(attempts)))).named
+        named = self._take(ReportCall(acks=Acks(optimizer_id, tuple(attempts)))).named
         guarded = [one for one in attempts if one not in named]
         answers = {**self.vend(named), **self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)}
         return [answers[one] for one in attempts]
@@ -182,15 +182,15 @@ class OptimizingService:
         A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
         another kind than the task's.
         """
-        return self._take(Reported((Report(optimizer_id, attempt, result),))).accepted[0]
+        return self._take(ReportCall((Report(optimizer_id, attempt, result),))).accepted[0]
 
-    def _take(self, call: Reported) -> Taken:
+    def _take(self, call: ReportCall) -> ReportReply:
         (answer,) = self.take([call])
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    def take(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
+    def take(self, calls: Sequence[ReportCall]) -> list[ReportReply | BaseException]:
         """As `ack` and `complete` for what these calls say, then as `schedule` for those that ask; for each its answer.
 
         Acks of attempts that delete are left out: they are for `ack_guarded`. What is to be vended for is named only.
@@ -351,10 +351,12 @@ class OptimizingService:
     def _recover(self, db: Connection, effects: Effects) -> None:
         now = self._clock()
         epoch = current_epoch(db)
-        tell(db, EventKind.LEADER_CHANGED, f"a coordinator began, epoch {epoch}", About(), now, {"epoch": epoch})
+        append_event(
+            db, EventKind.LEADER_CHANGED, f"a coordinator began, epoch {epoch}", About(), now, {"epoch": epoch}
+        )
         for process in processes.list_active(db):
             if process.status is ProcessStatus.RUNNING:
-                settle(db, process.process_id, effects, now)
+                advance_process(db, process.process_id, effects, now)
         effects.commits += committing(db)
         effects.left_over += left_over(db)
         for runtime in tables.list_tables(db, status=OptimizingStatus.PLANNING):

@@ -160,7 +160,7 @@ class TrashService:
                 hint=f"When that is mended: amoro trash restore {process_id}",
             )
 
-    def hurry(self, table_id: int) -> tuple[int, int]:
+    def make_due_now(self, table_id: int) -> tuple[int, int]:
         """Make all condemned files of a table due now; returns the numbers of files and bytes."""
 
         def make_due(db: Connection) -> tuple[int, int]:

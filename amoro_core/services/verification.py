@@ -11,7 +11,14 @@ from amoro_core.formats.tables import Tables
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import RewriteInput, TableContext
-from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
+from amoro_core.model.verification import (
+    ComparedPartition,
+    Comparison,
+    ComparisonSelection,
+    RowsDigest,
+    Span,
+    Verification,
+)
 from amoro_core.scan.live_files import LiveFiles, by_partition, reading_works
 from amoro_core.validation.snapshot_selection import select
 
@@ -54,7 +61,7 @@ class VerifyingService:
         table.refuse_unsupported(for_commit=False)
         head = table.facts.snapshot_id
         if head is None:
-            return Verification(Selection(0, (), note="the table has no snapshot"), (), 0, 0, ())
+            return Verification(ComparisonSelection(0, (), note="the table has no snapshot"), (), 0, 0, ())
         selection = select(table.snapshots(), head, before, after)
         read = {selection.snapshot_id, *(one for span in selection.spans for one in (span.before, span.after))}
         with self._leased(identifier, read, _HOLDER, is_cancelled) as keep:
@@ -65,7 +72,9 @@ class VerifyingService:
 
             return self._verified(table, selection, still_cancelled)
 
-    def _verified(self, table: Readable, selection: Selection, is_cancelled: Callable[[], bool]) -> Verification:
+    def _verified(
+        self, table: Readable, selection: ComparisonSelection, is_cancelled: Callable[[], bool]
+    ) -> Verification:
         problems: list[str] = []
         comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
         scan = _scanned(table, selection.snapshot_id)

@@ -191,7 +191,7 @@ EXCLUDING: frozenset[frozenset[str]] = frozenset({frozenset({METADATA, STORAGE})
 APART: frozenset[tuple[str, str]] = frozenset({(LAYOUT, "expire-data")})
 
 
-def in_the_way(
+def conflicting_process(
     lane: str,
     active: Iterable[OptimizingProcess],
     excluding: frozenset[frozenset[str]] = EXCLUDING,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 
-from amoro_core.errors import Held, IllegalState
+from amoro_core.errors import ConfirmationRequired, IllegalState
 from amoro_core.model.processes import Delay, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.records import record
 from amoro_core.state.backoff import pause
@@ -244,7 +244,7 @@ def advance(  # noqa: C901, PLR0912 - one case an event
         case CommitDelayed():
             return replace(moved, delay=_delayed(process.delay, event, now))
         case Hold(reason):
-            return replace(moved, failure_code=Held.code, failure=reason, delay=None, receipt=None)
+            return replace(moved, failure_code=ConfirmationRequired.code, failure=reason, delay=None, receipt=None)
         case Confirmed():
             return replace(moved, failure_code="", failure="")
         case CommitUnclear(message):

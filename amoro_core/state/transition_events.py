@@ -10,7 +10,7 @@ from amoro_core.records import record
 
 
 @record
-class Told:
+class EventText:
     """The kind and the words of an event."""
 
     kind: EventKind
@@ -44,53 +44,53 @@ def ended_attempt(before: OptimizingTask, after: OptimizingTask, now: datetime) 
     )
 
 
-def told_of_attempt(ended: TaskAttempt) -> Told | None:
+def told_of_attempt(ended: TaskAttempt) -> EventText | None:
     """The event of an attempt that did not end well; None: it did, or nobody has to know."""
     name = f"attempt {ended.attempt.number} of task {ended.attempt.task_id.number}"
     code = f"[{ended.failure_code}] " if ended.failure_code else ""
     match ended.outcome:
         case AttemptOutcome.FAILED:
-            return Told(EventKind.FAILED, f"{name} failed: {code}{ended.failure}")
+            return EventText(EventKind.FAILED, f"{name} failed: {code}{ended.failure}")
         case AttemptOutcome.LOST:
-            return Told(EventKind.LOST, f"{name} was lost: {ended.failure}")
+            return EventText(EventKind.LOST, f"{name} was lost: {ended.failure}")
     return None
 
 
-def told_of_process(before: OptimizingProcess | None, after: OptimizingProcess) -> Told | None:
+def told_of_process(before: OptimizingProcess | None, after: OptimizingProcess) -> EventText | None:
     """The event of a process that is new (`before` None) or moved; None: of its steps nothing is told."""
     if before is not None and before.status == after.status:
         return _told_while(before, after)
     code = f"[{after.failure_code}] " if after.failure_code else ""
     match after.status:
         case ProcessStatus.RUNNING if before is not None and before.status in _WAITED:
-            return Told(EventKind.STARTED, f"{after.type} was started")
+            return EventText(EventKind.STARTED, f"{after.type} was started")
         case ProcessStatus.RUNNING | ProcessStatus.REQUESTED if before is None:
-            return Told(EventKind.PLANNED, f"{after.type} planned: {after.reason}")
+            return EventText(EventKind.PLANNED, f"{after.type} planned: {after.reason}")
         case ProcessStatus.HELD:
-            return Told(EventKind.HELD, f"{after.type} is held: {after.failure}")
+            return EventText(EventKind.HELD, f"{after.type} is held: {after.failure}")
         case ProcessStatus.SUCCESS:
-            return Told(EventKind.COMMITTED, _done(after))
+            return EventText(EventKind.COMMITTED, _done(after))
         case ProcessStatus.PARTIAL:
-            return Told(EventKind.COMMITTED, f"a part of {_done(after)}: {code}{after.failure}")
+            return EventText(EventKind.COMMITTED, f"a part of {_done(after)}: {code}{after.failure}")
         case ProcessStatus.COMMIT_UNKNOWN:
-            return Told(EventKind.UNKNOWN, f"whether {after.type} was committed is unknown: {after.failure}")
+            return EventText(EventKind.UNKNOWN, f"whether {after.type} was committed is unknown: {after.failure}")
         case ProcessStatus.FAILED:
-            return Told(EventKind.FAILED, f"{after.type} failed: {code}{after.failure}")
+            return EventText(EventKind.FAILED, f"{after.type} failed: {code}{after.failure}")
         case ProcessStatus.CLOSED:
-            return Told(EventKind.CLOSED, f"{after.type} was ended: {after.failure}")
+            return EventText(EventKind.CLOSED, f"{after.type} was ended: {after.failure}")
     return None
 
 
 _WAITED = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
 
 
-def _told_while(before: OptimizingProcess, after: OptimizingProcess) -> Told | None:
+def _told_while(before: OptimizingProcess, after: OptimizingProcess) -> EventText | None:
     """What is told of a process that stays in its status."""
     if after.status == ProcessStatus.HELD and before.failure != after.failure:
-        return Told(EventKind.HELD, f"{after.type} is held: {after.failure}")
+        return EventText(EventKind.HELD, f"{after.type} is held: {after.failure}")
     # A commit that waits is told once for each cause, whatever the number of tries.
     if after.delay is not None and (before.delay is None or before.delay.code != after.delay.code):
-        return Told(EventKind.BACKED_OFF, f"{after.type} waits: [{after.delay.code}] {after.delay.reason}")
+        return EventText(EventKind.BACKED_OFF, f"{after.type} waits: [{after.delay.code}] {after.delay.reason}")
     return None
 
 
@@ -134,30 +134,30 @@ def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None
     )
 
 
-def told_of_table(before: TableRuntime, after: TableRuntime) -> list[Told]:
+def told_of_table(before: TableRuntime, after: TableRuntime) -> list[EventText]:
     """The events of a table whose runtime changed."""
     found = []
     refused = OptimizingStatus.REFUSED
     if after.status is refused and (before.status, before.status_reason) != (refused, after.status_reason):
-        found.append(Told(EventKind.REFUSED, f"refused ({after.refusal}): {after.status_reason}"))
+        found.append(EventText(EventKind.REFUSED, f"refused ({after.refusal}): {after.status_reason}"))
     elif before.status is refused and after.status is not refused:
-        found.append(Told(EventKind.ACCEPTED, "it is not refused any more"))
+        found.append(EventText(EventKind.ACCEPTED, "it is not refused any more"))
     # What a catalog says of tables that were never seen before is nobody's decision about this one.
     is_decision = before.refreshed_at is not None or after.enabled_override is not None
     if is_decision and before.enabled != after.enabled:
         kind = EventKind.ENABLED if after.enabled else EventKind.DISABLED
-        found.append(Told(kind, f"{kind.value} by {after.enabled_origin}"))
+        found.append(EventText(kind, f"{kind.value} by {after.enabled_origin}"))
     if after.failures > before.failures and after.retry_at is not None:
         times = "failure" if after.failures == 1 else "failures"
         until = f"{after.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        found.append(Told(EventKind.BACKED_OFF, f"{after.failures} {times} in a row: tried again at {until}"))
+        found.append(EventText(EventKind.BACKED_OFF, f"{after.failures} {times} in a row: tried again at {until}"))
     return found
 
 
-def told_of_action(before: ActionRecord, after: ActionRecord) -> Told | None:
+def told_of_action(before: ActionRecord, after: ActionRecord) -> EventText | None:
     """The event of an action that was paused on a table, or goes on there."""
     if after.paused_at is not None and before.paused_at is None:
-        return Told(EventKind.PAUSED, f"{after.action} is paused: {after.paused_for}")
+        return EventText(EventKind.PAUSED, f"{after.action} is paused: {after.paused_for}")
     if after.paused_at is None and before.paused_at is not None:
-        return Told(EventKind.RESUMED, f"{after.action} goes on; it was paused: {before.paused_for}")
+        return EventText(EventKind.RESUMED, f"{after.action} goes on; it was paused: {before.paused_for}")
     return None

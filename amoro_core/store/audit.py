@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 
 from amoro_core.model.audit import Audited, AuditEvent, AuditFilter, AuditOutcome
-from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.requests import KeptAnswer, KeyedRequest
 from amoro_core.store.column_codecs import from_ms, insert_into, to_json, to_ms
 from amoro_core.store.connection import Connection, Row
@@ -106,7 +106,7 @@ def _from_row(row: Row) -> AuditEvent:
         row["actor"],
         Role(row["role"]),
         row["pattern"],
-        Way(row["way"]),
+        Channel(row["way"]),
         row["address"],
         bool(row["is_user"]),
         row["said"],

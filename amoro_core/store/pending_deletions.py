@@ -285,7 +285,7 @@ def paths_of_others(db: Connection, table_id: int, process_id: str) -> dict[str,
     return {one[0]: row["status"] != "waiting" for row in rows for one in _unpacked(row["content"])}
 
 
-def spare(db: Connection, table_id: int, paths: Iterable[str]) -> None:
+def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
     """Restore these files from batches whose deletion has not begun, whichever process condemned them."""
     wanted = frozenset(paths)
     for facts in list_facts(db, table_id, statuses=(BatchStatus.WAITING,)) if wanted else ():

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from amoro_core.model.paging import Key
-from amoro_core.model.tables import Order, TableIdentifier, TableKey, TableOrder, TableRuntime, WantedTables
+from amoro_core.model.tables import Order, TableFilter, TableIdentifier, TableKey, TableOrder, TableRuntime
 from amoro_core.records import record
 from amoro_core.store.column_codecs import insert_into, to_json, to_ms, tuple_from_json, update_of
 from amoro_core.store.connection import Connection, Row
@@ -36,7 +36,7 @@ _KEYS: dict[TableKey, tuple[str, ...]] = {
 
 
 @record
-class Place:
+class ListPosition:
     """A table's place in a list."""
 
     table_id: int
@@ -55,11 +55,11 @@ def save(db: Connection, runtime: TableRuntime) -> None:
 
 def list_places(
     db: Connection,
-    wanted: WantedTables | Sequence[int],
+    wanted: TableFilter | Sequence[int],
     order: TableOrder,
     after: Sequence[Key] | None,
     limit: int,
-) -> list[Place]:
+) -> list[ListPosition]:
     """At most `limit` places of tables, in order, that follow these values; None: from the start.
 
     The tables are those with these ids, which are sorted; or those wanted, for which the index of the order is
@@ -68,7 +68,7 @@ def list_places(
     columns = _KEYS[order.key]
     shown = ", ".join(dict.fromkeys(("table_id", *columns)))
     conditions: list[str] = []
-    if isinstance(wanted, WantedTables):
+    if isinstance(wanted, TableFilter):
         source = "table_listing"
         by_index = wanted.is_all_of_catalog and order.key is TableKey.NAME
         conditions, parameters = _conditions(wanted, by_index=by_index)
@@ -88,10 +88,10 @@ def list_places(
         f"ORDER BY {', '.join(f'{column}{down}' for column in columns)} LIMIT :most"
     )
     rows = db.select(sql, {**parameters, "most": limit})
-    return [Place(row["table_id"], tuple(row[column] for column in columns)) for row in rows]
+    return [ListPosition(row["table_id"], tuple(row[column] for column in columns)) for row in rows]
 
 
-def list_ids(db: Connection, wanted: WantedTables, most: int) -> list[int]:
+def list_ids(db: Connection, wanted: TableFilter, most: int) -> list[int]:
     """At most so many of the wanted tables, in no order."""
     conditions, parameters = _conditions(wanted, by_index=True)
     rows = db.select(
@@ -100,7 +100,7 @@ def list_ids(db: Connection, wanted: WantedTables, most: int) -> list[int]:
     return [row["table_id"] for row in rows]
 
 
-def count(db: Connection, wanted: WantedTables, most: int) -> int:
+def count(db: Connection, wanted: TableFilter, most: int) -> int:
     """The number of wanted tables; counting ends at `most`."""
     conditions, parameters = _conditions(wanted, by_index=True)
     sql = f"SELECT count(*) AS known FROM (SELECT 1 FROM table_listing {_where(conditions)} LIMIT :most) AS found"
@@ -109,7 +109,7 @@ def count(db: Connection, wanted: WantedTables, most: int) -> int:
 
 def list_names(db: Connection, catalog: str = "") -> list[tuple[int, TableIdentifier]]:
     """Number and name of every table, or of those of a catalog, in order of their names."""
-    conditions, parameters = _conditions(WantedTables(catalog=catalog), by_index=True)
+    conditions, parameters = _conditions(TableFilter(catalog=catalog), by_index=True)
     sql = f"SELECT table_id, {', '.join(_NAME)} FROM table_listing {_where(conditions)} ORDER BY {', '.join(_NAME)}"
     return [
         (
@@ -135,7 +135,7 @@ def search_text(identifier: TableIdentifier) -> str:
     return ".".join((identifier.catalog, *identifier.in_catalog)).casefold()
 
 
-def _conditions(wanted: WantedTables, *, by_index: bool) -> tuple[list[str], Row]:
+def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[list[str], Row]:
     """The conditions and their values; without `by_index` as expressions, which no index is used for."""
     text, number = ("", "") if by_index else (" || ''", " + 0")
     asked: tuple[tuple[str, str, object], ...] = (

@@ -11,12 +11,12 @@ from amoro_core.model import metrics
 from amoro_core.model.processes import (
     IN_NO_LANE,
     LAYOUT,
-    Case,
     CommitAttempt,
     CommitOutcome,
     Figure,
     OptimizingProcess,
     OptimizingTask,
+    ProcessContext,
     ProcessStatus,
     Receipt,
     TaskStatus,
@@ -204,7 +204,7 @@ def move(db: Connection, process_id: str, event: process_machine.ProcessEvent, n
     return keep_process(db, process, process_machine.advance(process, event, now), now)
 
 
-def is_partial(case: Case, attempt: CommitAttempt) -> bool:
+def is_partial(case: ProcessContext, attempt: CommitAttempt) -> bool:
     """Whether the attempt commits the results of only some of the tasks."""
     return len(attempt.groups) < case.tasks
 
@@ -339,10 +339,10 @@ def settle_after(db: Connection, ended: Sequence[OptimizingTask], effects: Effec
     plain = {(one.task_id.process_id, one.group): None for one in ended if one.status is TaskStatus.SUCCESS}
     others = (one.task_id.process_id for one in ended if one.status is not TaskStatus.SUCCESS)
     for process_id in dict.fromkeys((*others, *queue_stats.list_quiet(db, plain))):
-        settle(db, process_id, effects, now)
+        advance_process(db, process_id, effects, now)
 
 
-def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:
+def advance_process(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:
     """Carry out the decisions of `decide` on a process until nothing is left to do."""
     while True:
         process = processes.get(db, process_id)
@@ -408,7 +408,7 @@ def take_back(
     advance_task(db, task, task_machine.Reset(reason, lost), now)
     effects.work = True
     effects.attempts.append(EndedAttempt(task.kind, "lost" if lost else "given_back"))
-    settle(db, task.task_id.process_id, effects, now)
+    advance_process(db, task.task_id.process_id, effects, now)
 
 
 def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetime) -> None:

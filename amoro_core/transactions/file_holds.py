@@ -14,7 +14,7 @@ from amoro_core.store.pending_deletions import Batch, BatchStatus
 log = get_logger("amoro.sweeping")
 
 
-def spare(db: Connection, batch: Batch, needed: Mapping[str, str]) -> None:
+def unmark_needed(db: Connection, batch: Batch, needed: Mapping[str, str]) -> None:
     """Take off what is needed, each with the reason; the rest of the batch waits as before, where it is."""
     for path in sorted({one.path for one in batch.files}.intersection(needed)):
         log.error("guard.spoke", process=batch.process_id, path=path, why=needed[path])

@@ -24,7 +24,7 @@ LONGEST_TEXT = 1000
 _NOTHING: Mapping[str, str | int] = {}
 
 
-def tell(
+def append_event(
     db: Connection, kind: EventKind, text: str, about: About, now: datetime, data: Mapping[str, str | int] = _NOTHING
 ) -> None:
     """Keep an event. Secrets are taken out of its text."""
@@ -60,7 +60,7 @@ def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, Optimizin
         if (told := told_of_attempt(one)) is not None:
             task_id, task = one.attempt.task_id, of_task[one.attempt.task_id]
             about = about_table(db, task.table_id, task_id.process_id, one.thread.optimizer_id, task.group)
-            tell(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
+            append_event(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
 
 
 def keep_process(
@@ -73,7 +73,7 @@ def keep_process(
         processes.save(db, after)
     time_series.add(db, counted_of_process(before, after), now)
     if (told := told_of_process(before, after)) is not None:
-        tell(db, told.kind, told.text, about_table(db, after.table_id, after.process_id), now)
+        append_event(db, told.kind, told.text, about_table(db, after.table_id, after.process_id), now)
     return after
 
 
@@ -81,7 +81,7 @@ def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: d
     """Store the table's runtime after a change. Raises TableNotFound."""
     saved = tables.save(db, after)
     for told in told_of_table(before, after):
-        tell(db, told.kind, told.text, About(after.table_id, str(after.identifier)), now)
+        append_event(db, told.kind, told.text, About(after.table_id, str(after.identifier)), now)
     return saved
 
 
@@ -89,4 +89,4 @@ def keep_record(db: Connection, before: ActionRecord, after: ActionRecord, now: 
     """Store what is known of an action on a table."""
     actions.save(db, after)
     if (told := told_of_action(before, after)) is not None:
-        tell(db, told.kind, told.text, about_table(db, after.table_id), now)
+        append_event(db, told.kind, told.text, about_table(db, after.table_id), now)

@@ -12,7 +12,7 @@ from amoro_core.actions.action_api import (
     Clustering,
     Configured,
     Periodic,
-    Situation,
+    PlanningContext,
     Sweeping,
     Triggered,
     TriggerVerdict,
@@ -29,7 +29,7 @@ from amoro_core.model.tables import ActionRecord
 from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.records import record
 from amoro_core.state.backoff import seen_with
-from amoro_core.state.process_decisions import in_the_way
+from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import actions, cluster_groups, pending_deletions, processes, snapshot_leases, table_stats, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_record
@@ -37,8 +37,8 @@ from amoro_core.transactions.process_context import pins, taken
 
 
 def with_clustered(
-    db: Connection, situation: Situation, table_id: int, uuid: str, find_action: Callable[[str], Action]
-) -> Situation:
+    db: Connection, situation: PlanningContext, table_id: int, uuid: str, find_action: Callable[[str], Action]
+) -> PlanningContext:
     """The situation with the files of other plans, the groups that are known, how the table is read, and the choice."""
     return replace(
         situation,
@@ -49,7 +49,7 @@ def with_clustered(
     )
 
 
-def keep_choice(store: Store, table_id: int, situation: Situation, verdict: Verdict) -> None:
+def keep_choice(store: Store, table_id: int, situation: PlanningContext, verdict: Verdict) -> None:
     """Keep the columns that the verdict has chosen, if they were chosen anew."""
     if isinstance(verdict, ClusterVerdict) and verdict.choice is not None and verdict.choice != situation.choice:
         choice = verdict.choice
@@ -114,7 +114,7 @@ _BRANCHING = "nessie."
 
 
 @record
-class Consent:
+class ScheduleDecision:
     """Whether an action is scheduled on a table, and why or why not."""
 
     is_given: bool
@@ -122,10 +122,10 @@ class Consent:
 
 
 @record
-class Looked:
+class ActionState:
     """What to store about an action on a table after evaluating it."""
 
-    consent: Consent
+    consent: ScheduleDecision
     verdict: TriggerVerdict | None = None  # of an action that says itself when it is due
     every: timedelta = timedelta()
     config: MaintenanceConfig = field(default_factory=MaintenanceConfig)
@@ -134,7 +134,7 @@ class Looked:
     properties: str = ""  # a digest of those that it goes by
 
 
-Looks = Mapping[str, Looked]
+Looks = Mapping[str, ActionState]
 
 
 @record
@@ -149,12 +149,12 @@ class _Scheduled:
     keys: tuple[str, ...] | None  # of the properties that it uses; None: of all
 
     @classmethod
-    def of(cls, action: Action, rhythm: Mapping[str, timedelta | None]) -> "_Scheduled":
+    def of(cls, action: Action, action_intervals: Mapping[str, timedelta | None]) -> "_Scheduled":
         """The action, at the interval of the settings or its own."""
         periodic = action if isinstance(action, Periodic) else None
         return cls(
             action,
-            rhythm.get(action.name, timedelta() if periodic is None else periodic.every),
+            action_intervals.get(action.name, timedelta() if periodic is None else periodic.every),
             periodic,
             orders=isinstance(action, Clustering),
             sweeps=isinstance(action, Sweeping),
@@ -173,15 +173,15 @@ def _keys_of(configuration: type) -> tuple[str, ...]:
     return tuple(one.key for one in properties_of(configuration))
 
 
-class Clockwork:
+class MaintenanceSchedule:
     """The scheduled actions, with the intervals of the settings."""
 
-    def __init__(self, every_action: Iterable[Action], rhythm: Mapping[str, timedelta | None]) -> None:
-        """`rhythm`: intervals of actions by name, None for one that is off everywhere; others have their own."""
+    def __init__(self, every_action: Iterable[Action], action_intervals: Mapping[str, timedelta | None]) -> None:
+        """`action_intervals`: intervals by action; None is off everywhere, and an action without one has its own."""
         known = tuple(every_action)
         self._triggered = tuple(action for action in known if isinstance(action, Triggered))
         periodic = tuple(action for action in known if isinstance(action, Periodic))
-        self._scheduled = tuple(_Scheduled.of(action, rhythm) for action in (*self._triggered, *periodic))
+        self._scheduled = tuple(_Scheduled.of(action, action_intervals) for action in (*self._triggered, *periodic))
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
         """What to store about each action, before its last run is known.
@@ -192,12 +192,14 @@ class Clockwork:
         facts = table.facts
         properties = effective_properties(defaults, facts.properties)
         config = parse_into(MaintenanceConfig, properties)
-        found: dict[str, Looked] = {}
+        found: dict[str, ActionState] = {}
         for one in self._scheduled:
             refusal = lacking(table, one.action.roles, one.action.name)
-            consent = Consent(False, refusal.message) if refusal else _consent(one, properties, enabled, override)
+            consent = (
+                ScheduleDecision(False, refusal.message) if refusal else _consent(one, properties, enabled, override)
+            )
             every = one.every or timedelta()
-            found[one.action.name] = Looked(
+            found[one.action.name] = ActionState(
                 consent, None, every, config, facts.uuid, one.sweeps, one.digest(properties)
             )
         return found
@@ -210,33 +212,35 @@ class Clockwork:
             looked = looks[action.name]
             if looked.consent.is_given:
                 verdict = action.evaluate(with_roles(table, action.roles, action.name), properties, now)
-                off = Consent(False, "its property is not true")
+                off = ScheduleDecision(False, "its property is not true")
                 found[action.name] = replace(looked, verdict=verdict, consent=looked.consent if verdict else off)
         return found
 
 
-def _consent(one: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None) -> Consent:
+def _consent(
+    one: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None
+) -> ScheduleDecision:
     """Whether the action is scheduled on a table with those effective properties."""
     if one.every is None:
-        return Consent(False, f"off everywhere: {one.action.name}.enabled=false in amoro.yaml")
+        return ScheduleDecision(False, f"off everywhere: {one.action.name}.enabled=false in amoro.yaml")
     if override is False:
-        return Consent(False, "amoro table disable")
+        return ScheduleDecision(False, "amoro table disable")
     action = one.periodic
     if action is None:
-        return Consent(True, "")
+        return ScheduleDecision(True, "")
     if action.needs_gc and (forbidden := _gc_forbidden(properties)):
-        return Consent(False, forbidden)
+        return ScheduleDecision(False, forbidden)
     if not action.switch:
-        return Consent(True, "always on")
+        return ScheduleDecision(True, "always on")
     if one.orders and not enabled.value:
-        return Consent(False, f"the table is only observed, whatever {action.switch} says")
+        return ScheduleDecision(False, f"the table is only observed, whatever {action.switch} says")
     if action.switch in properties:
         said = f"{action.switch}={properties[action.switch]}"
-        return Consent(action.enabled(properties), said)
+        return ScheduleDecision(action.enabled(properties), said)
     if not enabled.value:
-        return Consent(False, f"the table is only observed, and {action.switch} is not set")
+        return ScheduleDecision(False, f"the table is only observed, and {action.switch} is not set")
     is_on = action.enabled(properties)
-    return Consent(is_on, f"{action.switch} is {'true' if is_on else 'false'} by default")
+    return ScheduleDecision(is_on, f"{action.switch} is {'true' if is_on else 'false'} by default")
 
 
 def _gc_forbidden(properties: Mapping[str, str]) -> str:
@@ -260,7 +264,7 @@ def refuse_forbidden(action: Action, properties: Mapping[str, str], table: str) 
         )
 
 
-def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, now: datetime) -> datetime | None:
+def due_at(db: Connection, table_id: int, looked: ActionState, known: ActionRecord, now: datetime) -> datetime | None:
     """When an action is due, given its last run; None: not known."""
     if not looked.consent.is_given or known.paused_at is not None:
         return None
@@ -275,7 +279,7 @@ def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, n
     return _next_run(looked, known, now)
 
 
-def _next_run(looked: Looked, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
+def _next_run(looked: ActionState, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
     at = next_run(known.last_at, looked.every, looked.uuid, known.action, now)
     at = at if earliest is None else max(at, earliest)
     if looked.config.window is None:
@@ -289,7 +293,7 @@ def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: 
     yet, and has no process in its way. Raises TableNotFound."""
     active = processes.list_active_of(db, table_id, tables.get(db, table_id).uuid)
     due = (name for _, name, _ in actions.list_due(db, now, table_id) if name in known and name not in begun)
-    return min((name for name in due if in_the_way(known[name].lane, active) is None), key=turn, default=None)
+    return min((name for name in due if conflicting_process(known[name].lane, active) is None), key=turn, default=None)
 
 
 def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:

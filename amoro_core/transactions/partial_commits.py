@@ -14,7 +14,15 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
 from amoro_core.store import actions, cluster_groups, commits, processes, queue_stats, tables
 from amoro_core.store.database import Connection
-from amoro_core.transactions.advance_process import Effects, cancel_open_tasks, end, ended_partly, move, release, settle
+from amoro_core.transactions.advance_process import (
+    Effects,
+    advance_process,
+    cancel_open_tasks,
+    end,
+    ended_partly,
+    move,
+    release,
+)
 
 
 @record
@@ -35,14 +43,14 @@ def keep_landed(db: Connection, landed: LandedGroups, effects: Effects, now: dat
     process = move(db, attempt.process_id, process_machine.CommittedSome(), now)
     cluster_groups.add_many(db, process.table_id, process.table_uuid, landed.made, now)
     tables.record_partitions(db, process.table_id, landed.partitions, process.type, process.created_at)
-    settle(db, attempt.process_id, effects, now)
+    advance_process(db, attempt.process_id, effects, now)
 
 
 def keep_dropped(db: Connection, process_id: str, dropped: Mapping[int, str], effects: Effects, now: datetime) -> None:
     """None of the groups that were ready can be committed; the process goes on with the others, or ends."""
     cluster_groups.add_dropped(db, process_id, dropped)
     move(db, process_id, process_machine.GroupsDropped(), now)
-    settle(db, process_id, effects, now)
+    advance_process(db, process_id, effects, now)
 
 
 @record

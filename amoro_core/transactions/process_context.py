@@ -20,17 +20,17 @@ from amoro_core.model.commits import (
     StatisticsGone,
     StatisticsNamed,
 )
-from amoro_core.model.maintenance import NOTHING_TAKEN, Taken
+from amoro_core.model.maintenance import NOTHING_TAKEN, ReservedFiles
 from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import (
     FILES,
     LAYOUT,
-    Case,
     Change,
     CommitAttempt,
     CommitOutcome,
     OptimizingProcess,
+    ProcessContext,
     TaskResult,
     TaskStatus,
 )
@@ -41,7 +41,7 @@ from amoro_core.store import commits, pending_deletions, processes, tables, task
 from amoro_core.store.database import Connection
 
 
-def read_case(db: Connection, process_id: str) -> Case:
+def read_case(db: Connection, process_id: str) -> ProcessContext:
     """The process with its table, the results of its finished tasks and its attempts. Raises ProcessNotFound."""
     process = processes.get(db, process_id)
     listed = tasks.list_for_process(db, process_id)
@@ -54,10 +54,12 @@ def read_case(db: Connection, process_id: str) -> Case:
         else:
             results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
     attempts = tuple(commits.list_for_process(db, process_id))
-    return Case(process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work))
+    return ProcessContext(
+        process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work)
+    )
 
 
-def open_planned(tables_of: Tables, case: Case) -> OpenTable:
+def open_planned(tables_of: Tables, case: ProcessContext) -> OpenTable:
     """The planned table, reloaded. Raises TableNotFound, CommitConflict when its name belongs to another table."""
     identifier = case.runtime.identifier
     table = tables_of.open(identifier)
@@ -69,7 +71,7 @@ def open_planned(tables_of: Tables, case: Case) -> OpenTable:
     return table
 
 
-def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:
+def attempt_of(case: ProcessContext, change: Change, now: datetime) -> CommitAttempt:
     """The next attempt of the case: the change, with the receipt that it gets if it lands."""
     return CommitAttempt(
         process_id=case.process.process_id,
@@ -86,7 +88,7 @@ def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:
     )
 
 
-def refuse_second(case: Case, snapshots: Iterable[SnapshotFacts]) -> None:
+def refuse_second(case: ProcessContext, snapshots: Iterable[SnapshotFacts]) -> None:
     """Raise CommitConflict where a snapshot of the process is in the table that the state database does not know."""
     process_id = case.process.process_id
     known = {one.snapshot_id for one in case.attempts if one.outcome is CommitOutcome.DONE}
@@ -148,9 +150,9 @@ def taken(
     table_id: int,
     table_uuid: str,
     find_action: Callable[[str], Action],
-    known: Taken = NOTHING_TAKEN,
+    known: ReservedFiles = NOTHING_TAKEN,
     own: str = "",
-) -> Taken:
+) -> ReservedFiles:
     """The files of every plan of the table, under any of its names, that replaces files; not those of `own`.
 
     `find_action` finds one by its own name. `known` is what was read before: the files of a plan never change, so
@@ -164,14 +166,14 @@ def taken(
         words = f"process {process.process_id} ({process.type}, {process.status})"
         action = find_action(process.action)
         paths.update(dict.fromkeys(map(normalise, action.inputs(read_case(db, process.process_id))), words))
-    return Taken(paths, frozenset(found))
+    return ReservedFiles(paths, frozenset(found))
 
 
 def require_untaken(
     db: Connection,
     process: OptimizingProcess,
     data_files: Iterable[str],
-    known: Taken,
+    known: ReservedFiles,
     find_action: Callable[[str], Action],
 ) -> None:
     """Raise TableBusy where another plan has one of the files that the process is to replace.
@@ -202,7 +204,7 @@ def _named(evidence: Evidence) -> tuple[int, ...]:
             return (snapshot_id,)
 
 
-def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[Case, Undoing, Request]:
+def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[ProcessContext, Undoing, Request]:
     """The process, the action that undoes it, and the request for that action.
 
     Raises ProcessNotFound, CannotUndo for a process that has not ended, or of a kind that has no undo.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from amoro_core.actions.action_api import Action, Clustering, Plan, PlannedTask, Request
-from amoro_core.errors import GroupNotFound, Held, IllegalState, TableBlocked, TableBusy
+from amoro_core.errors import ConfirmationRequired, GroupNotFound, IllegalState, TableBlocked, TableBusy
 from amoro_core.formats.ports import OpenTable
 from amoro_core.logger import get_logger
 from amoro_core.model.clustering import REJECTS
@@ -24,11 +24,11 @@ from amoro_core.model.tables import BlockedOperation, TableRuntime
 from amoro_core.model.uuid7 import uuid7
 from amoro_core.records import record
 from amoro_core.state import processes as process_machine
-from amoro_core.state.process_decisions import in_the_way
+from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import blockers, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.plans import KeptPlan
-from amoro_core.transactions.advance_process import Effects, announce, needs_renewal, settle
+from amoro_core.transactions.advance_process import Effects, advance_process, announce, needs_renewal
 from amoro_core.transactions.journal import keep_process
 
 log = get_logger("amoro.maintaining")
@@ -40,7 +40,7 @@ Works = Sequence[tuple[OptimizingTask, bytes]]
 
 
 @record
-class Asked:
+class ProcessRequest:
     """The trigger of a process, and the request."""
 
     trigger: str
@@ -63,7 +63,7 @@ def require_free(
     has one already, `action` what it is for.
     """
     active = [one for one in processes.list_active_of(db, runtime.table_id, runtime.uuid) if one.process_id != own]
-    found = in_the_way(lane, active, action=action)
+    found = conflicting_process(lane, active, action=action)
     if found is not None:
         other, why = found
         beside = "" if other.lane == lane else f"; {why}"
@@ -106,7 +106,7 @@ def planned(
     table: OpenTable,
     action: Action,
     made: Plan,
-    asked: Asked,
+    asked: ProcessRequest,
     config: OptimizingConfig,
     now: datetime,
     process_id: str = "",
@@ -179,10 +179,10 @@ def beyond(made: Plan, confirmed: Mapping[str, int]) -> str:
     return f"{made.held or made.reason}; more than was confirmed: {words}"
 
 
-def is_held(process: OptimizingProcess, runtime: TableRuntime, why: str) -> Held:
+def is_held(process: OptimizingProcess, runtime: TableRuntime, why: str) -> ConfirmationRequired:
     """What is raised where a person has to confirm a process first, with the way to do it."""
     name = str(runtime.identifier)
-    return Held(
+    return ConfirmationRequired(
         f"process {process.process_id} ({process.type}) on {name} is held: {why}",
         hint=f"Look at its plan: amoro process show {process.process_id}. "
         f"Then: amoro table maintain {name} --action {process.type} --confirm {name}",
@@ -264,7 +264,7 @@ def list_startable(db: Connection, now: datetime) -> list[OptimizingProcess]:
 
 
 def require_may_begin(
-    db: Connection, runtime: TableRuntime, action: Action, asked: Asked, now: datetime, *, stored: bool = False
+    db: Connection, runtime: TableRuntime, action: Action, asked: ProcessRequest, now: datetime, *, stored: bool = False
 ) -> None:
     """Raise TableBusy or TableBlocked where no process of the action may begin now.
 
@@ -292,7 +292,7 @@ def start(db: Connection, process: OptimizingProcess, effects: Effects, now: dat
         announce(db, runtime, process, now)
     started = keep_process(db, process, process_machine.advance(process, process_machine.Started(), now), now)
     effects.work = True
-    settle(db, process.process_id, effects, now)
+    advance_process(db, process.process_id, effects, now)
     return started
 
 

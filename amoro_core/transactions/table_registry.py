@@ -22,7 +22,7 @@ from amoro_core.state import tables as machine
 from amoro_core.state.tables import with_evaluation
 from amoro_core.store import actions, groups, processes, table_stats, tables, tasks
 from amoro_core.store.database import Connection
-from amoro_core.transactions.journal import tell
+from amoro_core.transactions.journal import append_event
 
 log = get_logger("amoro.tables")
 
@@ -46,7 +46,7 @@ def begin_anew(db: Connection, table_id: int, uuid: str, now: datetime) -> Table
         return runtime
     log.info("table.replaced", table=str(runtime.identifier), uuid=uuid, before=runtime.uuid)
     told = f"another table has the name now: UUID {uuid}, before {runtime.uuid}"
-    tell(db, EventKind.REPLACED, told, About(table_id, str(runtime.identifier)), now)
+    append_event(db, EventKind.REPLACED, told, About(table_id, str(runtime.identifier)), now)
     tables.forget_partitions(db, table_id)
     table_stats.forget_digest(db, table_id)
     actions.forget(db, table_id)
@@ -90,7 +90,7 @@ def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
 def add_table(db: Connection, identifier: TableIdentifier, now: datetime) -> TableRuntime:
     """Add a table that is unknown."""
     added = tables.add(db, new_table(identifier, now))
-    tell(db, EventKind.FOUND, f"{identifier} was found", About(added.table_id, str(identifier)), now)
+    append_event(db, EventKind.FOUND, f"{identifier} was found", About(added.table_id, str(identifier)), now)
     return added
 
 
@@ -108,7 +108,7 @@ def dispose(db: Connection, table_id: int, now: datetime) -> bool:
         return False
     tables.remove(db, table_id)
     name = str(runtime.identifier)
-    tell(db, EventKind.GONE, f"{name} is not known any more", About(table_id, name), now)
+    append_event(db, EventKind.GONE, f"{name} is not known any more", About(table_id, name), now)
     log.info("table.disposed", table=str(runtime.identifier))
     return True
 

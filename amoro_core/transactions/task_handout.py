@@ -18,8 +18,8 @@ from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import OpenTask
 from amoro_core.transactions.advance_process import Effects, take_back
 from amoro_core.transactions.journal import keep_tasks
-from amoro_core.transactions.task_messages import Asked, ScheduledTask
-from amoro_core.transactions.task_queue import Able, Board, Turns
+from amoro_core.transactions.task_messages import PollRequest, ScheduledTask
+from amoro_core.transactions.task_queue import Capability, FairQueue, TaskQueue
 
 
 def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
@@ -54,9 +54,9 @@ class TaskScheduler:
         """`core_ms` tells the CPU time that running attempts have taken so far."""
         self._told = core_ms
         self._accounts: dict[str, Accounts] = {}
-        self._turns: dict[str, Turns] = {}  # by group
+        self._turns: dict[str, FairQueue] = {}  # by group
         self._core_ms: dict[Attempt, int] = {}  # of attempts that tell it, until their tables are charged
-        self.board = Board()
+        self.board = TaskQueue()
 
     @property
     def accounts(self) -> Mapping[str, Accounts]:
@@ -67,7 +67,7 @@ class TaskScheduler:
         """Keep what attempts have taken of cores so far: that is charged, and not the one thread that waits."""
         self._core_ms.update(self._told())
 
-    def schedule(self, db: Connection, asked: Sequence[Asked], effects: Effects, now: datetime) -> list[Assigned]:
+    def schedule(self, db: Connection, asked: Sequence[PollRequest], effects: Effects, now: datetime) -> list[Assigned]:
         """Schedule at most one planned task for each free thread of all who ask, the first of them first.
 
         For each of them its tasks, or an error where its registration has ended.
@@ -85,21 +85,23 @@ class TaskScheduler:
             self.board.forget()  # what it has read of this write is taken back with it
             raise
 
-    def _take_back(self, db: Connection, asked: Asked, effects: Effects, now: datetime) -> None:
+    def _take_back(self, db: Connection, asked: PollRequest, effects: Effects, now: datetime) -> None:
         for held in self.board.held_by(asked.optimizer_id):
             # A thread that polls can't be executing: the answer to its last poll was lost.
             if held.thread_id in asked.thread_ids:
                 task = tasks.get(db, held.task_id)
                 take_back(db, task, f"thread {held.thread_id} asked for work again", effects, now, lost=False)
 
-    def _choose(self, db: Connection, asked: Asked, now: datetime) -> dict[TaskId, OptimizerThread] | UnknownToken:
+    def _choose(
+        self, db: Connection, asked: PollRequest, now: datetime
+    ) -> dict[TaskId, OptimizerThread] | UnknownToken:
         """What each of the threads is to get; from then on nobody else is given that."""
         try:
             optimizer = optimizers.get(db, asked.optimizer_id)
         except UnknownToken as error:
             return error
         turns = self._turns_of(db, asked.group, now)
-        able = Able(optimizer.kinds, optimizer.max_cluster_bytes)
+        able = Capability(optimizer.kinds, optimizer.max_cluster_bytes)
         chosen: list[tuple[OpenTask, OptimizerThread]] = []
         for thread_id in asked.thread_ids:
             found = turns.next(db, able)
@@ -130,7 +132,7 @@ class TaskScheduler:
             log.info("task.scheduled", task=str(task_id), attempt=task.attempt, optimizer=optimizer_id)
         return [one if isinstance(one, UnknownToken) else [after[task_id] for task_id in one] for one in chosen]
 
-    def _turns_of(self, db: Connection, group: str, now: datetime) -> Turns:
+    def _turns_of(self, db: Connection, group: str, now: datetime) -> FairQueue:
         """The turns of the group's tables at this moment; its accounts are settled where they are old."""
         threads = self.board.threads(db, group)
         accounts = self._accounts.get(group, Accounts(now))
@@ -139,7 +141,7 @@ class TaskScheduler:
             accounts = self._accounts[group] = self._settled(db, group, accounts, threads, waiting, now)
         turns = self._turns.get(group)
         if turns is None or not turns.are_of(threads, accounts):
-            turns = self._turns[group] = Turns(db, self.board, group, threads, accounts)
+            turns = self._turns[group] = FairQueue(db, self.board, group, threads, accounts)
         return turns
 
     def _settled(
@@ -191,11 +193,11 @@ class Scheduling:
         if not store.only_reads:
             store.follow(self.scheduler.board)
 
-    def may_give(self, asked: Asked) -> bool:
+    def may_give(self, asked: PollRequest) -> bool:
         """Whether there may be something to schedule, or to take back; costs no look into the store."""
         return self.scheduler.board.may_give(asked.optimizer_id, asked.group, asked.thread_ids)
 
-    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | BaseException]:
+    def schedule(self, asked: Sequence[PollRequest]) -> list[list[ScheduledTask] | BaseException]:
         """Schedule at most one planned task for each free thread of all who ask, all in one transaction.
 
         For each of them its tasks, or its error: UnknownToken for an optimizer whose registration ended meanwhile. An
@@ -209,13 +211,13 @@ class Scheduling:
             log.warning("polls.served_alone", polls=len(asked), why=str(error))
             return [answer for one in asked for answer in self.schedule([one])]
 
-    def _schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | UnknownToken]:
+    def _schedule(self, asked: Sequence[PollRequest]) -> list[list[ScheduledTask] | UnknownToken]:
         effects = Effects()
         assigned = self._store.write(lambda db: self.assign(db, asked, effects))
         self._send(effects)
         return self.with_work(assigned)
 
-    def assign(self, db: Connection, asked: Sequence[Asked], effects: Effects) -> list[Assigned]:
+    def assign(self, db: Connection, asked: Sequence[PollRequest], effects: Effects) -> list[Assigned]:
         """As `schedule` within a write, but raises an error of one; its result is for `with_work`, after the commit."""
         return self.scheduler.schedule(db, asked, effects, self._clock()) if asked else []
 

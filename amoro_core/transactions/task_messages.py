@@ -64,7 +64,7 @@ class Acks:
 
 
 @record
-class Asked:
+class PollRequest:
     """An optimizer that asks for at most one task for each of these free threads."""
 
     optimizer_id: str
@@ -73,11 +73,11 @@ class Asked:
 
 
 @record
-class Reported:
+class ReportCall:
     """What an optimizer says in one call: results and acks, and that it asks for more in the same breath."""
 
     reports: tuple[Report, ...] = ()
-    asked: Asked | None = None
+    asked: PollRequest | None = None
     acks: Acks | None = None
 
 
@@ -86,7 +86,7 @@ Named = dict[Attempt, TableIdentifier | None]
 
 
 @record
-class Taken:
+class ReportReply:
     """Whether each result of a call counts, what was scheduled afterwards, and which acks were accepted."""
 
     accepted: tuple[bool, ...] = ()

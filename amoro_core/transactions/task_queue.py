@@ -31,7 +31,7 @@ K = TypeVar("K")
 
 
 @record
-class Able:
+class Capability:
     """What an optimizer can do."""
 
     kinds: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Tasks:
                     heappush(self.queues.setdefault(task.place, []), number)
         return before
 
-    def first(self, group: str, able: Able) -> int | None:
+    def first(self, group: str, able: Capability) -> int | None:
         """The number of the task that somebody able to do it gets next; None: there is none."""
         if self.process is None or not self.of_stage:
             return None
@@ -73,7 +73,7 @@ class _Tasks:
         found = (self._first_of((group, stage, kind), able) for kind in able.kinds)
         return min((number for number in found if number is not None), default=None)
 
-    def _first_of(self, place: tuple[str, int, str], able: Able) -> int | None:
+    def _first_of(self, place: tuple[str, int, str], able: Capability) -> int | None:
         queue = self.queues.get(place)
         if queue is None:
             return None
@@ -90,12 +90,12 @@ class _Tasks:
         task = self.by_number.get(number)
         return task is not None and task.is_planned and task.place == place
 
-    def _fits(self, number: int, place: tuple[str, int, str], able: Able) -> bool:
+    def _fits(self, number: int, place: tuple[str, int, str], able: Capability) -> bool:
         """Whether a group of files that is put in order waits, and fits into whoever takes it."""
         return self._waits(number, place) and self.by_number[number].input_bytes <= able.max_cluster_bytes
 
 
-class Board:
+class TaskQueue:
     """What waits and what is held. Only the store's writer changes it; any thread may ask `may_give`.
 
     It follows the rows that the writer changes and reads them again before it is used, so that it holds what the
@@ -236,7 +236,7 @@ class Board:
         """The tables whose planned or held tasks, processes or quotas have changed since this was last asked."""
         return self._moved.pop(group, set())
 
-    def first(self, group: str, processes: Iterable[OpenProcess], able: Able) -> OpenTask | None:
+    def first(self, group: str, processes: Iterable[OpenProcess], able: Capability) -> OpenTask | None:
         """The first task of these processes, in their order, for somebody who is able to do it."""
         for process in processes:
             of_process = self._processes[process.process_id]
@@ -385,26 +385,26 @@ class _Order:
         return self.heap[0][-1] if self.heap else None
 
 
-class Turns:
+class FairQueue:
     """The turns of a group's tables, by accounts of one moment and that many threads.
 
     They are kept from one call to the next, and cost what changes on the board, not what waits there.
     """
 
-    def __init__(self, db: Connection, board: Board, group: str, threads: int, accounts: Accounts) -> None:
+    def __init__(self, db: Connection, board: TaskQueue, group: str, threads: int, accounts: Accounts) -> None:
         self._board, self._group, self._threads, self._accounts = board, group, threads, accounts
         self._reading = board.reading
         self._processes: dict[int, list[OpenProcess]] = {}  # of each table that waits, oldest first
         self._quotas: dict[int, float] = {}
         self._allowed: dict[float, tuple[int, float]] = {}  # by quota: the limit and the share that it means
-        self._orders: dict[Able, _Order] = {}
+        self._orders: dict[Capability, _Order] = {}
         self._stand(db, board.waiting_tables(group))
 
     def are_of(self, threads: int, accounts: Accounts) -> bool:
         """Whether they count still: by these threads and accounts, and by what the board last read as a whole."""
         return self._accounts is accounts and self._threads == threads and self._reading == self._board.reading
 
-    def next(self, db: Connection, able: Able) -> OpenTask | None:
+    def next(self, db: Connection, able: Capability) -> OpenTask | None:
         """The task of the table whose turn it is, for somebody able to do it; None: nothing waits for him."""
         if moved := self._board.take_moved(self._group):
             self._stand(db, moved)

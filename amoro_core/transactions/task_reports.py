@@ -22,10 +22,19 @@ from amoro_core.store.column_codecs import as_stored
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import BatchStatus
 from amoro_core.transactions.advance_process import Effects, reported, settle_after, take_back
-from amoro_core.transactions.journal import keep_task, keep_tasks, tell
+from amoro_core.transactions.journal import append_event, keep_task, keep_tasks
 from amoro_core.transactions.process_context import read_case
 from amoro_core.transactions.task_handout import Assigned, Scheduling, TaskScheduler
-from amoro_core.transactions.task_messages import Acks, Failure, Named, Refusal, Report, Reported, ScheduledTask, Taken
+from amoro_core.transactions.task_messages import (
+    Acks,
+    Failure,
+    Named,
+    Refusal,
+    Report,
+    ReportCall,
+    ReportReply,
+    ScheduledTask,
+)
 
 log = get_logger("amoro.optimizing")
 
@@ -59,7 +68,7 @@ def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, no
         kind = EventKind.LOST if lost else EventKind.LEFT
         words = f"optimizer {optimizer_id} {'was lost' if lost else 'left'}: {reason}"
         about = About(optimizer_id=optimizer_id, group=known.group)
-        tell(db, kind, words, about, now, {"threads": known.threads, "tasks": len(held)})
+        append_event(db, kind, words, about, now, {"threads": known.threads, "tasks": len(held)})
     optimizers.remove(db, optimizer_id)
     effects.lost_optimizers += lost
     return len(held)
@@ -204,7 +213,7 @@ class Reporting:
         self._keep_all(db, [(task, acked)], now)
         return name
 
-    def complete_plain(self, db: Connection, calls: Sequence[Reported], effects: Effects) -> list[Reported]:
+    def complete_plain(self, db: Connection, calls: Sequence[ReportCall], effects: Effects) -> list[ReportCall]:
         """Accept the calls whose results all simply end the present attempt of their task; which they are.
 
         The others have changed nothing and are for `complete`.
@@ -212,7 +221,7 @@ class Reporting:
         self._scheduler.note()
         known = self._read(db, {one.attempt.task_id for call in calls for one in call.reports})
         changes: dict[TaskId, tuple[OptimizingTask, OptimizingTask]] = {}
-        plain: list[Reported] = []
+        plain: list[ReportCall] = []
         now = as_stored(self._clock())
         for call in calls:
             ended = _succeeded(known, call, now)
@@ -274,7 +283,7 @@ class Reporting:
         self._scheduler.board.keep([after for _, after in changes])
 
 
-def may_be_plain(call: Reported) -> bool:
+def may_be_plain(call: ReportCall) -> bool:
     """Whether all that the call says is that work was done."""
     return all(isinstance(one.result, WorkResult) for one in call.reports)
 
@@ -287,7 +296,7 @@ def _event(report: Report) -> task_machine.Succeed | task_machine.Fail:
 
 
 def _succeeded(
-    known: Mapping[TaskId, OptimizingTask], call: Reported, now: datetime
+    known: Mapping[TaskId, OptimizingTask], call: ReportCall, now: datetime
 ) -> dict[TaskId, tuple[OptimizingTask, OptimizingTask]] | None:
     """The tasks of the call before and after; None if one of its results does not simply end a present attempt."""
     changes: dict[TaskId, tuple[OptimizingTask, OptimizingTask]] = {}
@@ -302,7 +311,7 @@ def _succeeded(
     return changes if len(changes) == len(call.reports) else None
 
 
-class Taking:
+class ReportIntake:
     """Takes what all calls of one moment say, acks before results: an error of one changes nothing for the others."""
 
     def __init__(
@@ -311,7 +320,7 @@ class Taking:
         """`send` carries effects out."""
         self._store, self._reporting, self._scheduling, self._send = store, reporting, scheduling, send
 
-    def take(self, calls: Sequence[Reported]) -> list[Taken | BaseException]:
+    def take(self, calls: Sequence[ReportCall]) -> list[ReportReply | BaseException]:
         """Accept the acks and results of these calls, then schedule for those that ask; for each its answer, or error.
 
         Acks and plain results share one write with what is scheduled for them; other calls come after them.
@@ -321,7 +330,7 @@ class Taking:
         together = self._take_together([call for call in calls if may_be_plain(call)])
         return [together[id(call)] if id(call) in together else self._take_alone(call) for call in calls]
 
-    def _take_together(self, calls: Sequence[Reported]) -> dict[int, Taken | BaseException]:
+    def _take_together(self, calls: Sequence[ReportCall]) -> dict[int, ReportReply | BaseException]:
         """The answers to those of these calls whose results are plain; none where something fails for all."""
         if not calls:
             return {}
@@ -340,8 +349,8 @@ class Taking:
         }
 
     def _store_together(
-        self, db: Connection, calls: Sequence[Reported], effects: Effects
-    ) -> tuple[dict[int, Named], list[Reported], list[Assigned]]:
+        self, db: Connection, calls: Sequence[ReportCall], effects: Effects
+    ) -> tuple[dict[int, Named], list[ReportCall], list[Assigned]]:
         """What their acks name, those whose results were taken, and what was scheduled for those of them that ask."""
         acking = [(id(call), call.acks) for call in calls if call.acks]
         named = self._reporting.ack(db, [acks for _, acks in acking]) if acking else []
@@ -349,7 +358,7 @@ class Taking:
         assigned = self._scheduling.assign(db, [call.asked for call in plain if call.asked], effects)
         return dict(zip((number for number, _ in acking), named, strict=True)), plain, assigned
 
-    def _take_alone(self, call: Reported) -> Taken | BaseException:
+    def _take_alone(self, call: ReportCall) -> ReportReply | BaseException:
         try:
             named = self._ack_alone(call.acks) if call.acks else {}
             accepted = self._complete_each(call.reports) if call.reports else []
@@ -378,7 +387,7 @@ class Taking:
         return [future.result() for future in stored]
 
 
-def _reach_stored(calls: Sequence[Reported]) -> None:
+def _reach_stored(calls: Sequence[ReportCall]) -> None:
     if any(call.acks for call in calls):
         failpoint("ack.after_store")
     if any(call.reports for call in calls):
@@ -387,5 +396,5 @@ def _reach_stored(calls: Sequence[Reported]) -> None:
 
 def _answer(
     accepted: Sequence[bool], tasks: list[ScheduledTask] | BaseException, named: Named
-) -> Taken | BaseException:
-    return tasks if isinstance(tasks, BaseException) else Taken(tuple(accepted), tuple(tasks), named)
+) -> ReportReply | BaseException:
+    return tasks if isinstance(tasks, BaseException) else ReportReply(tuple(accepted), tuple(tasks), named)

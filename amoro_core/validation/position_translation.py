@@ -13,12 +13,12 @@ from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 from amoro_core.model.task_payload import InputFile
 from amoro_core.records import record
 from amoro_core.validation.view import (
-    Sight,
+    ValidationView,
+    can_translate_positions,
     deletes_of_positions,
     gone_positions,
     has_changed,
     is_ambiguous,
-    is_followed,
     is_gone,
     known_positions,
     live_as,
@@ -42,14 +42,14 @@ class JoinedVector:
     theirs: DeleteFile  # of the head, which goes
 
 
-def to_join(group: Group, sight: Sight) -> Iterator[tuple[InputFile, DeleteFile]]:
+def to_join(group: Group, sight: ValidationView) -> Iterator[tuple[InputFile, DeleteFile]]:
     """The converted files, each with the vector that the head has for it and that was not planned."""
     for given in group.work.converted:
         if not is_gone(given, sight):
             yield from ((given, delete) for delete in new_deletes(group, given, sight) if delete.is_vector)
 
 
-def vectors_to_read(group: Group, sight: Sight) -> list[DeleteFile]:
+def vectors_to_read(group: Group, sight: ValidationView) -> list[DeleteFile]:
     """What must be read to join: both vectors of each file, and planned deletes by position that are gone."""
     found: list[DeleteFile] = []
     for given, theirs in to_join(group, sight):
@@ -57,7 +57,7 @@ def vectors_to_read(group: Group, sight: Sight) -> list[DeleteFile]:
     return found
 
 
-def joined_vectors_were_read(group: Group, sight: Sight) -> str | None:
+def joined_vectors_were_read(group: Group, sight: ValidationView) -> str | None:
     """What can't be read can't be joined."""
     for given, theirs in to_join(group, sight):
         unread = positions_on(given, _joined_deletes(group, given, theirs, sight), sight.read)
@@ -66,7 +66,7 @@ def joined_vectors_were_read(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def no_row_of_a_converted_file_came_back(group: Group, sight: Sight) -> str | None:
+def no_row_of_a_converted_file_came_back(group: Group, sight: ValidationView) -> str | None:
     """A row that a planned delete by position hid and that theirs does not is alive again: ours would hide it."""
     for given, theirs in to_join(group, sight):
         gone = gone_positions(group, given, sight)
@@ -75,7 +75,7 @@ def no_row_of_a_converted_file_came_back(group: Group, sight: Sight) -> str | No
     return None
 
 
-def deletes_of_a_joined_file_that_went(group: Group, sight: Sight) -> frozenset[tuple[str, DeleteFile]]:
+def deletes_of_a_joined_file_that_went(group: Group, sight: ValidationView) -> frozenset[tuple[str, DeleteFile]]:
     """Planned deletes by position that went because a vector stands for them, each with the path of its data file."""
     return frozenset(
         (given.data.path, delete)
@@ -84,7 +84,7 @@ def deletes_of_a_joined_file_that_went(group: Group, sight: Sight) -> frozenset[
     )
 
 
-def joined_vectors(group: Group, sight: Sight) -> tuple[JoinedVector, ...]:
+def joined_vectors(group: Group, sight: ValidationView) -> tuple[JoinedVector, ...]:
     """The vectors that are to be written for this head; everything was read, as the rules require.
 
     Where the task found no row, theirs stays as it is.
@@ -102,7 +102,7 @@ def joined_vectors(group: Group, sight: Sight) -> tuple[JoinedVector, ...]:
     )
 
 
-def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, sight: Sight) -> list[DeleteFile]:
+def _joined_deletes(group: Group, given: InputFile, theirs: DeleteFile, sight: ValidationView) -> list[DeleteFile]:
     return [theirs, *_ours(group, given), *gone_positions(group, given, sight)]
 
 
@@ -112,13 +112,13 @@ def _ours(group: Group, given: InputFile) -> list[DeleteFile]:
 
 
 #: The order matters: the second relies on what was read.
-JOIN_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
+JOIN_RULES: tuple[Callable[[Group, ValidationView], str | None], ...] = (
     joined_vectors_were_read,
     no_row_of_a_converted_file_came_back,
 )
 
 
-def to_look_up(sight: Sight) -> tuple[tuple[Group, dict[int, PositionSet]], ...]:
+def to_look_up(sight: ValidationView) -> tuple[tuple[Group, dict[int, PositionSet]], ...]:
     """The tasks whose rows others have deleted since the plan, with these rows by the number of the input.
 
     Without rows that the task left out because of a planned delete by position. A task is missing whose deletes by
@@ -133,7 +133,7 @@ def to_look_up(sight: Sight) -> tuple[tuple[Group, dict[int, PositionSet]], ...]
     return tuple(found)
 
 
-def _hidden_since(group: Group, sight: Sight) -> dict[int, PositionSet] | None:
+def _hidden_since(group: Group, sight: ValidationView) -> dict[int, PositionSet] | None:
     hidden: dict[int, PositionSet] = {}
     for at, given in on_state(group, sight):
         now = positions_on(given, deletes_of_positions(group, given, sight), sight.read)
@@ -145,7 +145,7 @@ def _hidden_since(group: Group, sight: Sight) -> dict[int, PositionSet] | None:
     return hidden
 
 
-def to_read(sight: Sight) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
+def to_read(sight: ValidationView) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
     """The delete files and the maps that must be read to decide and to join, sorted by path and by number.
 
     Where rows are followed: position deletes that came since or went, and all planned ones where rows are looked up.
@@ -157,12 +157,12 @@ def to_read(sight: Sight) -> tuple[tuple[DeleteFile, ...], tuple[Group, ...]]:
     return tuple(found[key] for key in sorted(found)), maps
 
 
-def _deletes(group: Group, sight: Sight) -> Iterator[DeleteFile]:
+def _deletes(group: Group, sight: ValidationView) -> Iterator[DeleteFile]:
     is_looked_up = group.look_up is not None and has_changed(group, sight)
     for _, given in on_state(group, sight):
         yield from deletes_of_positions(group, given, sight)
         yield from planned_positions(group, given) if is_looked_up else gone_positions(group, given, sight)
-    for given in () if is_followed(group) else group.work.rewritten:
+    for given in () if can_translate_positions(group) else group.work.rewritten:
         live = (delete for one in live_as(given, sight) for delete in one.deletes)
         yield from (delete for delete in live if is_ambiguous(delete, sight.record))
     yield from vectors_to_read(group, sight)

@@ -26,7 +26,7 @@ from amoro_core.model.files import (
 from amoro_core.model.paths import normalise
 from amoro_core.model.task_payload import MAP_ENDING, InputFile
 from amoro_core.records import record
-from amoro_core.validation.view import is_followed
+from amoro_core.validation.view import can_translate_positions
 
 
 def first_row_ids_are_the_planned_ones(group: Group, files: Mapping[str, Sequence[ScannedFile]]) -> str | None:
@@ -188,7 +188,7 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
     that are gone: only those that apply must have been planned.
     """
     limit = task.record.sequence_number
-    followed = task.group.work.rewritten if is_followed(task.group) else ()
+    followed = task.group.work.rewritten if can_translate_positions(task.group) else ()
     for given in followed:
         if given.data.path in task.gone:
             continue

@@ -35,7 +35,7 @@ class Revert:
 
 
 @dataclass(frozen=True)
-class Undone:
+class CommitChange:
     """What a commit changed: the snapshot before it and its own."""
 
     before: TableScan
@@ -86,10 +86,10 @@ class Undone:
 
 
 @dataclass(frozen=True)
-class _Sight:
+class _RevertView:
     """The commits, and the head on which they are to be undone, seen from each of them."""
 
-    commits: tuple[Undone, ...]
+    commits: tuple[CommitChange, ...]
     heads: tuple[Head, ...]
     named: Named
 
@@ -158,14 +158,14 @@ class _Sight:
         return list(match(files, list(every.values()), self.head.scan.unpartitioned_specs)[0])
 
 
-def revert(commits: Sequence[Undone], heads: Sequence[Head], named: Named | None = None) -> Revert:
+def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named | None = None) -> Revert:
     """How to undo the commits of a process, oldest first, on one head, or why that is impossible.
 
     `heads` are that head as seen from the snapshot of each commit. `named` has which of the commits' files deletes of
     `ambiguous_since` name, where they were read; others count as if they named every file that their bounds admit.
     """
     normal = {identity: frozenset(map(normalise, paths)) for identity, paths in (named or {}).items()}
-    sight = _Sight(tuple(commits), tuple(heads), normal)
+    sight = _RevertView(tuple(commits), tuple(heads), normal)
     for rule in RULES:
         if reason := next(iter(rule(sight)), ""):
             return Revert(refusal=reason)
@@ -182,12 +182,12 @@ def revert(commits: Sequence[Undone], heads: Sequence[Head], named: Named | None
     )
 
 
-def ambiguous_since(commits: Sequence[Undone], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
+def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
     """Position deletes since the commits that may, by partition and bounds alone, name a file that goes or comes back.
 
     They must be read to decide. Sorted by path.
     """
-    sight = _Sight(tuple(commits), tuple(heads), {})
+    sight = _RevertView(tuple(commits), tuple(heads), {})
     files = (*(one for found in sight.outputs.values() for one in found), *sight.since)
     known = _deletes(commits[0].before).keys() | sight.added_deletes.keys()
     found = {
@@ -202,7 +202,7 @@ def ambiguous_since(commits: Sequence[Undone], heads: Sequence[Head]) -> tuple[D
 # Rules
 
 
-def commit_is_in_the_history(sight: _Sight) -> Iterator[str]:
+def commit_is_in_the_history(sight: _RevertView) -> Iterator[str]:
     """After a rollback or a replaced branch there may be nothing left to undo."""
     for commit, head in zip(sight.commits, sight.heads, strict=True):
         its = commit.after.snapshot_id
@@ -212,7 +212,7 @@ def commit_is_in_the_history(sight: _Sight) -> Iterator[str]:
             yield f"the head {head.snapshot_id} does not descend from its snapshot {its}"
 
 
-def commits_changed_different_files(sight: _Sight) -> Iterator[str]:
+def commits_changed_different_files(sight: _RevertView) -> Iterator[str]:
     """What came back would lack the deletes that an earlier commit of the process had put into another form."""
     seen: set[str] = set()
     for commit in sight.commits:
@@ -222,7 +222,7 @@ def commits_changed_different_files(sight: _Sight) -> Iterator[str]:
         seen |= changed
 
 
-def outputs_are_live(sight: _Sight) -> Iterator[str]:
+def outputs_are_live(sight: _RevertView) -> Iterator[str]:
     """Rows of an output that is gone have been moved or deleted: they must not come back."""
     for file in sight.added:
         yield from _as_it_was(file, sight.outputs.get(normalise(file.path), ()))
@@ -242,13 +242,13 @@ def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
         yield f"{file.path} is no longer the file that it was (path, sequence number, partition, rows, size)"
 
 
-def inputs_are_not_live(sight: _Sight) -> Iterator[str]:
+def inputs_are_not_live(sight: _RevertView) -> Iterator[str]:
     """The rows of a file that is live already would be duplicated."""
     for at in sight.live.ids_of(one.data.path for one in sight.removed).tolist():
         yield f"{sight.live.columns.row(at).path} is live again already"
 
 
-def newer_equality_deletes_are_kept(sight: _Sight) -> Iterator[str]:
+def newer_equality_deletes_are_kept(sight: _RevertView) -> Iterator[str]:
     """Whoever removed one since had applied it to the outputs only: the files that come back would lack it."""
     for commit, head in zip(sight.commits, sight.heads, strict=True):
         if head.removed_equality_deletes is None:
@@ -261,7 +261,7 @@ def newer_equality_deletes_are_kept(sight: _Sight) -> Iterator[str]:
                 yield f"the equality delete {delete.path}, newer than the commit, was removed since"
 
 
-def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
+def no_position_deletes_on_outputs(sight: _RevertView) -> Iterator[str]:
     """A position refers to a row of the output and has no effect on what comes back: the row would reappear.
 
     What the commits have carried over to their outputs goes with these: the files come back with others' own deletes.
@@ -273,7 +273,7 @@ def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
                 yield f"the position delete {delete.path} came since and may apply to {found[0].data.path}"
 
 
-def deletes_of_inputs_are_the_same(sight: _Sight) -> Iterator[str]:
+def deletes_of_inputs_are_the_same(sight: _RevertView) -> Iterator[str]:
     """What comes back is subject to its own deletes, and to equality deletes committed since, as the outputs are."""
     own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*sight.removed, *sight.converted)}
     stayed = {one.data.path for one in sight.converted}
@@ -291,7 +291,7 @@ def deletes_of_inputs_are_the_same(sight: _Sight) -> Iterator[str]:
                 yield f"the position delete {delete.path} came since and may apply to {one.data.path}"
 
 
-def newer_equality_deletes_cover_all_or_none(sight: _Sight) -> Iterator[str]:
+def newer_equality_deletes_cover_all_or_none(sight: _RevertView) -> Iterator[str]:
     """Rows must not move between files that an equality delete covers and files that it does not."""
     outputs = _newer_equality((found[0] for found in sight.outputs.values()), sight)
     back = {one.data.path for one in sight.removed}
@@ -302,7 +302,7 @@ def newer_equality_deletes_cover_all_or_none(sight: _Sight) -> Iterator[str]:
             yield f"the equality delete {identity.path} covers only a part of what goes and what comes back"
 
 
-def _newer_equality(files: Iterable[ScannedFile], sight: _Sight) -> dict[Place, frozenset[Numbered]]:
+def _newer_equality(files: Iterable[ScannedFile], sight: _RevertView) -> dict[Place, frozenset[Numbered]]:
     """For each place, the equality deletes newer than its commit that apply to any of its files."""
     found: dict[Place, frozenset[Numbered]] = {}
     for one in files:
@@ -313,7 +313,7 @@ def _newer_equality(files: Iterable[ScannedFile], sight: _Sight) -> dict[Place, 
     return found
 
 
-def deletes_that_come_back_cover_no_other_file(sight: _Sight) -> Iterator[str]:
+def deletes_that_come_back_cover_no_other_file(sight: _RevertView) -> Iterator[str]:
     """By sequence number and partition alone, as when they were found to be unneeded."""
     ours = {*sight.outputs, *sight.stayed}
     going = (file.data.path for found in (*sight.outputs.values(), *sight.stayed.values()) for file in found)
@@ -338,7 +338,7 @@ RULES = (
 )
 
 
-def _names_others(delete: DeleteFile, file: DataFile, sight: _Sight) -> bool:
+def _names_others(delete: DeleteFile, file: DataFile, sight: _RevertView) -> bool:
     """Whether the delete was read and does not name the file."""
     named = sight.named.get(delete.identity)
     return delete.named_file is None and named is not None and normalise(file.path) not in named

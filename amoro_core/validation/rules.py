@@ -23,7 +23,8 @@ from amoro_core.validation.removable_deletes import Numbered, removable_deletes
 from amoro_core.validation.result_check import first_row_ids_are_the_planned_ones
 from amoro_core.validation.view import (
     CarriedRows,
-    Sight,
+    ValidationView,
+    can_translate_positions,
     deletes_of_positions,
     every_input,
     gone_deletes,
@@ -34,7 +35,6 @@ from amoro_core.validation.view import (
     in_outputs,
     inputs_of,
     is_ambiguous,
-    is_followed,
     is_gone,
     is_newer_equality,
     known_positions,
@@ -52,14 +52,14 @@ from amoro_core.validation.view import (
 _FORMAT_WITHOUT_DELETES = 1
 
 
-def left_out_rows_are_known(group: Group, sight: Sight) -> str | None:
+def left_out_rows_are_known(group: Group, sight: ValidationView) -> str | None:
     """Without them no position in an input can be followed into the outputs."""
     if needs_map(group, sight) and group.number not in sight.read.left_out:
         return "others have changed its inputs since the plan, and which rows it left out can't be read"
     return None
 
 
-def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
+def position_deletes_were_read(group: Group, sight: ValidationView) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
     is_looked_up = group.look_up is not None and has_changed(group, sight)
     for _, given in on_state(group, sight):
@@ -73,7 +73,7 @@ def position_deletes_were_read(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def planned_positions_are_still_deleted(group: Group, sight: Sight) -> str | None:
+def planned_positions_are_still_deleted(group: Group, sight: ValidationView) -> str | None:
     """A row that was deleted by position and came back is in no output: it would be lost."""
     for _, given in on_state(group, sight):
         gone = gone_positions(group, given, sight)
@@ -83,7 +83,7 @@ def planned_positions_are_still_deleted(group: Group, sight: Sight) -> str | Non
     return None
 
 
-def planned_equality_deletes_still_apply(group: Group, sight: Sight) -> str | None:
+def planned_equality_deletes_still_apply(group: Group, sight: ValidationView) -> str | None:
     """A row that one deleted and that came back is in no output; it did not where all that was left out is deleted."""
     left_out = sight.read.left_out.get(group.number, {})
     for at, given in on_state(group, sight):
@@ -96,7 +96,7 @@ def planned_equality_deletes_still_apply(group: Group, sight: Sight) -> str | No
     return None
 
 
-def few_rows_of_gone_inputs(group: Group, sight: Sight) -> str | None:
+def few_rows_of_gone_inputs(group: Group, sight: ValidationView) -> str | None:
     """The rows of an input that is gone live elsewhere or nowhere: outputs of little else are not worth a commit."""
     gone = gone_inputs(group, sight)
     if not gone or group.number not in sight.read.left_out:
@@ -112,12 +112,12 @@ def few_rows_of_gone_inputs(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def _deleted(group: Group, given: InputFile, sight: Sight) -> PositionSet:
+def _deleted(group: Group, given: InputFile, sight: ValidationView) -> PositionSet:
     """The rows of the input that the head deletes by position, where a planned delete is gone; none unless known."""
     return known_positions(given, deletes_of_positions(group, given, sight), sight)
 
 
-def hidden_rows_were_found(group: Group, sight: Sight) -> str | None:
+def hidden_rows_were_found(group: Group, sight: ValidationView) -> str | None:
     """What is not found in the outputs can't be hidden there: it would come back."""
     if group.look_up is None or not has_changed(group, sight):
         return None
@@ -129,7 +129,7 @@ def hidden_rows_were_found(group: Group, sight: Sight) -> str | None:
 
 
 #: The order matters: later rules rely on what was read.
-STATE_RULES: tuple[Callable[[Group, Sight], str | None], ...] = (
+STATE_RULES: tuple[Callable[[Group, ValidationView], str | None], ...] = (
     left_out_rows_are_known,
     position_deletes_were_read,
     planned_positions_are_still_deleted,
@@ -144,10 +144,10 @@ _FORMAT_WITH_POSITION_DELETE_FILES = 2
 _NONE: frozenset[Numbered] = frozenset()
 
 WholeRule = Callable[[PlanRecord, Head], str | None]
-GroupRule = Callable[[Group, Sight], str | None]
+GroupRule = Callable[[Group, ValidationView], str | None]
 
 
-def validate(sight: Sight) -> Validation:
+def validate(sight: ValidationView) -> Validation:
     """The part of the process that may be committed on that head, with the reasons for what may not.
 
     What `to_read` asks for was read, as far as it could be; a position delete that was not read counts as if it named
@@ -171,7 +171,7 @@ def validate(sight: Sight) -> Validation:
     return Validation(conflict=None, dropped=dropped, content=content)
 
 
-def carried_over(sight: Sight, content: CommitContent) -> tuple[CarriedRows, ...]:
+def carried_over(sight: ValidationView, content: CommitContent) -> tuple[CarriedRows, ...]:
     """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
     kept = [group for group in sight.record.groups if group.number in content.groups]
     hidden = ((group, *found) for group in kept for found in hidden_rows(group, sight).items())
@@ -181,7 +181,7 @@ def carried_over(sight: Sight, content: CommitContent) -> tuple[CarriedRows, ...
     )
 
 
-def _reasons(group: Group, sight: Sight) -> Iterator[str]:
+def _reasons(group: Group, sight: ValidationView) -> Iterator[str]:
     return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
 
 
@@ -219,7 +219,7 @@ def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | 
 
 
 def _minds_removed(group: Group) -> bool:
-    return bool(group.work.converted) or not is_followed(group)
+    return bool(group.work.converted) or not can_translate_positions(group)
 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
@@ -256,7 +256,7 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
 # Rules of a group
 
 
-def inputs_are_live(group: Group, sight: Sight) -> str | None:
+def inputs_are_live(group: Group, sight: ValidationView) -> str | None:
     """A file that is gone was rewritten or deleted by another writer: its rows must not be written again."""
     for given in inputs_of(group, sight):
         if is_gone(given, sight):
@@ -269,7 +269,7 @@ def inputs_are_live(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+def inputs_are_not_newer_than_the_plan(group: Group, sight: ValidationView) -> str | None:
     """Outputs carry S: an older equality delete would newly apply to rows written after it."""
     for given in inputs_of(group, sight):
         if given.data.sequence_number > sight.record.sequence_number:
@@ -277,12 +277,12 @@ def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None
     return None
 
 
-def row_ids_are_the_planned_ones(group: Group, sight: Sight) -> str | None:
+def row_ids_are_the_planned_ones(group: Group, sight: ValidationView) -> str | None:
     """Rows that got ids since the plan would get others in the outputs, which left them to be assigned."""
     return first_row_ids_are_the_planned_ones(group, sight.files)
 
 
-def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
+def newer_equality_deletes_are_kept(group: Group, sight: ValidationView) -> str | None:
     """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
 
     Another optimizer may have converted it to position deletes for the inputs, which don't apply to the outputs. A
@@ -296,7 +296,7 @@ def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
+def planned_deletes_still_apply(group: Group, sight: ValidationView) -> str | None:
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
     stood_for = deletes_of_a_joined_file_that_went(group, sight)
     for given in on_history(group, sight):
@@ -305,7 +305,7 @@ def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: ValidationView) -> str | None:
     """A plan at S can't contain a delete above S: the record is corrupt."""
     for delete in group.work.deletes:
         if delete.sequence_number > sight.record.sequence_number:
@@ -313,9 +313,9 @@ def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> s
     return None
 
 
-def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
+def no_new_position_deletes_on_rewritten_files(group: Group, sight: ValidationView) -> str | None:
     """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
-    for given in () if is_followed(group) else group.work.rewritten:
+    for given in () if can_translate_positions(group) else group.work.rewritten:
         for delete in new_deletes(group, given, sight):
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
                 why = _why_not_followed(group)
@@ -333,7 +333,7 @@ def _why_not_followed(group: Group) -> str:
     return "the optimizer did not tell which rows it left out"
 
 
-def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
+def _names_others(delete: DeleteFile, given: InputFile, sight: ValidationView) -> bool:
     """Whether the delete was read and does not name the file. It can't name outputs, which are not visible yet."""
     return (
         is_ambiguous(delete, sight.record)
@@ -342,7 +342,7 @@ def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
     )
 
 
-def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
+def no_unknown_deletes_on_converted_files(group: Group, sight: ValidationView) -> str | None:
     """A converted file stays, so added position deletes still apply to it; any other delete was not folded in.
 
     A deletion vector is joined with the new one.
@@ -361,7 +361,7 @@ def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | N
     return None
 
 
-def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
+def no_unplanned_old_equality_deletes(group: Group, sight: ValidationView) -> str | None:
     """Equality deletes up to S don't apply to outputs: one that the rewrite did not apply would be lost."""
     for given in inputs_of(group, sight):
         for delete in new_deletes(group, given, sight):
@@ -370,7 +370,7 @@ def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
     return None
 
 
-def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str | None:
+def newer_equality_deletes_cover_all_or_none(group: Group, sight: ValidationView) -> str | None:
     """Rows must not move between files that an equality delete covers and files that it does not."""
     by_input = [{delete.numbered for delete in live_of(given, sight).deletes} for given in inputs_of(group, sight)]
     some = _NONE.union(*by_input)
@@ -384,7 +384,7 @@ def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str 
     return None
 
 
-def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
+def newer_equality_deletes_know_the_outputs(group: Group, sight: ValidationView) -> str | None:
     """A key column that the outputs lack reads as null, so the delete would miss its rows."""
     columns = field_ids(group.work.table.schema_json)
     to_inputs = {delete.numbered for given in inputs_of(group, sight) for delete in live_of(given, sight).deletes}
@@ -432,11 +432,11 @@ def _file_identity(file: DataFile) -> tuple[object, ...]:
     return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
 
 
-def _joined(kept: list[Group], sight: Sight) -> list[JoinedVector]:
+def _joined(kept: list[Group], sight: ValidationView) -> list[JoinedVector]:
     return [one for group in kept for one in joined_vectors(group, sight)]
 
 
-def _content(kept: list[Group], sight: Sight) -> CommitContent:
+def _content(kept: list[Group], sight: ValidationView) -> CommitContent:
     joined = _joined(kept, sight)
     replaced = {one.ours for one in joined}
     theirs = tuple(one.theirs for one in joined)
@@ -449,7 +449,7 @@ def _content(kept: list[Group], sight: Sight) -> CommitContent:
     )
 
 
-def _replaced(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+def _replaced(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
     return tuple(given for given in group.work.rewritten if not is_gone(given, sight))
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from amoro_core.errors import InvalidArgument, SnapshotNotFound
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.model.verification import Selection, Span
+from amoro_core.model.verification import ComparisonSelection, Span
 
 #: The operation of a commit that changes files but no row (Iceberg's specification, snapshots).
 _REPLACE = "replace"
 
 
-def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, after: int | None) -> Selection:
+def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, after: int | None) -> ComparisonSelection:
     """The snapshots to compare, of those that the metadata still has.
 
     Without `before` and `after`: the last optimizing commit in the head's history and its parent, regardless of other
@@ -32,12 +32,12 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
     if after is None:
         ours = next((item for item in chain if PROCESS_ID in item.summary), None)
         if ours is None:
-            return Selection(head, (), note="no snapshot of its history was made by an optimizing process")
+            return ComparisonSelection(head, (), note="no snapshot of its history was made by an optimizing process")
         chain = _history(known, ours.snapshot_id)
     if len(chain) < 2:
         parent = "none" if chain[0].parent_id is None else f"{chain[0].parent_id}, which has expired"
-        return Selection(end, (), note=f"the parent of snapshot {chain[0].snapshot_id} is {parent}")
-    return Selection(end, (_span(chain[:1], chain[1].snapshot_id),))
+        return ComparisonSelection(end, (), note=f"the parent of snapshot {chain[0].snapshot_id} is {parent}")
+    return ComparisonSelection(end, (_span(chain[:1], chain[1].snapshot_id),))
 
 
 def _history(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
@@ -50,7 +50,7 @@ def _history(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[Snaps
     return chain
 
 
-def _between(chain: list[SnapshotFacts], before: int, end: int) -> Selection:
+def _between(chain: list[SnapshotFacts], before: int, end: int) -> ComparisonSelection:
     steps = [item.snapshot_id for item in chain]
     if before not in steps[1:]:
         raise InvalidArgument(
@@ -60,14 +60,14 @@ def _between(chain: list[SnapshotFacts], before: int, end: int) -> Selection:
     made = chain[: steps.index(before)]
     others = tuple(item.snapshot_id for item in reversed(made) if item.operation != _REPLACE)
     if not others:
-        return Selection(end, (_span(made, before),))
+        return ComparisonSelection(end, (_span(made, before),))
     spans = tuple(
         _span([item], item.parent_id)
         for item in reversed(made)
         if item.operation == _REPLACE and item.parent_id is not None
     )
     note = "" if spans else f"nothing was rewritten between snapshots {before} and {end}"
-    return Selection(end, spans, others, note)
+    return ComparisonSelection(end, spans, others, note)
 
 
 def _span(made: Sequence[SnapshotFacts], before: int) -> Span:

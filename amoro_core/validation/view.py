@@ -86,7 +86,7 @@ NOTHING_READ = Read()
 
 
 @record
-class Sight:
+class ValidationView:
     """The head as seen by the rules of a group."""
 
     record: PlanRecord
@@ -96,7 +96,7 @@ class Sight:
     read: Read
 
 
-def look(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Sight:
+def build_view(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> ValidationView:
     """The head as seen from the plan."""
     live = LiveFiles.of(head.scan.files)
     files: dict[str, tuple[ScannedFile, ...]] = {}
@@ -106,7 +106,7 @@ def look(record: PlanRecord, head: Head, read: Read = NOTHING_READ) -> Sight:
         files[place] = (*files.get(place, ()), scanned)
     every = (*live.applied, *head.scan.dangling)
     newer = {delete.numbered: delete for delete in every if is_newer_equality(delete, record)}
-    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
+    return ValidationView(record, head, files, tuple(newer[key] for key in sorted(newer)), read)
 
 
 def is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
@@ -124,48 +124,48 @@ def is_rebased(group: Group) -> bool:
     return group.output.position_map is not None
 
 
-def is_followed(group: Group) -> bool:
+def can_translate_positions(group: Group) -> bool:
     """Whether deletes of rows of the task's rewritten files can follow these, by a map or by looking them up."""
     return is_rebased(group) or group.look_up is not None
 
 
-def live_as(given: InputFile, sight: Sight) -> tuple[ScannedFile, ...]:
+def live_as(given: InputFile, sight: ValidationView) -> tuple[ScannedFile, ...]:
     """The head's entries of that path: none where the file is gone, several where it is live twice."""
     return sight.files.get(normalise(given.data.path), ())
 
 
-def is_gone(given: InputFile, sight: Sight) -> bool:
+def is_gone(given: InputFile, sight: ValidationView) -> bool:
     """Whether the head has no file of that path."""
     return not live_as(given, sight)
 
 
-def inputs_of(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+def inputs_of(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
     """The files that the task has read, without those that are gone although its rows can be told apart."""
     if not is_rebased(group):
         return every_input(group)
     return (*(one for one in group.work.rewritten if not is_gone(one, sight)), *group.work.converted)
 
 
-def on_history(group: Group, sight: Sight) -> tuple[InputFile, ...]:
+def on_history(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
     """The inputs to which nothing may have happened since the plan but what goes on applying to the outputs."""
-    return group.work.converted if is_followed(group) else inputs_of(group, sight)
+    return group.work.converted if can_translate_positions(group) else inputs_of(group, sight)
 
 
-def on_state(group: Group, sight: Sight) -> tuple[tuple[int, InputFile], ...]:
+def on_state(group: Group, sight: ValidationView) -> tuple[tuple[int, InputFile], ...]:
     """The inputs, with their numbers, whose rows are followed into the outputs, without those that are gone."""
-    if not is_followed(group):
+    if not can_translate_positions(group):
         return ()
     return tuple((at, given) for at, given in enumerate(group.work.rewritten) if not is_gone(given, sight))
 
 
-def gone_inputs(group: Group, sight: Sight) -> tuple[int, ...]:
+def gone_inputs(group: Group, sight: ValidationView) -> tuple[int, ...]:
     """The numbers of the rewritten files that are gone, where rows are followed."""
     if not is_rebased(group):
         return ()
     return tuple(at for at, given in enumerate(group.work.rewritten) if is_gone(given, sight))
 
 
-def live_of(given: InputFile, sight: Sight) -> ScannedFile:
+def live_of(given: InputFile, sight: ValidationView) -> ScannedFile:
     """The input on the head, with the deletes that apply to it there."""
     return live_as(given, sight)[0]
 
@@ -175,19 +175,19 @@ def stored_deletes(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]
     return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
 
 
-def new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+def new_deletes(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
     """The deletes that apply to the input on the head and were not planned."""
     stored = stored_deletes(group, given)
     return [delete for delete in live_of(given, sight).deletes if delete.numbered not in stored]
 
 
-def gone_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+def gone_deletes(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
     """The planned deletes that no longer apply to the input."""
     live = {delete.numbered for delete in live_of(given, sight).deletes}
     return [delete for key, delete in sorted(stored_deletes(group, given).items()) if key not in live]
 
 
-def gone_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+def gone_positions(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
     """The planned deletes by position that no longer apply to the input."""
     return [one for one in gone_deletes(group, given, sight) if one.kind is DeleteKind.POSITION]
 
@@ -204,13 +204,13 @@ def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) ->
     return found
 
 
-def known_positions(given: InputFile, deletes: Iterable[DeleteFile], sight: Sight) -> PositionSet:
+def known_positions(given: InputFile, deletes: Iterable[DeleteFile], sight: ValidationView) -> PositionSet:
     """The rows of the input that the position deletes among these delete; none unless all were read."""
     found = positions_on(given, deletes, sight.read)
     return NO_POSITIONS if isinstance(found, DeleteFile) else found
 
 
-def deletes_of_positions(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+def deletes_of_positions(group: Group, given: InputFile, sight: ValidationView) -> list[DeleteFile]:
     """The position deletes of the head that tell which of the input's rows must be hidden beside those left out.
 
     Those that came after the plan; all that apply where a planned one is gone, since another may stand for it.
@@ -224,7 +224,7 @@ def planned_positions(group: Group, given: InputFile) -> list[DeleteFile]:
     return [one for _, one in sorted(stored_deletes(group, given).items()) if one.kind is DeleteKind.POSITION]
 
 
-def has_changed(group: Group, sight: Sight) -> bool:
+def has_changed(group: Group, sight: ValidationView) -> bool:
     """Whether something happened to the inputs that must be followed into the outputs."""
     return bool(gone_inputs(group, sight)) or any(
         deletes_of_positions(group, given, sight) or gone_deletes(group, given, sight)
@@ -232,7 +232,7 @@ def has_changed(group: Group, sight: Sight) -> bool:
     )
 
 
-def needs_map(group: Group, sight: Sight) -> bool:
+def needs_map(group: Group, sight: ValidationView) -> bool:
     """Whether its map must be read for what happened to the inputs."""
     return is_rebased(group) and has_changed(group, sight)
 
@@ -244,7 +244,7 @@ def is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
     return delete.named_file is None
 
 
-def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
+def hidden_rows(group: Group, sight: ValidationView) -> dict[DataFile, PositionSet]:
     """The rows of the outputs that are deleted on the head from the inputs, or whose input is gone.
 
     By output, without outputs of which no row is. Everything needed was read, as the rules require.
@@ -263,13 +263,13 @@ def hidden_rows(group: Group, sight: Sight) -> dict[DataFile, PositionSet]:
     return in_outputs(group, hidden, sight)
 
 
-def found_rows(group: Group, sight: Sight) -> Mapping[int, PositionSet]:
+def found_rows(group: Group, sight: ValidationView) -> Mapping[int, PositionSet]:
     """The rows of the outputs, by their number, that were found for rows which others have deleted since the plan."""
     found = sight.read.found.get(group.number)
     return {} if found is None else found.rows
 
 
-def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: Sight) -> dict[DataFile, PositionSet]:
+def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: ValidationView) -> dict[DataFile, PositionSet]:
     """Where hidden rows of the inputs, by their number, stand in the outputs; outputs without one are missing."""
     outputs = group.output.data_files
     rows = [given.data.record_count for given in group.work.rewritten]
@@ -278,6 +278,6 @@ def in_outputs(group: Group, hidden: Mapping[int, PositionSet], sight: Sight) ->
     return {outputs[at]: positions for at, positions in sorted(moved.items())}
 
 
-def rows_of_gone_inputs(group: Group, sight: Sight) -> dict[int, PositionSet]:
+def rows_of_gone_inputs(group: Group, sight: ValidationView) -> dict[int, PositionSet]:
     """All rows of each rewritten file that is gone, by its number."""
     return {at: PositionSet.first(group.work.rewritten[at].data.record_count) for at in gone_inputs(group, sight)}

@@ -9,13 +9,13 @@ from starlette.responses import PlainTextResponse, Response
 
 from amoro_core.logger import get_logger
 from amoro_core.web import ams, health_routes, live_updates, mcp_endpoint, pages, rest, scan_reports, static
-from amoro_core.web.app_context import Offered
+from amoro_core.web.app_context import AppContext
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
 
 log = get_logger("amoro.http")
 
 
-def make_app(parts: Offered, hosts: Collection[str]) -> Starlette:
+def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     """The application over these parts; it answers to loopback's names and to `hosts`."""
     routes = [
         *health_routes.routes(),

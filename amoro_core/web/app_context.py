@@ -12,16 +12,16 @@ from amoro_core.admin.dispatcher import Operations
 from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.metrics import Sample
-from amoro_core.model.principals import Principal, Way
+from amoro_core.model.principals import Channel, Principal
 from amoro_core.notifier import Revisions
 from amoro_core.records import record
 from amoro_core.services.audit import RepeatingService
-from amoro_core.web.login import Doors
-from amoro_core.web.oidc import PeopleDoor
+from amoro_core.web.login import LoginService
+from amoro_core.web.oidc import OidcLogin
 
 
 @record
-class Offered:
+class AppContext:
     """The operations, and the parts around them. Blocking work runs in `pool`, never in the event loop."""
 
     operations: Operations
@@ -29,17 +29,17 @@ class Offered:
     may_scrape: Callable[[str], bool]  # whether a token may read the metrics
     pool: Executor
     repeats: RepeatingService
-    doors: Doors
+    doors: LoginService
     revisions: Revisions = field(default_factory=Revisions)
     most_streams: int = 200  # of live updates
     mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
     meters: Meters = field(default_factory=Meters)
-    people: PeopleDoor | None = None  # of an OpenID provider
+    people: OidcLogin | None = None  # of an OpenID provider
 
 
-def offered(request: Request) -> Offered:
+def offered(request: Request) -> AppContext:
     """What the application of the request offers."""
-    found: Offered = request.app.state.offered
+    found: AppContext = request.app.state.offered
     return found
 
 
@@ -65,7 +65,7 @@ async def principal_of(request: Request) -> Principal:
     found: Principal | None = getattr(request.state, "principal", None)
     if found is None:
         is_rest = request.url.path.startswith("/api/")
-        way, visitor = Way.REST if is_rest else Way.PAGE, None
+        way, visitor = Channel.REST if is_rest else Channel.PAGE, None
         if not is_rest and "authorization" not in request.headers:
             visitor = await offered(request).doors.visitor(request)
         if visitor is not None:

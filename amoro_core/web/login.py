@@ -17,7 +17,7 @@ from starlette.responses import Response
 from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.accounts import LONGEST_SESSION
 from amoro_core.model.audit import Audited
-from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.requests import Throttle
 from amoro_core.services.accounts import SessionService, UserService
 from amoro_core.services.audit import AuditService
@@ -38,7 +38,7 @@ class TooManyTries(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Doors:
+class LoginService:
     """Logs people in and out. Blocking work runs in the pool."""
 
     def __init__(
@@ -78,25 +78,25 @@ class Doors:
         account = await self._run(lambda: self._users.account(name))
         given = hmac.digest(self._key, f"{name}\0{password}".encode(errors="replace"), "sha256")
         if account is not None and self._right.get(given) == account.fingerprint:
-            return Principal(account.name, account.role, account.pattern, Way.REST, address, is_user=True)
+            return Principal(account.name, account.role, account.pattern, Channel.REST, address, is_user=True)
         found = await self.check(name, password, address)
         if found is None:
-            await self._note_wrong(name, Way.REST, address)
+            await self._note_wrong(name, Channel.REST, address)
             return None
         if account is not None:
             self._right[given] = account.fingerprint
             while len(self._right) > _MOST_RIGHT:
                 del self._right[next(iter(self._right))]
-        return replace(found, way=Way.REST, address=address)
+        return replace(found, way=Channel.REST, address=address)
 
     async def log_in(self, request: Request, name: str, password: str) -> str | None:
         """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
         address = _address(request)
         found = await self.check(name, password, address)
         if found is None:
-            await self._note_wrong(name, Way.PAGE, address)
+            await self._note_wrong(name, Channel.PAGE, address)
             return None
-        return await self._begin(request, replace(found, way=Way.PAGE, address=address))
+        return await self._begin(request, replace(found, way=Channel.PAGE, address=address))
 
     async def follow_link(self, request: Request, code: str) -> str | None:
         """The id of a new session of the link's account, which is used up; None for one that can't be used.
@@ -107,17 +107,17 @@ class Doors:
         wait = self._by_address.take(address)
         if wait:
             raise TooManyTries(math.ceil(wait))
-        found = await self._run(lambda: self._sessions.spend_link(code))
-        return None if found is None else await self._begin(request, replace(found, way=Way.PAGE, address=address))
+        found = await self._run(lambda: self._sessions.redeem_link(code))
+        return None if found is None else await self._begin(request, replace(found, way=Channel.PAGE, address=address))
 
     async def admit(self, request: Request, person: Principal) -> str:
         """The id of a new session of a person whom the OpenID provider knows; it is in the audit."""
-        known = replace(person, way=Way.PAGE, address=_address(request))
+        known = replace(person, way=Channel.PAGE, address=_address(request))
         return await self._begin(request, known, self._sessions.begin_of_person)
 
     async def refuse(self, request: Request, name: str, error: AmoroError) -> None:
         """Note in the audit that a login by the OpenID provider failed; `name` is "" where it is not proven."""
-        caller = Principal(name, Role.VIEWER, way=Way.PAGE, address=_address(request), is_user=True)
+        caller = Principal(name, Role.VIEWER, way=Channel.PAGE, address=_address(request), is_user=True)
         await self._run(lambda: self._auditing.note(Audited(caller, "LogIn", name), error))
 
     def limit(self, request: Request) -> None:
@@ -138,7 +138,7 @@ class Doors:
 
     def _end(self, session_id: str, address: str) -> None:
         if who := self._sessions.find(session_id):
-            call = Audited(replace(who, way=Way.PAGE, address=address), "LogOut", who.name)
+            call = Audited(replace(who, way=Channel.PAGE, address=address), "LogOut", who.name)
             self._auditing.note(call, None)
         self._sessions.end(session_id)
 
@@ -167,7 +167,7 @@ class Doors:
         response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return response
 
-    async def _note_wrong(self, name: str, way: Way, address: str) -> None:
+    async def _note_wrong(self, name: str, way: Channel, address: str) -> None:
         # What is no user's name may be a password in the wrong field.
         known = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
         wrong = UnknownToken("the user or the password is wrong")

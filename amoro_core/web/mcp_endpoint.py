@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from amoro_core.errors import AmoroError
-from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.web.app_context import address_of, bearer, offered
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def _refused(scope: Scope) -> Response | None:
     request = Request(scope)
     try:
         token = bearer(request)
-        principal = await offered(request).operations.admit(token, Way.MCP, address_of(request))
+        principal = await offered(request).operations.admit(token, Channel.MCP, address_of(request))
     except AmoroError as error:
         return PlainTextResponse(f"{error.message}\n", 401, headers={"WWW-Authenticate": "Bearer"})
     if not principal.role.allows(Role.VIEWER):

@@ -108,7 +108,7 @@ def _bracketed(host: str) -> str:
         return host
 
 
-class Below(BaseRoute):
+class PrefixRoute(BaseRoute):
     """Every path below the prefix, whatever it holds: Starlette's own patterns pass over those with a line break."""
 
     def __init__(self, prefix: str, app: ASGIApp) -> None:

@@ -89,7 +89,7 @@ class OwnAddress:
         return f"{scheme}://{_on_port(host, named or (0 if self._has_proxies else self._port))}"
 
 
-class PeopleDoor:
+class OidcLogin:
     """Sends browsers to the provider, and knows who comes back."""
 
     def __init__(

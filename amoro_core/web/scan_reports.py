@@ -8,12 +8,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from amoro_core.errors import MalformedRequest, UnknownToken
-from amoro_core.model.principals import Way, stranger
+from amoro_core.model.principals import Channel, anonymous
 from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import address_of, bearer, offered
-from amoro_core.web.rest.requests import Answered, content_of, problem_of
+from amoro_core.web.rest.requests import HttpError, content_of, problem_of
 
 #: Between the parts of a namespace.
 _SEPARATOR = "\x1f"
@@ -28,7 +28,7 @@ def routes() -> Sequence[BaseRoute]:
 async def _report(request: Request) -> Response:
     try:
         return await _learned(request)
-    except Answered as answered:
+    except HttpError as answered:
         return answered.response
     except Exception as error:
         return problem_of(error)
@@ -38,9 +38,9 @@ async def _learned(request: Request) -> Response:
     operations = offered(request).operations
     address = address_of(request)
     try:
-        principal = await operations.admit(bearer(request), Way.REST, address)
+        principal = await operations.admit(bearer(request), Channel.REST, address)
     except UnknownToken as error:
-        await operations.refuse("LearnScans", stranger(Way.REST, address), error)
+        await operations.refuse("LearnScans", anonymous(Channel.REST, address), error)
         raise
     try:
         report = json.loads(await content_of(request))

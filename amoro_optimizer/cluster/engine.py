@@ -36,7 +36,7 @@ from amoro_optimizer.cluster.spill_ranges import free_disk, require_free, spille
 from amoro_optimizer.cluster.writing import RangeWriter, held_bytes
 from amoro_optimizer.execution import Run as KindRun
 from amoro_optimizer.execution import access_for
-from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import (
     Packed,
     RewriteRun,
@@ -200,7 +200,7 @@ def cluster(
     run = RewriteRun(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:
-        marks = Marks(
+        marks = DeleteFilter(
             rewritten, access, run.checkpoint, run.open, memory_bytes=memory_bytes, spill_root=root, spills=spills
         )
         stages = Stages(sum(file.data.record_count for file in rewritten.rewritten), on_progress, on_stage)

@@ -58,7 +58,7 @@ _WORD = 8  # bytes, as a byte has bits
 _MOST_IN_TABLE = 1 << 17
 
 
-class Points:
+class RangeBounds:
     """Rows of parts, ascending and each there once, between which other rows are found.
 
     A row is compared part by part with all points at once: after each part its code is odd where it has equalled a
@@ -201,6 +201,6 @@ def _halved(values: pa.Array, wanted: pa.Array) -> Counts:
     return codes
 
 
-def points_of(columns: Sequence[pa.Array], descending: Sequence[bool]) -> Points:
+def points_of(columns: Sequence[pa.Array], descending: Sequence[bool]) -> RangeBounds:
     """The points whose parts are these arrays."""
-    return Points([part_of(column) for column in columns], descending)
+    return RangeBounds([part_of(column) for column in columns], descending)

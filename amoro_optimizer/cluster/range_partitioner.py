@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from amoro_core.files.hashing import mixed
 from amoro_core.model.clustering import Strategy
-from amoro_optimizer.cluster.range_bounds import Points, points_of
+from amoro_optimizer.cluster.range_bounds import RangeBounds, points_of
 from amoro_optimizer.cluster.sort_keys import Counts, Order, Part, Words, arrow_part, flat, part_of, sort_rows, taken
 
 #: Rows of a sample: at least so many for each output, and in all.
@@ -201,7 +201,7 @@ class Cuts:
     A tagged batch has the table's columns, then for curves the place on the curve, then the row's place in the work.
     """
 
-    def __init__(self, order: Order, ranks: Sequence[Points], outputs: Points) -> None:
+    def __init__(self, order: Order, ranks: Sequence[RangeBounds], outputs: RangeBounds) -> None:
         """`ranks` of each column of a curve; the rows from one of `outputs` to the next make a file."""
         self.order = order
         self.ranks = tuple(ranks)
@@ -263,7 +263,7 @@ def parse_cuts(order: Order, content: bytes) -> Cuts:
         row = stream.read_next_batch()
     found = {name: column.values for name, column in zip(row.schema.names, row.columns, strict=True)}
 
-    def points(prefix: str, descending: Sequence[bool]) -> Points:
+    def points(prefix: str, descending: Sequence[bool]) -> RangeBounds:
         return points_of([found[f"{prefix}_{part}"] for part in range(len(descending))], descending)
 
     ranks = [points(f"rank_{number}", down) for number, down in enumerate(order.descending)] if order.is_curve else []
@@ -281,13 +281,13 @@ def make_cuts(order: Order, sample: pa.Table | None, outputs: int) -> Cuts:
     return Cuts(order, cuts.ranks, split_points(cuts, sample, outputs)) if len(places) else cuts
 
 
-def split_points(cuts: Cuts, sample: pa.Table | None, pieces: int) -> Points:
+def split_points(cuts: Cuts, sample: pa.Table | None, pieces: int) -> RangeBounds:
     """Points that split the rows that the sample stands for into so many even pieces."""
     parts, places = _sampled(cuts.order, sample)
     return _quantiles(cuts.order, [*_keys(parts, cuts.order, cuts.ranks), places], pieces)
 
 
-def keyed_points(cuts: Cuts, sample: pa.Table | None, pieces: int) -> Points:
+def keyed_points(cuts: Cuts, sample: pa.Table | None, pieces: int) -> RangeBounds:
     """Points that split rows into so many even pieces; the sample has keys, as `tagged_keys` tells them."""
     if sample is None:
         return cuts.outputs
@@ -303,20 +303,20 @@ def _sampled(order: Order, sample: pa.Table | None) -> tuple[list[list[Part]], W
     return [[next(parts) for _ in down] for down in order.descending], np.asarray(part_of(places))
 
 
-def _quantiles(order: Order, keys: list[Part], pieces: int) -> Points:
+def _quantiles(order: Order, keys: list[Part], pieces: int) -> RangeBounds:
     """The keys of which each begins a piece, in their order."""
     descending = (*_key_descending(order), False)
     if not keys:
-        return Points([np.zeros(0, np.uint64) for _ in descending], (False,) * len(descending))
+        return RangeBounds([np.zeros(0, np.uint64) for _ in descending], (False,) * len(descending))
     ordered = sort_rows(keys, descending)
     rows = len(ordered)
     begins = np.unique([number * rows // pieces for number in range(1, pieces)]).astype(np.int64)
     chosen = _shortened([taken(part, ordered[begins[begins > 0]]) for part in keys])
     again = sort_rows(chosen, descending)  # what was shortened may be equal now
-    return Points([taken(part, again) for part in chosen], descending)
+    return RangeBounds([taken(part, again) for part in chosen], descending)
 
 
-def _ranks(parts: list[Part], descending: Sequence[bool]) -> Points:
+def _ranks(parts: list[Part], descending: Sequence[bool]) -> RangeBounds:
     """Values of a column between which others are told apart: all of a few, else those at quantiles.
 
     The least is left out, so that ranks begin at 0: a column of five values has five, of which the last is highest.
@@ -331,7 +331,7 @@ def _ranks(parts: list[Part], descending: Sequence[bool]) -> Points:
         begins = np.unique(begins[np.searchsorted(begins, wanted, side="right").clip(1) - 1])
     chosen = _shortened([taken(part, begins) for part in parts])
     kept = np.flatnonzero(_differs(chosen)) if len(begins) else begins
-    return Points([taken(part, kept) for part in chosen], descending)
+    return RangeBounds([taken(part, kept) for part in chosen], descending)
 
 
 def _differs(parts: Sequence[Part]) -> npt.NDArray[np.bool_]:
@@ -356,14 +356,14 @@ def _cut(values: pa.Array) -> pa.Array:
     return pc.binary_slice(values, 0, max(_LEAST_WIDTH, MOST_BYTES // len(values)))
 
 
-def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[Points]) -> list[Part]:
+def _keys(parts: list[list[Part]], order: Order, ranks: Sequence[RangeBounds]) -> list[Part]:
     if not order.is_curve:
         return flat(parts)
     points = [_coordinates(column, known) for column, known in zip(parts, ranks, strict=True)]
     return [(hilbert if order.layout.strategy is Strategy.HILBERT else zorder)(points)]
 
 
-def _coordinates(column: Sequence[Part], ranks: Points) -> Coordinates:
+def _coordinates(column: Sequence[Part], ranks: RangeBounds) -> Coordinates:
     """Ranks, stretched so that those of few values use the high bits."""
     highest = len(ranks)
     if not highest:

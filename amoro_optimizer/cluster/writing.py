@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from amoro_optimizer.cluster.range_bounds import Points
+from amoro_optimizer.cluster.range_bounds import RangeBounds
 from amoro_optimizer.cluster.range_partitioner import Cuts, Sample, keyed_points, place_hashes, sample_rows
 from amoro_optimizer.cluster.sort_keys import Counts, Order, Part, sort_rows, taken
 from amoro_optimizer.cluster.spill_ranges import MOST_RANGES, Ranges
@@ -84,7 +84,7 @@ def _sorted(keys: list[Part], descending: tuple[bool, ...]) -> Counts:
     return by_place[sort_rows([taken(part, by_place) for part in keys[:-1]], descending)]
 
 
-def _starts(keys: list[Part], order: Counts, points: Points) -> Counts:
+def _starts(keys: list[Part], order: Counts, points: RangeBounds) -> Counts:
     """For each point the first of the ordered rows that is not below it, found by halving for all points at once."""
     count, rows = len(points), len(order)
     low, high = np.zeros(count, np.int64), np.full(count, rows, np.int64)
@@ -211,7 +211,7 @@ class RangeWriter:
             else:  # one row, or keys so large that there is no second one to compare with
                 self._write_held(list(every.batches(0)))
 
-    def write_split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: Points) -> None:
+    def write_split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: RangeBounds) -> None:
         """Write tagged batches that are too many for the memory: split by the points, then range by range."""
         with self._spill() as directory:
             self._write_split(batches, schema, points, directory)
@@ -225,7 +225,7 @@ class RangeWriter:
         self._sink.finish_file()
 
     def _write_split(
-        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: Points, directory: Path
+        self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, points: RangeBounds, directory: Path
     ) -> None:
         ranges = Ranges(directory, "range", schema)
         for batch in batches:

@@ -128,7 +128,7 @@ DECODED_DELETES = BoundedCache()
 
 
 @record
-class Chain:
+class EqualityDeleteGroup:
     """Deletes with one set of ids, each with a level: a file of class c is subject to those with levels up to c.
 
     The deletes of a file are a suffix of all by sequence number, so the sets of two files are nested and one chain
@@ -140,7 +140,7 @@ class Chain:
     classes: Mapping[str, int]  # of each file subject to any of them, by its path
 
 
-def chains_of(work: RewriteInput) -> tuple[Chain, ...]:
+def chains_of(work: RewriteInput) -> tuple[EqualityDeleteGroup, ...]:
     """The chains of all equality deletes that apply to a file of the task."""
     by_ids: dict[tuple[int, ...], dict[str, frozenset[int]]] = {}
     for file in (*work.rewritten, *work.converted):
@@ -169,13 +169,17 @@ def _nested(sets: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
     return lists
 
 
-def _chain(ids: tuple[int, ...], sets: Mapping[str, frozenset[int]], chosen: list[frozenset[int]]) -> Chain:
+def _chain(
+    ids: tuple[int, ...], sets: Mapping[str, frozenset[int]], chosen: list[frozenset[int]]
+) -> EqualityDeleteGroup:
     levels: dict[int, int] = {}
     for level, one in enumerate(chosen):
         for index in sorted(one):
             levels.setdefault(index, level)
     places = {one: level for level, one in enumerate(chosen)}
-    return Chain(ids, tuple(levels.items()), {path: places[one] for path, one in sets.items() if one in places})
+    return EqualityDeleteGroup(
+        ids, tuple(levels.items()), {path: places[one] for path, one in sets.items() if one in places}
+    )
 
 
 OpenFile = Callable[[InputFile], AbstractContextManager[RowSource]]
@@ -195,7 +199,7 @@ _POSITION_BYTES = 8
 _FILE, _ROW = pa.field("file", pa.int32()), pa.field("row", pa.int64())
 
 
-class Marks:
+class DeleteFilter:
     """The deletes of one task. Keys that don't fit into memory are in files until `spills` is closed."""
 
     def __init__(
@@ -300,7 +304,7 @@ class Marks:
             self._indexes[number] = found
         return self._indexes[number]
 
-    def _parts(self, chain: Chain) -> Iterator[tuple[KeyColumns, int]]:
+    def _parts(self, chain: EqualityDeleteGroup) -> Iterator[tuple[KeyColumns, int]]:
         for index, level in chain.levels:
             delete = self._work.deletes[index]
             self._access.require_readable(delete.path)
@@ -339,7 +343,7 @@ class Marks:
         return key_columns(projection.apply(pa.record_batch([], schema=pa.schema([]))), schema, ids)
 
     def _keys_in(
-        self, chain: Chain, file: InputFile, source: RowSource, ranges: Ranges = ()
+        self, chain: EqualityDeleteGroup, file: InputFile, source: RowSource, ranges: Ranges = ()
     ) -> Iterator[tuple[int, KeyColumns]]:
         """The keys of the file's rows batch by batch, each with the position of its first row.
 
@@ -355,7 +359,7 @@ class Marks:
                 columns = key_columns(projection.apply(batch), schema, chain.ids)
             yield position, columns
 
-    def _marked(self, chain: Chain, keys: SpilledKeys) -> dict[str, Bits]:
+    def _marked(self, chain: EqualityDeleteGroup, keys: SpilledKeys) -> dict[str, Bits]:
         """The deleted rows of all files of the chain, packed.
 
         Rows that may have a deleted key are spilled to files; then each partition of keys is matched with its own rows.

@@ -47,7 +47,7 @@ from amoro_core.model.files import DataFile, DeleteKind, FileFormat
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput
-from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.delete_keys import Mask
 from amoro_optimizer.rewrite.output_files import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
@@ -173,7 +173,7 @@ def rewrite(
     reuse_freed()
     run = RewriteRun(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
-        marks = Marks(
+        marks = DeleteFilter(
             work,
             access,
             run.checkpoint,
@@ -198,7 +198,7 @@ def rewrite(
         )
         rule = outputs.copy_rule
         sources = Sources(run.watched, rule, options, run.schema) if rule is not None else None
-        account, left_out = Account(), LeftOut(work)
+        account, left_out = Account(), DeletedRows(work)
         try:
             for number, file in enumerate(work.rewritten):
                 left_out.add(
@@ -236,7 +236,7 @@ def rewrite(
     )
 
 
-class LeftOut:
+class DeletedRows:
     """The rows that a task left out; which ones is kept only if the task tells it, at most one bit for each row."""
 
     def __init__(self, work: RewriteInput) -> None:
@@ -368,7 +368,7 @@ def refuse_unfit(work: RewriteInput) -> None:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
 
 
-def masks_ahead(run: RewriteRun, marks: Marks) -> dict[int, Packed]:
+def masks_ahead(run: RewriteRun, marks: DeleteFilter) -> dict[int, Packed]:
     """The deleted rows of each rewritten file by its number, packed: even outputs need the live rows beforehand."""
     masks = {}
     for number, file in enumerate(run.work.rewritten):
@@ -389,7 +389,7 @@ def live_count(file: InputFile, packed: Packed | None) -> int:
 
 def _rewrite_file(
     run: RewriteRun,
-    marks: Marks,
+    marks: DeleteFilter,
     outputs: Outputs,
     file: InputFile,
     packed: Packed | None,
@@ -444,7 +444,7 @@ def _write_groups(
             decoder.write(outputs, mask, number)
 
 
-def _mask(run: RewriteRun, marks: Marks, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
+def _mask(run: RewriteRun, marks: DeleteFilter, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
     """For each row of the file, whether it is deleted; the file is opened only if its keys must be read."""
     if packed is not None:
         return np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
@@ -503,7 +503,7 @@ def live_rows_of(
     return with_lineage(rows, np.flatnonzero(~deleted) + first, file) if has_lineage(projection.schema) else rows
 
 
-def _convert_file(run: RewriteRun, marks: Marks, outputs: Outputs, file: InputFile) -> int:
+def _convert_file(run: RewriteRun, marks: DeleteFilter, outputs: Outputs, file: InputFile) -> int:
     """Write one position delete file or vector for all deletes of a file that stays; returns the number of positions.
 
     Without positions it is written only if the task requires a mark.

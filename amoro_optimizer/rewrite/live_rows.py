@@ -16,7 +16,7 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.verification import RowsDigest
-from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import RewriteRun, cancelled_first, live_rows_of
 from amoro_optimizer.rewrite.spilling import budget, default_spill_root
 
@@ -43,7 +43,7 @@ def live_batches(
     if columns is not None:
         schema = _only(schema, columns)
     with cancelled_first(run), ExitStack() as spills:
-        marks = Marks(
+        marks = DeleteFilter(
             work,
             access,
             run.checkpoint,

@@ -10,16 +10,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from amoro_core.bootstrap.composition import Around, Services, installed, utc_now
+from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed, utc_now
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
 from amoro_core.store.database import Store
 
 ADMIN_TOKEN = "amo_admin"
-ADMIN = Principal("admin", Role.ADMIN, way=Way.REST, address="10.0.0.7", said="ann")
+ADMIN = Principal("admin", Role.ADMIN, way=Channel.REST, address="10.0.0.7", said="ann")
 
 
 def services_over(
@@ -30,7 +30,7 @@ def services_over(
     address: Callable[[], str] = lambda: "nowhere",
 ) -> Services:
     """The services of a coordinator whose admin token is known."""
-    around = Around(
+    around = CoordinatorHooks(
         commit_due=lambda process, catalog: None,
         left_over=lambda process, catalog: None,
         explore=lambda: None,

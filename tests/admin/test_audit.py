@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import AlreadyExists, AmoroError, NotAllowed, StoreFailed, UnknownToken
-from amoro_core.model.audit import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, Strangers
-from amoro_core.model.principals import Principal, Role, Way, stranger
+from amoro_core.model.audit import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, UnknownCallerLog
+from amoro_core.model.principals import Channel, Principal, Role, anonymous
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
 from tests.admin.conftest import Clock
@@ -74,7 +74,7 @@ def test_a_call_that_cannot_be_written_down_is_not_made(rig: Rig) -> None:
     assert rig.call("ListGroups", pb.ListGroupsRequest()).total == 1
     # Who is nobody's friend is refused all the same.
     operations = rig.services.operations(rig.pool)
-    asyncio.run(operations.refuse("RemoveGroup", stranger(Way.REST, ""), UNKNOWN))
+    asyncio.run(operations.refuse("RemoveGroup", anonymous(Channel.REST, ""), UNKNOWN))
     rig.execute("DROP TRIGGER full")
     rig.execute(FULL.format("UPDATE"))
     rig.create_group("night")  # it was made: the answer is what became of it
@@ -107,7 +107,7 @@ def test_strangers_get_a_few_rows_in_a_minute_and_in_an_hour_and_the_others_are_
         row = strangers.row(nobody, NOW + timedelta(seconds=seconds))
         return None if row is None else row.parameters.get("refused_before", "0")
 
-    strangers, nobody = Strangers(), Audited(stranger(Way.REST, "10.0.0.9"), "RemoveGroup", "")
+    strangers, nobody = UnknownCallerLog(), Audited(anonymous(Channel.REST, "10.0.0.9"), "RemoveGroup", "")
     assert [told(0) for _ in range(STRANGERS_A_MINUTE)] == ["0"] * STRANGERS_A_MINUTE
     assert [told(1), told(59.999)] == [None, None]
     assert strangers.left() == replace(nobody, parameters={"refused_before": "1"})
@@ -128,7 +128,7 @@ def test_refused_calls_of_strangers_are_written_down_if_they_would_change_someth
 
     def refuse(*methods: str) -> None:
         for method in methods:
-            asyncio.run(operations.refuse(method, stranger(Way.REST, "10.0.0.9"), UNKNOWN))
+            asyncio.run(operations.refuse(method, anonymous(Channel.REST, "10.0.0.9"), UNKNOWN))
 
     refuse("ListGroups", "PreviewUndo", "RemoveGroup")
     shown = [(row.actor, row.operation, row.way, row.address, row.outcome, row.code) for row in rig.audit()]

@@ -12,14 +12,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.bootstrap.composition import Services
-from amoro_core.errors import (
-    CatalogNotFound,
-    Conflict,
-    GroupNotFound,
-    InvalidArgument,
-    NotAllowed,
-    WaitTimeout,
-)
+from amoro_core.errors import CatalogNotFound, Conflict, GroupNotFound, InvalidArgument, NotAllowed, WaitTimeout
 from amoro_core.model.principals import Principal, Role, checked_pattern
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table

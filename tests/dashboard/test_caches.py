@@ -9,15 +9,15 @@ import pytest
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.web.charts.charts import Bar, histogram
-from amoro_core.web.pages.framework import Kept
-from amoro_core.web.pages.page_request import Visit
+from amoro_core.web.pages.framework import TtlStore
+from amoro_core.web.pages.page_request import PageRequest
 from amoro_core.web.pages.processes import Attempts, Tried, settled
-from amoro_core.web.pages.table_files import Looks
+from amoro_core.web.pages.table_files import ReadLimiter
 
 
 def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() -> None:
     now = 0.0
-    kept: Kept[str] = Kept(2, timedelta(seconds=10), lambda: now)
+    kept: TtlStore[str] = TtlStore(2, timedelta(seconds=10), lambda: now)
     first, second, third = map(kept.add, ("first", "second", "third"))
     assert [kept.find(key) for key in (first, second, third)] == [None, "second", "third"]
     assert (kept.take(third), kept.take(third)) == ("third", None)
@@ -28,7 +28,7 @@ def test_a_value_goes_with_its_time_and_the_oldest_where_there_are_too_many() ->
 
 
 def test_what_was_read_of_the_longest_ago_is_forgotten() -> None:
-    looks: Looks[str] = Looks()
+    looks: ReadLimiter[str] = ReadLimiter()
     for number in range(65):
         looks.remember((number,), str(number))
     assert looks.remembered((0,)) is None
@@ -73,7 +73,7 @@ class OneSuccess:
 def test_the_process_that_was_looked_at_the_longest_ago_is_read_again() -> None:
     visit, attempts = OneSuccess(), Attempts()
     for process_id in ("p-0", "p-0", *(f"p-{number}" for number in range(1, 17)), "p-0"):
-        asyncio.run(attempts.of(cast("Visit", visit), pb.Process(process_id=process_id)))
+        asyncio.run(attempts.of(cast("PageRequest", visit), pb.Process(process_id=process_id)))
     assert visit.asked == ["", "1-1", *[""] * 17]
 
 

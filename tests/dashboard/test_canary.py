@@ -14,7 +14,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.mcp.tools import READING, WRITING
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
-from amoro_core.model.principals import Role, Way
+from amoro_core.model.principals import Channel, Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
@@ -183,8 +183,8 @@ def test_where_the_settings_say_so_operators_may_write_on_their_tables(
         assert served.coordinator.tables.list_tables()[0].enabled is True
         page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(9))
         assert [(one.call.principal.name, one.call.principal.way, one.outcome.value) for one in page.items] == [
-            ("acts", Way.MCP, "done"),
-            ("elsewhere", Way.MCP, "refused"),
+            ("acts", Channel.MCP, "done"),
+            ("elsewhere", Channel.MCP, "refused"),
         ]
 
 

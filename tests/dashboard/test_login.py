@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from amoro_core.model.requests import Throttle
-from amoro_core.web.login import Doors, TooManyTries
+from amoro_core.web.login import LoginService, TooManyTries
 from tests.dashboard.conftest import Site
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def test_two_passwords_are_checked_at_once_and_eight_wait() -> None:
 
     async def try_all() -> list[object]:
         with ThreadPoolExecutor(16) as pool:
-            doors = Doors(cast("UserService", Slow()), cast("Any", None), cast("Any", None), pool, "state")
+            doors = LoginService(cast("UserService", Slow()), cast("Any", None), cast("Any", None), pool, "state")
             tries = [asyncio.ensure_future(doors.check(f"u{n}", PASSWORD, f"10.0.0.{n}")) for n in range(11)]
             done, _ = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
             assert len(done) == 1

@@ -26,7 +26,7 @@ from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, Invali
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Role
-from amoro_core.web.oidc import Attempt, OwnAddress, PeopleDoor
+from amoro_core.web.oidc import Attempt, OidcLogin, OwnAddress
 from tests.dashboard.conftest import Loop
 from tests.dashboard.provider import (
     CANARY,
@@ -439,7 +439,7 @@ NEAR = OwnAddress(("127.0.0.1",), 1630, is_encrypted=False, has_proxies=False)
 
 def test_a_provider_that_never_answers_is_waited_for_half_a_minute() -> None:
     slow = Slow()
-    door = PeopleDoor(slow, terms_of(), NEAR)
+    door = OidcLogin(slow, terms_of(), NEAR)
 
     async def leave() -> None:
         asked = asyncio.ensure_future(door.begin(REQUEST, "/"))
@@ -456,7 +456,7 @@ def test_a_provider_that_never_answers_is_waited_for_half_a_minute() -> None:
 def test_an_attempt_ends_after_ten_minutes_and_they_are_not_without_end() -> None:
     now, quick = [0.0], Slow()
     quick.go_on.set()
-    door = PeopleDoor(quick, terms_of(), NEAR, lambda: now[0])
+    door = OidcLogin(quick, terms_of(), NEAR, lambda: now[0])
     begun = [asyncio.run(door.begin(REQUEST, "/"))[1] for _ in range(2)]
     now[0] = 599
     assert door.take(begun[0].state, begun[0].browser).state == begun[0].state

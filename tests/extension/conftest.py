@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from amoro_core.bootstrap.composition import Around, Parts, Services, installed
+from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services, installed
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import groups
@@ -66,7 +66,7 @@ class World:
         self.due: list[str] = []
         self.store = open_store(self.home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
-        around = Around(
+        around = CoordinatorHooks(
             lambda process_id, catalog: self.due.append(process_id),
             lambda process_id, catalog: None,
             lambda: None,
@@ -74,7 +74,9 @@ class World:
             lambda: "here:1",
         )
         found = installed(self.home, [self.lake])
-        parts = Parts(found.formats, found.containers, found.policies, found.catalogs, found.actions, clock=lambda: NOW)
+        parts = Dependencies(
+            found.formats, found.containers, found.policies, found.catalogs, found.actions, clock=lambda: NOW
+        )
         self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.services.optimizing.recover()
         registered = self.services.optimizers.register(

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.action_api import Plan, PlannedTask, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, TriggerVerdict
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.formats.ports import OpenTable, Role
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import METADATA, Case, Change, Figure, Receipt
+from amoro_core.model.processes import METADATA, Change, Figure, ProcessContext, Receipt
 from amoro_core.model.task_payload import Work
 from amoro_optimizer.work_kinds import Run
 from tests.extension.journal import JournalTable
@@ -37,7 +37,9 @@ class Tally:
         waiting = _uncounted(table)
         return TriggerVerdict(bool(waiting), f"{len(waiting)} files are not counted")
 
-    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+    def plan(
+        self, table: OpenTable, situation: PlanningContext, request: Request
+    ) -> tuple[TriggerVerdict, Plan | None]:
         """One task for each large file; nothing where every file is counted."""
         journal, facts = _journal(table), table.facts
         waiting = _uncounted(journal)
@@ -54,24 +56,24 @@ class Tally:
         """What counts the small files, sums up and stages the record, anew for each attempt."""
         return _change
 
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+    def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """A journal has no partitions."""
         return frozenset()
 
-    def inputs(self, case: Case) -> tuple[str, ...]:
+    def inputs(self, case: ProcessContext) -> tuple[str, ...]:
         """The files that its tasks read, by their locations."""
         given = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
         return tuple(f"{asked['location']}/{asked['file']}" for asked in map(json.loads, given))
 
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+    def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """Tasks write no files."""
         return ()
 
-    def removals(self, case: Case) -> tuple[str, ...]:
+    def removals(self, case: ProcessContext) -> tuple[str, ...]:
         """Nothing becomes superfluous."""
         return ()
 
-    def receipt(self, case: Case) -> None:
+    def receipt(self, case: ProcessContext) -> None:
         """Every process commits."""
 
 
@@ -110,7 +112,7 @@ def _journal(table: OpenTable) -> JournalTable:
     return table
 
 
-def _change(table: OpenTable, case: Case, now: datetime) -> Change:
+def _change(table: OpenTable, case: ProcessContext, now: datetime) -> Change:
     journal = _journal(table).now()
     tally: dict[str, int] = {}
     for result in case.results:

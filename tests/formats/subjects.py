@@ -20,7 +20,7 @@ from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdd
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine import builders, oracle, writer
 from tests.extension.journal import JournalFormat, JournalTable
 from tests.iceberg.rewriting import rewritten
@@ -102,7 +102,7 @@ class IcebergSubject:
     def stage(self, table: AnyTable) -> Staged:
         plan = rewritten(self._loaded())
         head = table.head(plan.snapshot_id, plan.sequence_number)
-        content = validate(look(plan, head)).content
+        content = validate(build_view(plan, head)).content
         assert content is not None
         return _staged(table, table.stage(head, content, {"amoro.process-id": uuid.uuid4().hex}), content)
 

@@ -18,7 +18,7 @@ from amoro_core.model.processes import Attempt, CatalogConfig, TaskId
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import InputFile, RewriteInput
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
 from tests.iceberg.rewriting import loaded
@@ -115,7 +115,7 @@ class History:
         if self.chance.random() < 0.2:
             self._write(self.chance.choice(BETWEEN))
         head = table.head(record.snapshot_id)
-        done = validate(look(record, head))
+        done = validate(build_view(record, head))
         if done.content is None:
             self.seen["rewrites lost"] += 1
             return

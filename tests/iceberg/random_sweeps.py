@@ -18,7 +18,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from amoro_core.actions.action_api import Plan, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, PlanningContext, Request, TriggerVerdict
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
@@ -134,7 +134,7 @@ class Sweep:
         site = self.site
 
         def plan(
-            action: CleanOrphanFiles, table: AnyTable, situation: Situation, request: Request
+            action: CleanOrphanFiles, table: AnyTable, situation: PlanningContext, request: Request
         ) -> tuple[TriggerVerdict, Plan | None]:
             around = situation.around()
 

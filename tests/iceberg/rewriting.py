@@ -20,7 +20,7 @@ from amoro_core.model.location_policy import Grant
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine import oracle
 from tests.engine.files import FULL_METRICS, POSITION_SCHEMA, Records, file_statistics, to_arrow
 from tests.engine.parquet_rows import local_path
@@ -161,7 +161,7 @@ def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:
     """The rewrite validated and staged on the head as it is now; the table it was staged on goes along."""
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    done = validate(look(record, head))
+    done = validate(build_view(record, head))
     assert done.conflict is None, done.conflict
     assert done.content is not None, done.dropped
     return fresh, committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
@@ -171,7 +171,7 @@ def optimized(table: Table, record: PlanRecord) -> Validation:
     """Validate the rewrite on the head as it is now and commit what may be; returns the verdict."""
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    done = validate(look(record, head))
+    done = validate(build_view(record, head))
     if done.content is not None:
         attempt = committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
         committing.send(fresh.catalog, fresh, attempt.payload)

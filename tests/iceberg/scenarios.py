@@ -11,7 +11,7 @@ from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Tr
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine.writer import append, delete_where, make_table, upsert
 
 SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))
@@ -36,7 +36,7 @@ def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCom
     """The rewrite validated and staged through the port."""
     found = IcebergFormat().load(config, TABLE)
     head = found.head(plan.snapshot_id)
-    content = validate(look(plan, head)).content
+    content = validate(build_view(plan, head)).content
     assert content is not None
     return found, found.stage(head, content, {"amoro.process-id": plan.process_id})
 

@@ -34,7 +34,7 @@ from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedComm
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.task_payload import MAP_ENDING
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import (
@@ -91,7 +91,7 @@ def metadata_files(table: Table) -> set[str]:
 def content_of(table: Table, record: PlanRecord) -> tuple[Table, Head, CommitContent]:
     fresh = loaded(table)
     head = read_head(fresh, record.snapshot_id, scanned)
-    content = validate(look(record, head)).content
+    content = validate(build_view(record, head)).content
     assert content is not None
     return fresh, head, content
 
@@ -530,7 +530,7 @@ def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> T
         for entry in read_manifest(table.io, manifest).entries
         if entry.status == ManifestEntryStatus.ADDED
     ]
-    return committing.trace(
+    return committing.check_commit_status(
         found or loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id
     )
 
@@ -593,7 +593,7 @@ def test_in_format_1_an_attempt_is_refuted_when_main_left_its_parent(catalog: Sq
     append(table, rows(3))
 
     assert traced(table, attempt) == Trace.REFUTED
-    assert committing.trace(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
+    assert committing.check_commit_status(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
 
 
 # Deleting

@@ -35,7 +35,7 @@ from amoro_core.iceberg.maintenance.expiry import stage_expiry
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
 from amoro_core.iceberg.maintenance.reachable import named, released, would_release
 from amoro_core.iceberg.metadata import history_of
-from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
+from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import parse_into
@@ -428,7 +428,7 @@ def own_catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     made.close()
 
 
-def selected(table: Table) -> Selection:
+def selected(table: Table) -> SnapshotSelection:
     history = history_of(table.refresh())
     config = parse_into(RetentionConfig, history.properties)
     return select(history.snapshots, history.refs, config, Target(), datetime.now(UTC) + timedelta(seconds=1))
@@ -460,7 +460,7 @@ def _equality_deletes(metadata: TableMetadata) -> set[str]:
     return {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
 
 
-def _expired(table: Table, found: Selection) -> list[Released]:
+def _expired(table: Table, found: SnapshotSelection) -> list[Released]:
     """What one expiry releases, as it said before and says after its commit, and as the tests' own reader says."""
     base, going = table.metadata, frozenset(found.go)
     staying = [one.snapshot_id for one in base.snapshots if one.snapshot_id not in going]

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.action_api import Plan, Request, Situation
+from amoro_core.actions.action_api import Plan, PlanningContext, Request
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.errors import AttemptAbandoned, OptimizerError
 from amoro_core.files.storage.inventory import keys_in_ranges, keys_of, merged
@@ -20,8 +20,8 @@ from amoro_core.iceberg.maintenance.reachable import named_in_ranges
 from amoro_core.model.group_config import Capacity
 from amoro_core.model.maintenance import NO_OPTIONS
 from amoro_core.model.optimizing_config import parse_config
-from amoro_core.model.paths import looser_spellings
-from amoro_core.model.processes import Attempt, Case, TaskId, TaskResult
+from amoro_core.model.paths import path_aliases
+from amoro_core.model.processes import Attempt, ProcessContext, TaskId, TaskResult
 from amoro_core.model.task_payload import Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_optimizer.work_kinds import BlobName, Kinds, Run
@@ -37,8 +37,8 @@ ELSEWHERE = "spelled in a way that is looked for elsewhere"
 KINDS = Kinds()
 
 
-def situation(site: Site) -> Situation:
-    return Situation(parse_config({}), {}, {}, Capacity(1, 1), NOW, lambda: site.around)
+def situation(site: Site) -> PlanningContext:
+    return PlanningContext(parse_config({}), {}, {}, Capacity(1, 1), NOW, lambda: site.around)
 
 
 def run_of(plan: Plan, *, is_cancelled: bool = False) -> Run:
@@ -56,9 +56,9 @@ def executed(plan: Plan) -> tuple[TaskResult, ...]:
     )
 
 
-def case_of(results: tuple[TaskResult, ...]) -> Case:
+def case_of(results: tuple[TaskResult, ...]) -> ProcessContext:
     """Of a process the action asks for the results alone."""
-    return cast(Case, SimpleNamespace(results=results))
+    return cast(ProcessContext, SimpleNamespace(results=results))
 
 
 def by_tasks(table: IcebergTable, site: Site) -> Plan:
@@ -83,7 +83,7 @@ def test_tasks_find_what_the_coordinator_finds_alone(
         found = by_tasks(table, site)
         missed = condemned(plan) - condemned(found)
         # A file whose other spelling sorts into another task's range is kept.
-        assert all(len(looser_spellings(path)) > 1 or not path.isascii() for path in missed), number
+        assert all(len(path_aliases(path)) > 1 or not path.isascii() for path in missed), number
         assert condemned(found) <= condemned(plan), number
         assert found.document["listed_files"] == plan.document["listed_files"], number
         kept, alone_kept = dict(found.document["kept"]), dict(plan.document["kept"])
@@ -97,7 +97,7 @@ def test_tasks_find_what_the_coordinator_finds_alone(
 def test_named_paths_stand_in_the_range_of_each_of_their_spellings(tmp_path: Path, catalog: SqlCatalog) -> None:
     for number in range(10):
         site = make_site(catalog, number, tmp_path)
-        spelled = sorted({one for path in site._named(live=False) for one in looser_spellings(path)})
+        spelled = sorted({one for path in site._named(live=False) for one in path_aliases(path)})
         cuts = spelled[:: max(1, len(spelled) // 4)]
         ranges = named_in_ranges(site.table, cuts)
         assert len(ranges) == len(cuts) + 1

@@ -33,7 +33,7 @@ from amoro_core.iceberg.manifest.writing import (
 )
 from amoro_core.iceberg.support.table_support import refuse_table
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert
@@ -348,7 +348,7 @@ def test_no_manifest_is_read_twice_between_head_and_staging(catalog: SqlCatalog)
     upsert(table, rows(2), ["x"])
     fresh, cache = loaded(table), ManifestCache()
     head = read_head(fresh, record.snapshot_id, lambda one: scanned(one, cache.read), cache.read)
-    content = validate(look(record, head)).content
+    content = validate(build_view(record, head)).content
     assert content is not None
     for one in manifests(table):
         Path(local_path(one.manifest_path)).unlink()

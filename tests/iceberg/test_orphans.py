@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions import orphans
-from amoro_core.actions.action_api import Plan, Request, Situation, TriggerVerdict
+from amoro_core.actions.action_api import Plan, PlanningContext, Request, TriggerVerdict
 from amoro_core.actions.orphans import NAME, CleanOrphanFiles
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
@@ -61,7 +61,7 @@ def planned(
     options: Options | None = None,
     now: datetime = NOW,
 ) -> tuple[TriggerVerdict, Plan | None]:
-    situation = Situation(parse_config({}), properties or {}, {}, Capacity(1, 1), now, lambda: around)
+    situation = PlanningContext(parse_config({}), properties or {}, {}, Capacity(1, 1), now, lambda: around)
     return CleanOrphanFiles().plan(table, situation, Request(NAME, options=options or Options()))
 
 

@@ -26,7 +26,7 @@ from amoro_core.errors import (
     TableRefused,
 )
 from amoro_core.iceberg.catalog.catalogs import catalog_errors, close_catalogs, load_table, open_catalog
-from amoro_core.iceberg.catalog.errors import is_lock, is_refusal, is_without_rights, said
+from amoro_core.iceberg.catalog.errors import error_text, is_lock, is_refusal, is_without_rights
 from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.iceberg.partition_filter import parse_condition
 from amoro_core.model.commits import Trace
@@ -351,7 +351,7 @@ def test_metadata_that_are_no_object_or_lack_a_field_are_refused_too(broken: Tab
     ],
 )  # fmt: skip
 def test_an_error_of_a_library_comes_in_one_short_line(error: Exception, told: str) -> None:
-    assert said(error) == told
+    assert error_text(error) == told
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.expiry import stage_expiry, stage_restored, stage_return
-from amoro_core.iceberg.maintenance.rewrite_manifests import Source
+from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.avro_schema import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.entries import to_data_file
@@ -384,8 +384,8 @@ def test_clustered_manifests_keep_every_id(catalog: SqlCatalog, table: Table, wa
         changing.set_properties({"commit.manifest.target-size-bytes": "100000"})
     before = live_ids(table)
 
-    def source() -> Source:
-        return Source(loaded(table), read_manifest, ["file:///"])
+    def source() -> ManifestSource:
+        return ManifestSource(loaded(table), read_manifest, ["file:///"])
 
     done = rewrite_manifests.stage(source(), source, None, {})
     committing.send(table.catalog, loaded(table), done.commit.payload)

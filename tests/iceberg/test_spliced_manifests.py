@@ -25,7 +25,7 @@ from amoro_core.iceberg.manifest.spliced_manifests import Source, Spliced, splic
 from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY, deleted_entry, existing_entry, write_manifest
 from amoro_core.model.paths import normalise
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.writer import append, make_catalog, make_table, remove_files
 from tests.iceberg.orphan_tables import live_paths
@@ -138,7 +138,7 @@ def test_an_optimized_manifest_is_spliced_again_and_again(catalog: SqlCatalog) -
         paths = sorted(live_paths(table))[:2]
         record = rewritten(table, only=paths)
         head = head_of(table, record.snapshot_id)
-        content = validate(look(record, head)).content
+        content = validate(build_view(record, head)).content
         assert content is not None
         attempt = stage(loaded(table), head, content, {})
         committing.send(table.catalog, loaded(table), attempt.payload)
@@ -153,7 +153,7 @@ def test_spliced_manifests_are_merged_with_others(catalog: SqlCatalog) -> None:
     before = live_rows(table)
     record = rewritten(table, only=sorted(live_paths(table))[:2])
     head = head_of(table, record.snapshot_id)
-    content = validate(look(record, head)).content
+    content = validate(build_view(record, head)).content
     assert content is not None
     states = []
     for splices in (True, False):

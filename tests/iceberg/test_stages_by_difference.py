@@ -13,9 +13,9 @@ from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.model.commits import CommitContent, Head
-from amoro_core.scan.live_files import Homes, LiveFiles
+from amoro_core.scan.live_files import LiveFiles, ManifestIndex
 from amoro_core.validation import validate
-from amoro_core.validation.view import look
+from amoro_core.validation.view import build_view
 from tests.engine import writer
 from tests.engine.oracle import assert_same_rows, live_rows
 from tests.iceberg.looking import Reader
@@ -39,7 +39,7 @@ def change(table: Table) -> tuple[Head, CommitContent]:
     record = rewritten(table, only=[path for _, path in oldest])
     writer.append(table, rows(100))
     head = head_of(table, record.snapshot_id)
-    content = validate(look(record, head)).content
+    content = validate(build_view(record, head)).content
     assert content is not None
     return head, content
 
@@ -78,12 +78,12 @@ def test_a_head_that_is_wrong_about_manifests_conflicts(table: Table, wrong: str
     assert live.homes is not None
     parts, deletes = live.homes.parts, live.homes.deletes
     if wrong == "another data manifest":
-        live.homes = Homes(parts[::-1], deletes)
+        live.homes = ManifestIndex(parts[::-1], deletes)
     elif wrong == "another delete manifest":
         paths = list(deletes.values())
-        live.homes = Homes(parts, dict(zip(deletes, reversed(paths), strict=True)))
+        live.homes = ManifestIndex(parts, dict(zip(deletes, reversed(paths), strict=True)))
     else:
-        live.homes = Homes(("",) * len(parts), {})
+        live.homes = ManifestIndex(("",) * len(parts), {})
     before = sorted(Path(table.location().removeprefix("file://")).rglob("*"))
     with pytest.raises(CommitConflict, match="is live 0 times on the head"):
         committing.stage(loaded(table), head, content, {})

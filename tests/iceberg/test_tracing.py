@@ -70,12 +70,12 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table) -> 
     expire_snapshots(table)
     found = without_log(table)
     (last,) = found.metadata.snapshots
-    before = committing.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
+    before = committing.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, [])
     child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
     found.metadata = found.metadata.model_copy(update={"snapshots": [child]})
 
     assert before == Trace.REFUTED
-    assert committing.trace(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
+    assert committing.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
 
 
 def test_an_expired_attempt_is_known_by_removed_files(table: Table) -> None:

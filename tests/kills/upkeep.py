@@ -13,7 +13,7 @@ from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from amoro_cli.client import AdminClient, Wanted
+from amoro_cli.client import AdminClient, MaintenanceRequest
 from amoro_core import failpoints
 from amoro_core.errors import CannotUndo
 from amoro_core.model.processes import UNDOABLE
@@ -121,7 +121,7 @@ class UpkeepSite(Site):
             except CannotUndo as error:
                 print(f"not undone: {error.message}")
                 return False
-            return client.maintain_table(Wanted(TABLE, action, confirm=TABLE), within).process_id != ""
+            return client.maintain_table(MaintenanceRequest(TABLE, action, confirm=TABLE), within).process_id != ""
 
         answer: bool | None = self.ask(begin)
         return answer

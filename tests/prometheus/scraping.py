@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from amoro_core.actions.registry import Actions
 from amoro_core.model import metrics
-from amoro_core.model.alert_rules import Held
+from amoro_core.model.alert_rules import ActiveAlert
 from amoro_core.rpc.prometheus import MetricsServer
 from amoro_core.services.metrics import ConditionService, MeteringService
 from tests.acceptance.processes import free_port
@@ -26,7 +26,7 @@ class Prometheus:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scrapes: list[Scrape] = []
-        self.raised: list[Held] = []  # what the coordinator itself raises after the last scrape
+        self.raised: list[ActiveAlert] = []  # what the coordinator itself raises after the last scrape
         self._start()
 
     def __enter__(self) -> Self:

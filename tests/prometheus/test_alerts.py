@@ -18,7 +18,7 @@ from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.alert_rules import CONDITIONS, Outside
+from amoro_core.model.alert_rules import CONDITIONS, ExternalCheck
 from amoro_core.model.group_config import Scaling
 from amoro_core.model.metrics import Sample
 from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
@@ -290,7 +290,7 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     nobody_answers: {"AmoroCoordinatorAbsent": {"instance": "127.0.0.1:1630", "job": "amoro"}},
 }
 #: What a coordinator can't see of itself.
-OUTSIDE = {condition.alert for condition in CONDITIONS if isinstance(condition.when, Outside)}
+OUTSIDE = {condition.alert for condition in CONDITIONS if isinstance(condition.when, ExternalCheck)}
 
 
 def rules() -> dict[str, dict[str, str]]:

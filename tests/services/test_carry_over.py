@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.clustering import Kept
+from amoro_core.actions.clustering import ClusterPlanState
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.commits import Group
@@ -269,5 +269,5 @@ def test_of_equal_rows_that_are_deleted_one_after_the_other_each_is_another(worl
 def test_a_process_that_an_earlier_version_has_planned_gives_way(world: World) -> None:
     process = process_of(world, cluster_with(world, Grouping()))
     said = json.loads(process.detail)
-    assert (Kept.of(process).carries, said.pop("carries")) == (100_000, 100_000)
-    assert Kept.of(replace(process, detail=json.dumps(said))).carries is None
+    assert (ClusterPlanState.of(process).carries, said.pop("carries")) == (100_000, 100_000)
+    assert ClusterPlanState.of(replace(process, detail=json.dumps(said))).carries is None

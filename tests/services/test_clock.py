@@ -17,8 +17,8 @@ from amoro_core.errors import (
     CatalogUnavailable,
     CommitConflict,
     CommitRefused,
+    ConfirmationRequired,
     DataFileMissing,
-    Held,
     TableBlocked,
     TableRefused,
 )
@@ -28,7 +28,7 @@ from amoro_core.model.processes import STORAGE, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord, BlockedOperation
 from amoro_core.store import actions, pending_deletions, processes
 from amoro_core.store.database import Connection
-from amoro_core.transactions.maintenance_schedule import Consent, Looked, note
+from amoro_core.transactions.maintenance_schedule import ActionState, ScheduleDecision, note
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
 from tests.engine import writer
@@ -271,7 +271,7 @@ def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held
     assert (found.status, found.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert found.failure == "5 files are more than 2"
     assert place.world.optimizing.list_committing() == []
-    with pytest.raises(Held, match=f"{held}.*5 files are more than 2") as refused:
+    with pytest.raises(ConfirmationRequired, match=f"{held}.*5 files are more than 2") as refused:
         place.begin()
     assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
@@ -290,7 +290,7 @@ def test_a_held_process_is_in_no_way_of_others_and_the_clock_lets_it_be(place: P
 
 def test_what_has_grown_beyond_what_was_seen_is_held_again(place: Place, held: str) -> None:
     place.found = 7
-    with pytest.raises(Held, match=r"more than was confirmed: files 7 \(seen: 5\)"):
+    with pytest.raises(ConfirmationRequired, match=r"more than was confirmed: files 7 \(seen: 5\)"):
         place.world.confirm(NAME)
     assert place.of(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
@@ -495,7 +495,7 @@ def test_a_change_of_its_properties_ends_the_pause(place: Place) -> None:
 
 def test_what_a_look_finds_as_it_was_known_is_not_written_again(place: Place) -> None:
     table_id, now = place.world.table().table_id, place.world.now
-    looks = {NAME: Looked(Consent(True, ""), every=timedelta(days=1), uuid="1", properties="0")}
+    looks = {NAME: ActionState(ScheduleDecision(True, ""), every=timedelta(days=1), uuid="1", properties="0")}
 
     def noted(db: Connection) -> int:
         before = db.raw.total_changes

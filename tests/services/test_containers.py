@@ -14,7 +14,7 @@ from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, Optimi
 from amoro_core.model.group_config import Launch, Liveness, Observation, Resource, ResourceState
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.scheduling.scaling import LiveOptimizer
-from amoro_core.services.containers import ContainerService, Joining, Registrations
+from amoro_core.services.containers import ContainerService, LaunchParameters, Registrations
 from amoro_core.store import groups
 from tests.services.world import World
 
@@ -73,7 +73,7 @@ def service(world: World, yard: Yard) -> ContainerService:
         world.store,
         lambda: world.now,
         {"external": ExternalContainer(world.home), "yard": yard},
-        Joining(lambda: "here:1", Path("/token"), timedelta(seconds=10)),
+        LaunchParameters(lambda: "here:1", Path("/token"), timedelta(seconds=10)),
         Registrations(lambda: yard.live, yard.drain, yard.dismiss),
         monotonic=lambda: world.seconds,
     )

@@ -22,7 +22,7 @@ from amoro_core.model.optimizing_config import EffectiveProperty, Enabled, Origi
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.plans import BOUNDS, KeptDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.query_log_parser import Told
+from amoro_core.model.query_log_parser import ScanRecord
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.planning.clustering.model import ClusterVerdict
@@ -375,48 +375,52 @@ def today(world: World) -> date:
 
 def test_scans_are_kept_by_day_and_filters_and_counted(learner: World) -> None:
     now, old = today(learner), today(learner) - timedelta(days=7)
-    told = [Told(None, (ID,), 5, "q, line 1"), Told(now, (ID, OTHER), 2), Told(old, (), 3)]
+    told = [ScanRecord(None, (ID,), 5, "q, line 1"), ScanRecord(now, (ID, OTHER), 2), ScanRecord(old, (), 3)]
     learned = learning(learner).learn(learner.table(), told)
     assert learned.kept == (ScanUse(now, (ID,), 5), ScanUse(now, (ID,), 2), ScanUse(old, (), 3))
     assert (learned.recent_scans, learned.old_scans) == (7, 0)
     assert kept_reading(learner) == (ScanUse(old, (), 3), ScanUse(now, (ID,), 7))
-    again = learning(learner).learn(learner.table(), [Told(now - timedelta(days=31), (ID,), 4), Told(None, (ID,), 1)])
+    again = learning(learner).learn(
+        learner.table(), [ScanRecord(now - timedelta(days=31), (ID,), 4), ScanRecord(None, (ID,), 1)]
+    )
     assert (again.old_scans, again.recent_scans, kept_reading(learner)[1].scans) == (4, 8, 8)
 
 
 def test_a_source_that_tells_again_takes_the_place_of_what_it_told(learner: World) -> None:
     day, table = today(learner), learner.table()
-    log = [Told(day, (ID,), 5, source="app-1"), Told(day - timedelta(days=1), (), 2, source="app-1")]
-    learning(learner).learn(table, [*log, Told(day, (ID,), 1, source="app-2"), Told(day, (ID,), 1)])
+    log = [ScanRecord(day, (ID,), 5, source="app-1"), ScanRecord(day - timedelta(days=1), (), 2, source="app-1")]
+    learning(learner).learn(table, [*log, ScanRecord(day, (ID,), 1, source="app-2"), ScanRecord(day, (ID,), 1)])
     before = kept_reading(learner)
     assert before == (ScanUse(day - timedelta(days=1), (), 2), ScanUse(day, (ID,), 7))
     assert learning(learner).learn(table, log).recent_scans == 9
     assert kept_reading(learner) == before
-    learning(learner).learn(table, [Told(day, (ID,), 8, source="app-1"), Told(day, (ID,), 1)])  # it has grown
+    learning(learner).learn(
+        table, [ScanRecord(day, (ID,), 8, source="app-1"), ScanRecord(day, (ID,), 1)]
+    )  # it has grown
     assert kept_reading(learner) == (ScanUse(day, (ID,), 11),)
-    learning(learner).learn(table, [Told(day - timedelta(days=31), (ID,), 8, source="app-1")])
+    learning(learner).learn(table, [ScanRecord(day - timedelta(days=31), (ID,), 8, source="app-1")])
     assert kept_reading(learner) == (ScanUse(day, (ID,), 3),)
 
 
 @pytest.mark.parametrize(
     ("told", "problem"),
     [
-        (Told(None, (OTHER,), 1, "q, line 7"), "q, line 7 names column other, which the table does not have"),
-        (Told(date(2999, 1, 1), (ID,), 1), "scans of 2999-01-01 have not been yet"),
-        (Told(None, (ID,), 1, source="x" * 257), "a source of 257 characters has more than 256"),
-        (Told(None, (ID,), 0), "0 scans at once"),
-        (Told(None, (ID,), MOST_SCANS + 1), "scans at once"),
+        (ScanRecord(None, (OTHER,), 1, "q, line 7"), "q, line 7 names column other, which the table does not have"),
+        (ScanRecord(date(2999, 1, 1), (ID,), 1), "scans of 2999-01-01 have not been yet"),
+        (ScanRecord(None, (ID,), 1, source="x" * 257), "a source of 257 characters has more than 256"),
+        (ScanRecord(None, (ID,), 0), "0 scans at once"),
+        (ScanRecord(None, (ID,), MOST_SCANS + 1), "scans at once"),
     ],
 )
-def test_of_a_report_with_a_mistake_nothing_is_kept(learner: World, told: Told, problem: str) -> None:
+def test_of_a_report_with_a_mistake_nothing_is_kept(learner: World, told: ScanRecord, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
-        learning(learner).learn(learner.table(), [Told(None, (ID,), 1), told])
+        learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 1), told])
     assert kept_reading(learner) == ()
 
 
 def test_a_report_has_a_bound(learner: World) -> None:
     with pytest.raises(InvalidArgument, match=r"50,001 sets of filters"):
-        learning(learner).learn(learner.table(), [Told(None, (ID,), 1)] * (MOST_TOLD + 1))
+        learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 1)] * (MOST_TOLD + 1))
     assert kept_reading(learner) == ()
 
 
@@ -427,10 +431,10 @@ def choice_of(world: World) -> ColumnChoice | None:
 def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: World) -> None:
     with_property(learner, {"self-optimizing.cluster.columns": "auto"})
     identifier, table_id = learner.table().identifier, learner.table().table_id
-    learning(learner).learn(learner.table(), [Told(None, (ID,), 60)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 60)])
     waiting = learner.maintaining.begin(table_id, CLUSTER, trigger="request")
     assert waiting.reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 60 are known"
-    learning(learner).learn(learner.table(), [Told(None, (ID,), 40)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 40)])
     looked = learner.maintaining.preview(identifier, CLUSTER)
     assert isinstance(looked.verdict, ClusterVerdict)
     assert looked.verdict.choice is not None
@@ -443,15 +447,15 @@ def test_auto_waits_for_scans_and_its_choice_is_kept_when_it_is_made(learner: Wo
 
 def test_a_choice_stays_for_a_week_whatever_is_learned(learner: World) -> None:
     with_property(learner, {"self-optimizing.cluster.columns": "auto"})
-    learning(learner).learn(learner.table(), [Told(None, (ID,), 100)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 100)])
     learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
     made, start = choice_of(learner), learner.now
-    learning(learner).learn(learner.table(), [Told(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
     learner.now = start + timedelta(days=6)
     learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
     assert choice_of(learner) == made
     learner.now = start + timedelta(days=7)
-    learning(learner).learn(learner.table(), [Told(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ColumnFilter("value", Operator.EQUAL),), 9000)])
     learner.maintaining.begin(learner.table().table_id, CLUSTER, trigger="request")
     other = choice_of(learner)
     assert other is not None
@@ -469,7 +473,7 @@ def test_columns_are_suggested_with_reasons_also_without_reports(learner: World)
     again = learning(learner).suggest(parse_table("cat.db.t"))
     named = {one.column for one in again.columns if "self-optimizing.filter names it" in one.reason}
     assert named == {"id", "value"}
-    learning(learner).learn(learner.table(), [Told(None, (ID,), 100)])
+    learning(learner).learn(learner.table(), [ScanRecord(None, (ID,), 100)])
     choice = learning(learner).suggest(parse_table("cat.db.t")).auto.choice
     assert choice is not None
     assert choice.columns == ("id",)

@@ -17,7 +17,7 @@ from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, InvalidArgument, TaskNotFound
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintenance.table_locations import Ground
+from amoro_core.maintenance.table_locations import TableLocations
 from amoro_core.model.maintenance import Options, StoredFile
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.task_payload import DELETE, LIST, WorkResult
@@ -341,7 +341,7 @@ def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
     worker.work()
     ground = IcebergTable.ground
 
-    def fail(self: IcebergTable) -> Ground:
+    def fail(self: IcebergTable) -> TableLocations:
         raise CatalogUnavailable("it does not answer")
 
     place.world.iceberg.table(ground=fail)
@@ -380,7 +380,7 @@ def test_a_process_that_is_cancelled_while_it_is_gathered_condemns_nothing(
     worker.work()
     ground = IcebergTable.ground
 
-    def cancel(self: IcebergTable) -> Ground:
+    def cancel(self: IcebergTable) -> TableLocations:
         place.world.optimizing.cancel(begun, "tests")
         return ground(self)
 

@@ -16,7 +16,7 @@ from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
-from amoro_core.services.task_lifecycle import Asked, Failure, Report, Reported, Taken
+from amoro_core.services.task_lifecycle import Failure, PollRequest, Report, ReportCall, ReportReply
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising
@@ -168,15 +168,15 @@ def test_calls_that_report_together_are_each_answered_whatever_the_others_are(wo
     process = three_partitions(world)
     one, other, stranger = (world.optimizer() for _ in range(3))
     (first,), (second,) = taken(world, one, 1), taken(world, other, 1)
-    plain = Reported((Report(one, *first),), Asked(one, "default", (1,)))
-    wrong = Reported((Report(other, second[0], WorkResult("paint", b"")),), Asked(other, "default", (1,)))
-    stale = Reported((Report(stranger, *second),))
-    repeated = Reported((Report(one, *first),))
+    plain = ReportCall((Report(one, *first),), PollRequest(one, "default", (1,)))
+    wrong = ReportCall((Report(other, second[0], WorkResult("paint", b"")),), PollRequest(other, "default", (1,)))
+    stale = ReportCall((Report(stranger, *second),))
+    repeated = ReportCall((Report(one, *first),))
     answers = world.optimizing.take([wrong, plain, stale, repeated])
     assert isinstance(answers[0], InvalidArgument)
-    assert isinstance(answers[1], Taken)
+    assert isinstance(answers[1], ReportReply)
     assert ([task.attempt.task_id.number for task in answers[1].tasks], answers[1].accepted) == ([3], (True,))
-    assert answers[2:] == [Taken((False,)), Taken((True,))]
+    assert answers[2:] == [ReportReply((False,)), ReportReply((True,))]
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SCHEDULED]
 
 
@@ -186,7 +186,7 @@ def test_an_error_of_all_results_together_leaves_each_to_be_taken_alone(
     process = three_partitions(world)
     optimizer = world.optimizer(threads=3)
     reports = [Report(optimizer, *one) for one in taken(world, optimizer, 1, 2)]
-    calls = [Reported((reports[0],), Asked(optimizer, "default", (1,))), Reported((reports[1],))]
+    calls = [ReportCall((reports[0],), PollRequest(optimizer, "default", (1,))), ReportCall((reports[1],))]
     schedule = world.optimizing.scheduling.scheduler.schedule
     tries: list[int] = []
 
@@ -198,8 +198,8 @@ def test_an_error_of_all_results_together_leaves_each_to_be_taken_alone(
 
     monkeypatch.setattr(world.optimizing.scheduling.scheduler, "schedule", fail_once)
     first, second = world.optimizing.take(calls)
-    assert isinstance(first, Taken)
-    assert ([task.attempt.task_id.number for task in first.tasks], second) == ([3], Taken((True,)))
+    assert isinstance(first, ReportReply)
+    assert ([task.attempt.task_id.number for task in first.tasks], second) == ([3], ReportReply((True,)))
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SUCCESS, TaskStatus.SCHEDULED]
 
 
@@ -208,9 +208,9 @@ def test_a_failure_beside_a_success_of_one_call_is_planned_again(world: World) -
     optimizer = world.optimizer(threads=3)
     good, bad = taken(world, optimizer, 1, 2)
     failed = Report(optimizer, bad[0], Failure("AMORO-1001", "broken"))
-    call = Reported((Report(optimizer, *good), failed), Asked(optimizer, "default", (1, 2)))
+    call = ReportCall((Report(optimizer, *good), failed), PollRequest(optimizer, "default", (1, 2)))
     (answer,) = world.optimizing.take([call])
-    assert isinstance(answer, Taken)
+    assert isinstance(answer, ReportReply)
     assert [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks] == [(2, 2), (3, 1)]
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]
 

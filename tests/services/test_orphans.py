@@ -22,10 +22,10 @@ from pyiceberg.types import IntegerType, NestedField, StringType
 from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
 from amoro_core.files.storage.stores import LocalStorage
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.maintenance.orphans import Search, Terms
-from amoro_core.maintenance.table_locations import Named, settled_names
+from amoro_core.maintenance.orphans import OrphanConditions, Search
+from amoro_core.maintenance.table_locations import ReferencedFiles, settled_names
 from amoro_core.model.maintenance import Ended, Options, Removal, StoredFile, Surroundings
-from amoro_core.model.paths import looser_spellings, normalise, split_place
+from amoro_core.model.paths import normalise, path_aliases, split_place
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -470,12 +470,14 @@ def searched(valid: str, actual: str, **more: str) -> Sequence[str]:
     """What is an orphan of that file, where the table names the other."""
 
     def places_of(paths: Sequence[str]) -> list[set[tuple[str, str]]]:
-        known = set(looser_spellings(valid))
-        return [{split_place(valid)[:2]} if known & set(looser_spellings(path)) else set() for path in paths]
+        known = set(path_aliases(valid))
+        return [{split_place(valid)[:2]} if known & set(path_aliases(path)) else set() for path in paths]
 
     equal = {name: settled_names(text) for name, text in more.items()}
     search = Search(
-        replace(GROUND, **equal), Named(places_of), Terms(NOW, timedelta(days=2), timedelta(), Surroundings())
+        replace(GROUND, **equal),
+        ReferencedFiles(places_of),
+        OrphanConditions(NOW, timedelta(days=2), timedelta(), Surroundings()),
     )
     place = actual.rpartition("/dir1")[0]
     search.see(place, [StoredFile(actual, 1, OLD)])

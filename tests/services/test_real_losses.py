@@ -31,7 +31,7 @@ from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.maintenance import reachable
 from amoro_core.maintenance import data_expiry, orphans, snapshots
-from amoro_core.maintenance.table_locations import Named
+from amoro_core.maintenance.table_locations import ReferencedFiles
 from amoro_core.model.maintenance import Condemned, Options
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services import committing, maintenance
@@ -138,7 +138,7 @@ def branch_at_count_0(scene: Scene) -> set[str]:
     keep = snapshots._keep
 
     def not_of_refs(stay: Any, ids: Any, ground: Any, reason: str) -> None:
-        if ground not in (snapshots.Ground.BRANCH, snapshots.Ground.COUNT):
+        if ground not in (snapshots.KeepReason.BRANCH, snapshots.KeepReason.COUNT):
             keep(stay, ids, ground, reason)
 
     scene.off(snapshots, "_keep", not_of_refs)
@@ -269,8 +269,8 @@ def one_file_under_two_names(scene: Scene) -> set[str]:
     scene.age()
     known = {*reached(scene.table.refresh().metadata), scene.table.metadata_location}
 
-    def by_text(table: IcebergTable) -> Named:
-        return Named(lambda paths: [{("file", "")} if path in known else set() for path in paths])
+    def by_text(table: IcebergTable) -> ReferencedFiles:
+        return ReferencedFiles(lambda paths: [{("file", "")} if path in known else set() for path in paths])
 
     scene.off(IcebergTable, "named", by_text)
     scene.clean()

@@ -428,7 +428,7 @@ def test_what_is_being_deleted_can_not_be_restored(trashed: TrashPlace) -> None:
 
 def test_what_is_hurried_is_due_at_once(trashed: TrashPlace) -> None:
     trashed.condemn()
-    assert trashed.world.trash.hurry(trashed.table_id) == (3, 3)
+    assert trashed.world.trash.make_due_now(trashed.table_id) == (3, 3)
     assert trashed.world.run("empty-trash") is ProcessStatus.SUCCESS
     assert not any(path.exists() for path in trashed.strays)
 

@@ -14,7 +14,16 @@ from amoro_core.errors import IllegalState, InvalidArgument, StoreFailed
 from amoro_core.failpoints import InjectedFault
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
 from amoro_core.model.task_payload import WorkResult
-from amoro_core.services.task_lifecycle import Acks, Asked, Failure, Refusal, Report, Reported, ScheduledTask, Taken
+from amoro_core.services.task_lifecycle import (
+    Acks,
+    Failure,
+    PollRequest,
+    Refusal,
+    Report,
+    ReportCall,
+    ReportReply,
+    ScheduledTask,
+)
 from amoro_core.store import tasks
 from amoro_core.store.connection import Connection, Parameters
 from amoro_core.transactions.task_messages import Named
@@ -47,8 +56,8 @@ def scheduled(world: World, optimizer: str, *threads: int) -> list[Attempt]:
 
 
 def ack_all(world: World, calls: Sequence[Acks]) -> list[Named | BaseException]:
-    answers = world.optimizing.take([Reported(acks=call) for call in calls])
-    return [answer.named if isinstance(answer, Taken) else answer for answer in answers]
+    answers = world.optimizing.take([ReportCall(acks=call) for call in calls])
+    return [answer.named if isinstance(answer, ReportReply) else answer for answer in answers]
 
 
 def acked(world: World, optimizer: str, *threads: int) -> list[Attempt]:
@@ -61,15 +70,15 @@ def statuses(world: World, process: str) -> list[TaskStatus]:
     return [task.status for task in world.tasks(process)[:-1]]
 
 
-def done(optimizer: str, attempt: Attempt, *threads: int) -> Reported:
+def done(optimizer: str, attempt: Attempt, *threads: int) -> ReportCall:
     """The result of an attempt, and a poll for these threads."""
-    asked = Asked(optimizer, "default", threads) if threads else None
-    return Reported((Report(optimizer, attempt, RED),), asked)
+    asked = PollRequest(optimizer, "default", threads) if threads else None
+    return ReportCall((Report(optimizer, attempt, RED),), asked)
 
 
-def numbers(answer: Taken | BaseException) -> tuple[tuple[bool, ...], list[tuple[int, int]]]:
+def numbers(answer: ReportReply | BaseException) -> tuple[tuple[bool, ...], list[tuple[int, int]]]:
     """What counts, and which attempts of which tasks were scheduled."""
-    assert isinstance(answer, Taken)
+    assert isinstance(answer, ReportReply)
     return answer.accepted, [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks]
 
 
@@ -116,10 +125,10 @@ def test_results_beside_what_cannot_be_taken_count(world: World) -> None:
         done(other, stale),
         done(one, unknown),
         done(one, mine[0], 1),
-        Reported((Report(one, mine[1], WorkResult("another", b"")),)),
+        ReportCall((Report(one, mine[1], WorkResult("another", b"")),)),
         done(one, mine[0]),  # the same once more
-        Reported((Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED))),
-        Reported((Report(other, refused, Refusal(KIND, "no")),)),
+        ReportCall((Report(one, mine[2], Failure("AMORO-1001", "broken")), Report(one, mine[1], RED))),
+        ReportCall((Report(other, refused, Refusal(KIND, "no")),)),
     ]
     answers = world.optimizing.take(calls)
     assert isinstance(answers[3], InvalidArgument)
@@ -138,10 +147,10 @@ def test_a_result_that_overtakes_its_ack_changes_nothing_and_counts_after_it(wor
     process = plan(world, 1)
     optimizer = painter(world)
     (attempt,) = scheduled(world, optimizer, 1)
-    assert world.optimizing.take([done(optimizer, attempt)]) == [Taken((False,))]
+    assert world.optimizing.take([done(optimizer, attempt)]) == [ReportReply((False,))]
     assert statuses(world, process) == [SCHEDULED]
     assert None not in world.optimizing.ack(optimizer, [attempt])
-    assert world.optimizing.take([done(optimizer, attempt)]) == [Taken((True,))]
+    assert world.optimizing.take([done(optimizer, attempt)]) == [ReportReply((True,))]
     assert statuses(world, process) == [SUCCESS]
 
 
@@ -175,7 +184,7 @@ def test_of_a_round_that_is_not_committed_nothing_counts_and_what_is_repeated_do
     def ack() -> Sequence[object]:
         return ack_all(world, [Acks(one, (first,)), Acks(other, (second,))])
 
-    def complete() -> Sequence[Taken | BaseException]:
+    def complete() -> Sequence[ReportReply | BaseException]:
         return world.optimizing.take([done(one, first, 1), done(other, second, 1)])
 
     refused(ack)
@@ -214,7 +223,7 @@ def test_places_to_die_lie_before_and_after_what_stores_a_result(world: World, r
         reached.append((name, statuses(world, process) == [ACKED]))
 
     with reaching(reach):
-        assert world.optimizing.take([Reported((Report(optimizer, attempt, result),))]) == [Taken((True,))]
+        assert world.optimizing.take([ReportCall((Report(optimizer, attempt, result),))]) == [ReportReply((True,))]
     assert reached == [("complete.before_store", True), ("complete.after_store", False)]
 
 
@@ -232,7 +241,7 @@ def test_what_memory_has_wrong_is_not_written(world: World) -> None:
     assert ack_all(world, [Acks(optimizer, (second,)), Acks(again, (anew,))])[0] == {second: None}
     board._changed.tasks.clear()
     board._whole[first.task_id] = held[first.task_id]._replace(status=ACKED, acked_at=world.now)
-    assert world.optimizing.take([done(optimizer, first)]) == [Taken((False,))]
+    assert world.optimizing.take([done(optimizer, first)]) == [ReportReply((False,))]
     assert [(one.status, one.attempt) for one in world.tasks(process)[:-1]] == [(ACKED, 2), (PLANNED, 1)]
 
 
@@ -256,14 +265,14 @@ def test_a_poll_that_fails_all_together_leaves_the_others_to_be_served(
     scheduler = world.optimizing.scheduling.scheduler
     schedule = scheduler.schedule
 
-    def fail_for_one(db: Connection, asked: Sequence[Asked], *more: Any) -> object:
+    def fail_for_one(db: Connection, asked: Sequence[PollRequest], *more: Any) -> object:
         answers = schedule(db, asked, *more)
         if any(each.optimizer_id == one for each in asked):
             raise RuntimeError("no luck")
         return answers
 
     monkeypatch.setattr(scheduler, "schedule", fail_for_one)
-    failed, given = world.optimizing.schedule([Asked(one, "default", (1,)), Asked(other, "default", (1,))])
+    failed, given = world.optimizing.schedule([PollRequest(one, "default", (1,)), PollRequest(other, "default", (1,))])
     assert str(failed) == "no luck"
     assert not isinstance(given, BaseException)
     assert [task.attempt.task_id.number for task in given] == [1]
@@ -275,5 +284,5 @@ def test_tasks_of_a_round_go_to_threads_of_those_who_asked(world: World) -> None
     one, other = painter(world), painter(world)
     (first,), (second,) = acked(world, one, 1), acked(world, other, 5)
     answers = world.optimizing.take([done(other, second, 5), done(one, first, 1)])
-    given: list[list[ScheduledTask]] = [list(answer.tasks) for answer in answers if isinstance(answer, Taken)]
+    given: list[list[ScheduledTask]] = [list(answer.tasks) for answer in answers if isinstance(answer, ReportReply)]
     assert [(task.thread_id, task.attempt.task_id.number) for tasks in given for task in tasks] == [(5, 3), (1, 4)]

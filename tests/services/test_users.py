@@ -198,16 +198,16 @@ def test_a_session_of_a_person_has_its_role_and_ends_with_time_or_terms(
 def test_a_link_is_used_once_and_in_time(sessions: SessionService, tokens: TokenService, world: World) -> None:
     code, ends_at = sessions.make_link("admin")
     assert ends_at == world.now + LINK_LASTS
-    assert sessions.spend_link(code[:-1]) is None
-    assert sessions.spend_link(code) == Principal("admin", Role.ADMIN)
-    assert sessions.spend_link(code) is None
+    assert sessions.redeem_link(code[:-1]) is None
+    assert sessions.redeem_link(code) == Principal("admin", Role.ADMIN)
+    assert sessions.redeem_link(code) is None
     late, _ = sessions.make_link("admin")
     world.now += LINK_LASTS
-    assert sessions.spend_link(late) is None
+    assert sessions.redeem_link(late) is None
     tokens.create("ci", Role.ADMIN)
     gone, _ = sessions.make_link("ci")
     tokens.revoke("ci")
-    assert sessions.spend_link(gone) is None
+    assert sessions.redeem_link(gone) is None
 
 
 # Tokens that somebody created: shown once, good for what their role allows, gone when revoked

@@ -10,7 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.actions.action_api import Action
 from amoro_core.actions.registry import Actions
-from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.containers.base import Container, ExternalContainer
 from amoro_core.files.storage.io import open_access
@@ -90,7 +90,7 @@ class World:
         self.store = open_store(self.home / "amoro.db")
         self.iceberg.plain = self._plain_iceberg(self.home)
         self.formats = Formats([self.iceberg])
-        parts = Parts(
+        parts = Dependencies(
             self.formats,
             self.containers,
             POLICIES,
@@ -101,7 +101,7 @@ class World:
             work=Counted(self._work),
             changes=Counted(self._changed),
         )
-        around = Around(self._commit_due, self._left_over, lambda: None, lambda: "here:1", lambda: "here:1")
+        around = CoordinatorHooks(self._commit_due, self._left_over, lambda: None, lambda: "here:1", lambda: "here:1")
         made = self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.catalogs, self.tables, self.planning, self.tables_of = (
             made.catalogs, made.tables, made.planning, made.tables_of,

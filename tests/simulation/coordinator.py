@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from amoro_core.actions.registry import Actions
-from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.containers.base import ExternalContainer
 from amoro_core.formats.tables import Formats
@@ -112,7 +112,7 @@ class Coordinator:
         self.jobs: list[tuple[str, Callable[[], object]]] = []
         self.mortal = MortalStore(self.file, at)
         store: Store = self.mortal
-        around = Around(
+        around = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self.loops.left_over(process_id, catalog),
             explore=lambda: None,
@@ -120,7 +120,7 @@ class Coordinator:
             local_address=str,
         )
         external = {EXTERNAL: ExternalContainer(path.parent)}
-        parts = Parts(
+        parts = Dependencies(
             Formats([lake]),
             external,
             POLICIES,

@@ -18,7 +18,7 @@ from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance.expiry import stage_expiry
 from amoro_core.iceberg.maintenance.reachable import would_release
 from amoro_core.iceberg.metadata import history_of
-from amoro_core.maintenance.snapshots import RetentionConfig, Selection, Target, select
+from amoro_core.maintenance.snapshots import RetentionConfig, SnapshotSelection, Target, select
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import OptimizingType
@@ -46,7 +46,7 @@ def ids(table: Table) -> list[int]:
     return [one.snapshot_id for one in table.refresh().metadata.snapshots]
 
 
-def selected(table: Table, **target: object) -> Selection:
+def selected(table: Table, **target: object) -> SnapshotSelection:
     history = history_of(table.refresh())
     config = parse_into(RetentionConfig, history.properties)
     wanted = Target(**target)

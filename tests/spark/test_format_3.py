@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
-from amoro_core.iceberg.maintenance.rewrite_manifests import Source
+from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -301,8 +301,8 @@ def test_merged_and_clustered_manifests_keep_the_ids_that_java_gives(
         spark.sql(f"INSERT INTO {name} VALUES ({number}, 'a')")
     before = java_ids(spark, name)
 
-    def source() -> Source:
-        return Source(loaded(table), read_manifest, [table.location()])
+    def source() -> ManifestSource:
+        return ManifestSource(loaded(table), read_manifest, [table.location()])
 
     done = rewrite_manifests.stage(source(), source, None, {})
     committing.send(table.catalog, loaded(table), done.commit.payload)

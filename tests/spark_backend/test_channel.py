@@ -27,7 +27,7 @@ from amoro_core.protocol.codec import encode_cluster_input
 from amoro_optimizer.backends.spark import shuffle, worker
 from amoro_optimizer.backends.spark.driver_channel import Channel, Job, Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
-from amoro_optimizer.backends.spark.stages import Part, in_part
+from amoro_optimizer.backends.spark.stages import StageAttempt, in_part
 from amoro_optimizer.backends.spark.worker import Assignment
 from amoro_optimizer.work_kinds import Run
 from tests.acceptance.processes import PATIENCE_S, wait_until
@@ -318,7 +318,7 @@ def run(channel: Channel, job: tuple[str, Job], tmp_path: Path, _in_a_task: None
 def test_what_a_part_makes_comes_out_and_what_it_took_is_known(
     job: tuple[str, Job], run: Callable[..., list[int]]
 ) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         yield 2
         part.conclude({"rows": 2})
@@ -345,7 +345,7 @@ def test_arrow_takes_its_memory_from_where_a_rewrite_has_it(
 def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(
     job: tuple[str, Job], run: Callable[..., list[int]]
 ) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         raise DataFileMissing("a file is gone", hint="restore it")
 
@@ -354,7 +354,7 @@ def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_t
 
 
 def test_a_failure_that_nobody_has_heard_is_raised(channel: Channel, run: Callable[..., list[int]]) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         part._line._line.close()
         raise DataFileMissing("a file is gone")
@@ -364,7 +364,7 @@ def test_a_failure_that_nobody_has_heard_is_raised(channel: Channel, run: Callab
 
 
 def test_a_part_of_a_job_that_is_over_ends_quietly(job: tuple[str, Job], run: Callable[..., list[int]]) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         job[1].stop()
         wait_until(part.run.is_cancelled, "it is told to stop")
@@ -387,7 +387,7 @@ def _hang_ups_pass() -> Iterator[None]:
 def test_a_part_whose_executor_has_ended_does_not_end_the_job(
     job: tuple[str, Job], run: Callable[..., list[int]]
 ) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         os.kill(os.getpid(), signal.SIGHUP)
         wait_until(part.run.is_cancelled, "it is told to stop")
@@ -401,7 +401,7 @@ def test_a_part_whose_executor_has_ended_does_not_end_the_job(
 def test_a_part_that_a_newer_execution_has_replaced_is_no_result_and_no_failure(
     channel: Channel, job: tuple[str, Job], run: Callable[..., list[int]]
 ) -> None:
-    def do(part: Part) -> Iterator[int]:
+    def do(part: StageAttempt) -> Iterator[int]:
         yield 1
         with connected((HOST, channel.port), channel.key, job[0], "split 3", 2) as newer:
             wait_until(part.run.is_cancelled, "it is told to stop")

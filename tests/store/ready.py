@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from amoro_core.bootstrap.composition import Around, Parts, Services
+from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.formats.tables import Formats
 from amoro_core.model.processes import CatalogConfig
@@ -41,6 +41,6 @@ def services(
     catalogs: Callable[[], Sequence[CatalogConfig]] = list,
 ) -> Services:
     """The services over a store, without any table format and without a program around them."""
-    around = Around(lambda *_: None, lambda *_: None, lambda: None, str, str)
-    parts = Parts(Formats([]), {}, POLICIES, catalogs, clock=clock, monotonic=lambda: 0.0)
+    around = CoordinatorHooks(lambda *_: None, lambda *_: None, lambda: None, str, str)
+    parts = Dependencies(Formats([]), {}, POLICIES, catalogs, clock=clock, monotonic=lambda: 0.0)
     return Services(store, Path("/nowhere"), Settings(), {}, around, parts)

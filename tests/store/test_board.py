@@ -30,7 +30,7 @@ from amoro_core.store.migrations import MIGRATIONS, migrate
 from amoro_core.store.queue_stats import TaskSum, keep_task_sums
 from amoro_core.transactions.advance_process import Effects
 from amoro_core.transactions.task_handout import TaskScheduler
-from amoro_core.transactions.task_messages import Acks, Asked, Report, Reported
+from amoro_core.transactions.task_messages import Acks, PollRequest, Report, ReportCall
 from amoro_core.transactions.task_reports import Reporting
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, add_stages, list_planned, minutes, optimizer, process, runtime, stages, task
@@ -132,7 +132,7 @@ class Site:
         attempt, name = Attempt(one.task_id, one.attempt), one.thread.optimizer_id
         assert attempt in self.reporting.ack(db, [Acks(name, (attempt,))])[0]
         if self.chance.random() < 0.7:
-            call = Reported((Report(name, attempt, WorkResult(one.kind, b"made")),))
+            call = ReportCall((Report(name, attempt, WorkResult(one.kind, b"made")),))
             assert self.reporting.complete_plain(db, [call], Effects()) == [call]
 
     def _reset(self, db: Connection) -> None:
@@ -148,7 +148,7 @@ class Site:
         one = self.chance.choice(optimizers.list_optimizers(db))
         optimizers.save(db, replace(one, threads=self.chance.choice((1, 4, 30))))
 
-    def expected(self, db: Connection, asked: Asked, threads: Sequence[int]) -> list[CandidateTask]:
+    def expected(self, db: Connection, asked: PollRequest, threads: Sequence[int]) -> list[CandidateTask]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""
         able = optimizers.get(db, asked.optimizer_id)
         planned = list_planned(db, asked.group, able.kinds, max_cluster_bytes=able.max_cluster_bytes)
@@ -189,8 +189,8 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
         name = chance.choice(list(OPTIMIZERS))
         held = {one.thread.thread_id for one in tasks.list_held(db, name) if one.thread}
         free = tuple(number for number in range(1, 9) if number not in held)[: chance.randint(1, 3)]
-        asked = Asked(name, OPTIMIZERS[name][0], free)
-        site.scheduler.schedule(db, [Asked(name, asked.group, ())], Effects(), site.now)  # settles the accounts
+        asked = PollRequest(name, OPTIMIZERS[name][0], free)
+        site.scheduler.schedule(db, [PollRequest(name, asked.group, ())], Effects(), site.now)  # settles the accounts
         expected = site.expected(db, asked, free)
         (given,) = site.scheduler.schedule(db, [asked], Effects(), site.now)
         assert _chosen(given) == expected
@@ -236,7 +236,7 @@ def _numbers(answer: list[OptimizingTask] | UnknownToken) -> list[int]:
 
 def test_who_is_not_registered_gets_an_error_and_the_others_their_tasks(store: Store) -> None:
     scheduler = _filled(store)
-    asked = [Asked(name, "default", (1, 2)) for name in ("optimizer-1", "nobody", "optimizer-2")]
+    asked = [PollRequest(name, "default", (1, 2)) for name in ("optimizer-1", "nobody", "optimizer-2")]
     first, unknown, last = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert (_numbers(first), type(unknown), _numbers(last)) == ([1, 2], UnknownToken, [3])
 
@@ -244,13 +244,15 @@ def test_who_is_not_registered_gets_an_error_and_the_others_their_tasks(store: S
 def test_an_answer_has_no_more_than_a_message_holds(store: Store, limits: Limits) -> None:
     scheduler = _filled(store, 5)
     limits(scheduling_answer=250)
-    asked = [Asked(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
+    asked = [PollRequest(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
     answers = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert [_numbers(answer) for answer in answers] == [[1, 2], [3, 4]]
     store.write(lambda db: scheduler.board.refresh(db))
     assert scheduler.board.running("default", 1) == 4, "what did not fit is held by nobody"
     limits(scheduling_answer=1)
-    (alone,) = store.write(lambda db: scheduler.schedule(db, [Asked("optimizer-2", "default", (4, 5))], Effects(), NOW))
+    (alone,) = store.write(
+        lambda db: scheduler.schedule(db, [PollRequest("optimizer-2", "default", (4, 5))], Effects(), NOW)
+    )
     assert _numbers(alone) == [5], "one task is given however large it is"
 
 
@@ -265,7 +267,7 @@ def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> No
             tasks.add_many(db, [(task(owner, number), b"") for number in (1, 2)])
 
     store.write(plan)
-    asked = [Asked("optimizer-1", "default", (1, 2, 3))]
+    asked = [PollRequest("optimizer-1", "default", (1, 2, 3))]
     (given,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
     assert isinstance(given, list)
     assert [str(one.task_id) for one in given] == ["p-storage-1", "p-storage-2", "p-layout-1"]
@@ -273,7 +275,7 @@ def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> No
 
 def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None:
     scheduler = _filled(store, 1)
-    asked = Asked("optimizer-1", "default", (1,))
+    asked = PollRequest("optimizer-1", "default", (1,))
 
     def may_give(thread_ids: tuple[int, ...]) -> bool:
         return scheduler.board.may_give("optimizer-1", "default", thread_ids)
@@ -292,7 +294,7 @@ def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None
 
 def test_what_a_failed_transaction_changed_is_not_believed(store: Store) -> None:
     scheduler = _filled(store, 1)
-    asked = [Asked("optimizer-1", "default", (1,))]
+    asked = [PollRequest("optimizer-1", "default", (1,))]
 
     def end(db: Connection) -> None:
         scheduler.schedule(db, asked, Effects(), NOW)

@@ -178,7 +178,7 @@ def test_pages_of_condemned_files_go_over_batches(store: Store) -> None:
 
     # What was restored between two pages is gone, what stays is shown once.
     first = page(Window(3))
-    store.write(lambda db: pending_deletions.spare(db, owner.table_id, ["file-01", "file-03", "file-05"]))
+    store.write(lambda db: pending_deletions.unmark_files(db, owner.table_id, ["file-01", "file-03", "file-05"]))
     assert seen(lambda window: page(Window(3, window.after or first.next)), lambda: None) == names[4:5] + names[6:]
     with pytest.raises(InvalidArgument, match="no cursor"):
         page(Window(3, "nonsense"))

@@ -14,11 +14,11 @@ from amoro_core.model.tables import (
     FileSummary,
     OptimizingStatus,
     Order,
+    TableFilter,
     TableIdentifier,
     TableKey,
     TableOrder,
     TableRuntime,
-    WantedTables,
 )
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
@@ -53,21 +53,21 @@ KEYS: dict[TableKey, Callable[[TableRuntime], object]] = {
     TableKey.NEXT_DUE: lambda one: one.next_due_at or _LATE,
     TableKey.GROUP: lambda one: one.group,
 }
-FILTERS: dict[str, tuple[WantedTables, Callable[[TableRuntime], bool]]] = {
-    "all": (WantedTables(), lambda one: True),
-    "catalog": (WantedTables(catalog="dog"), lambda one: one.identifier.catalog == "dog"),
-    "namespace": (WantedTables(namespace=("a.b", "c")), lambda one: one.identifier.namespace == ("a.b", "c")),
-    "text": (WantedTables(text="ÄRGER_1"), lambda one: "ärger_1" in one.identifier.name.lower()),
-    "text of parts": (WantedTables(text="`a.b`.c"), lambda one: one.identifier.namespace == ("a.b", "c")),
-    "status": (WantedTables(status=OptimizingStatus.PENDING), lambda one: one.status is OptimizingStatus.PENDING),
-    "group": (WantedTables(group="b"), lambda one: one.group == "b"),
-    "enabled": (WantedTables(enabled=True), lambda one: one.enabled),
-    "not enabled": (WantedTables(enabled=False), lambda one: not one.enabled),
-    "refusal": (WantedTables(refusal="format"), lambda one: one.refusal == "format"),
-    "health": (WantedTables(health_below=40), lambda one: 0 <= one.summary.health_score < 40),
-    "health of all": (WantedTables(health_below=1000), lambda one: one.summary.health_score >= 0),
+FILTERS: dict[str, tuple[TableFilter, Callable[[TableRuntime], bool]]] = {
+    "all": (TableFilter(), lambda one: True),
+    "catalog": (TableFilter(catalog="dog"), lambda one: one.identifier.catalog == "dog"),
+    "namespace": (TableFilter(namespace=("a.b", "c")), lambda one: one.identifier.namespace == ("a.b", "c")),
+    "text": (TableFilter(text="ÄRGER_1"), lambda one: "ärger_1" in one.identifier.name.lower()),
+    "text of parts": (TableFilter(text="`a.b`.c"), lambda one: one.identifier.namespace == ("a.b", "c")),
+    "status": (TableFilter(status=OptimizingStatus.PENDING), lambda one: one.status is OptimizingStatus.PENDING),
+    "group": (TableFilter(group="b"), lambda one: one.group == "b"),
+    "enabled": (TableFilter(enabled=True), lambda one: one.enabled),
+    "not enabled": (TableFilter(enabled=False), lambda one: not one.enabled),
+    "refusal": (TableFilter(refusal="format"), lambda one: one.refusal == "format"),
+    "health": (TableFilter(health_below=40), lambda one: 0 <= one.summary.health_score < 40),
+    "health of all": (TableFilter(health_below=1000), lambda one: one.summary.health_score >= 0),
     "several": (
-        WantedTables(group="b", enabled=True, health_below=90),
+        TableFilter(group="b", enabled=True, health_below=90),
         lambda one: one.group == "b" and one.enabled and 0 <= one.summary.health_score < 90,
     ),
 }
@@ -109,7 +109,7 @@ def known(store: Store, chance: random.Random) -> list[TableRuntime]:
     return store.write(fill)
 
 
-def _all_pages(service: Any, wanted: WantedTables, order: TableOrder, limit: int) -> tuple[list[TableRuntime], int]:
+def _all_pages(service: Any, wanted: TableFilter, order: TableOrder, limit: int) -> tuple[list[TableRuntime], int]:
     found: list[TableRuntime] = []
     after = ""
     while True:
@@ -142,13 +142,13 @@ def test_pages_hold_the_wanted_tables_in_every_order(
 def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
     service = services(store).overview
 
-    def totals(wanted: WantedTables) -> tuple[int, bool]:
+    def totals(wanted: TableFilter) -> tuple[int, bool]:
         page = service.tables(wanted, window=Window(1))
         return page.total, page.total_is_exact
 
     limits(exact_totals=3)
     for number, expected in enumerate([(0, True), (1, True), (2, True), (3, True), (3, False)]):
-        assert totals(WantedTables()) == totals(WantedTables(group="default")) == expected
+        assert totals(TableFilter()) == totals(TableFilter(group="default")) == expected
         store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}")))
 
 
@@ -168,7 +168,7 @@ def test_what_earlier_versions_kept_is_listed(store: Store, known: list[TableRun
 
 def test_a_table_that_is_gone_is_not_listed(store: Store, known: list[TableRuntime]) -> None:
     store.write(lambda db: tables.remove(db, known[0].table_id))
-    assert store.read(lambda db: table_listing.count(db, WantedTables(), 1000)) == len(known) - 1
+    assert store.read(lambda db: table_listing.count(db, TableFilter(), 1000)) == len(known) - 1
 
 
 def test_saving_a_runtime_whose_figures_stay_writes_no_listing(store: Store, known: list[TableRuntime]) -> None:
@@ -199,7 +199,7 @@ def test_changes_between_pages_neither_repeat_nor_hide_other_tables(
     seen: list[int] = []
     made, after = 1000, ""
     while True:
-        page = service.tables(WantedTables(), order, Window(3, after))
+        page = service.tables(TableFilter(), order, Window(3, after))
         seen += [one.table_id for one in page.items]
         if not page.next or len(seen) > 1000:
             break
@@ -226,22 +226,22 @@ def _change(db: Connection, chance: random.Random, moving: dict[int, TableRuntim
 
 def test_a_cursor_of_another_list_is_refused(store: Store, known: list[TableRuntime]) -> None:
     service = services(store).overview
-    cursor = service.tables(WantedTables(), TableOrder(TableKey.HEALTH), Window(1)).next
+    cursor = service.tables(TableFilter(), TableOrder(TableKey.HEALTH), Window(1)).next
     others = [
-        (WantedTables(group="a"), TableOrder(TableKey.HEALTH)),
-        (WantedTables(), TableOrder(TableKey.FILES)),
-        (WantedTables(), TableOrder(TableKey.HEALTH, Order.DESC)),
+        (TableFilter(group="a"), TableOrder(TableKey.HEALTH)),
+        (TableFilter(), TableOrder(TableKey.FILES)),
+        (TableFilter(), TableOrder(TableKey.HEALTH, Order.DESC)),
     ]
     for wanted, order in others:
         with pytest.raises(InvalidArgument, match="other filters or another order"):
             service.tables(wanted, order, Window(1, cursor))
-    assert service.tables(WantedTables(), TableOrder(TableKey.HEALTH), Window(5, cursor)).items
+    assert service.tables(TableFilter(), TableOrder(TableKey.HEALTH), Window(5, cursor)).items
 
 
 @pytest.mark.parametrize("broken", ["x", "a b", "é", "AAAA", "A" * 40, "~" * 9])
 def test_a_broken_cursor_is_refused(store: Store, known: list[TableRuntime], broken: str) -> None:
     service, order = services(store).overview, TableOrder(TableKey.HEALTH)
-    cursor = service.tables(WantedTables(), order, Window(1)).next
+    cursor = service.tables(TableFilter(), order, Window(1)).next
     for text in (
         broken,
         cursor[:-3],
@@ -249,23 +249,23 @@ def test_a_broken_cursor_is_refused(store: Store, known: list[TableRuntime], bro
         cursor[:9] + ("A" if cursor[9] != "A" else "B") + cursor[10:],
     ):
         with pytest.raises(InvalidArgument, match="is no cursor"):
-            service.tables(WantedTables(), order, Window(1, text))
+            service.tables(TableFilter(), order, Window(1, text))
 
 
 def test_the_list_by_name_begins_after_any_name(store: Store, known: list[TableRuntime]) -> None:
     service, ordered = services(store).overview, sorted(known, key=_name)
     third = ordered[2].identifier
-    assert list(service.tables(WantedTables(), window=Window(2, str(third))).items) == ordered[3:5]
+    assert list(service.tables(TableFilter(), window=Window(2, str(third))).items) == ordered[3:5]
     unknown = str(replace(third, name=f"{third.name}0"))
-    assert service.tables(WantedTables(), window=Window(1, unknown)).items != ()
+    assert service.tables(TableFilter(), window=Window(1, unknown)).items != ()
     with pytest.raises(InvalidArgument):
-        service.tables(WantedTables(), TableOrder(TableKey.SIZE), Window(1, str(third)))
+        service.tables(TableFilter(), TableOrder(TableKey.SIZE), Window(1, str(third)))
 
 
 def test_tables_that_nothing_is_due_for_follow_the_others(store: Store) -> None:
     one = store.write(lambda db: tables.add(db, runtime("a", next_due_at=NOW + timedelta(days=36500))))
     other = store.write(lambda db: tables.add(db, runtime("b")))
-    found = services(store).overview.tables(WantedTables(), TableOrder(TableKey.NEXT_DUE)).items
+    found = services(store).overview.tables(TableFilter(), TableOrder(TableKey.NEXT_DUE)).items
     assert list(found) == [one, other]
 
 
@@ -288,9 +288,9 @@ def test_a_page_of_many_tables_follows_the_index_of_its_order(
     store: Store, known: list[TableRuntime], key: TableKey, order: Order
 ) -> None:
     first = table_listing.list_places
-    wanted, by = WantedTables(group="a", status=OptimizingStatus.IDLE, catalog="cat"), TableOrder(key, order)
-    (place,) = store.read(lambda db: first(db, WantedTables(), by, None, 1))
-    for meant, after in ((WantedTables(), None), (WantedTables(), place.values), (wanted, place.values)):
+    wanted, by = TableFilter(group="a", status=OptimizingStatus.IDLE, catalog="cat"), TableOrder(key, order)
+    (place,) = store.read(lambda db: first(db, TableFilter(), by, None, 1))
+    for meant, after in ((TableFilter(), None), (TableFilter(), place.values), (wanted, place.values)):
         steps = _plan(store, lambda db, meant=meant, after=after: first(db, meant, by, after, 50))
         assert not [step for step in steps if "TEMP B-TREE" in step], steps
         assert "table_listing_by_" in steps[0]
@@ -299,7 +299,7 @@ def test_a_page_of_many_tables_follows_the_index_of_its_order(
 def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
     store: Store, known: list[TableRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = WantedTables(catalog="cat")
+    wanted = TableFilter(catalog="cat")
     list_some, count = table_listing.list_places, table_listing.count
     (place,) = store.read(lambda db: list_some(db, wanted, TableOrder(), None, 1))
     for ask in (

@@ -371,7 +371,7 @@ def test_what_is_spared_is_restored_and_the_others_of_its_batch_wait(store: Stor
     for some in (files[:3], files[3:]):
         one = Batch(0, made.process_id, owner.table_id, "uuid", FileKind.DATA, BatchStatus.WAITING, WHEN, some)
         store.write(lambda db, one=one: pending_deletions.add_many(db, [one]))
-    store.write(lambda db: pending_deletions.spare(db, owner.table_id, ["b", "d", "unknown"]))
+    store.write(lambda db: pending_deletions.unmark_files(db, owner.table_id, ["b", "d", "unknown"]))
 
     def paths(status: BatchStatus) -> list[list[str]]:
         facts = store.read(lambda db: pending_deletions.list_facts(db, owner.table_id, statuses=(status,)))

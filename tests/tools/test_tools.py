@@ -20,7 +20,7 @@ from amoro_core.mcp.server import checked, make_server
 from amoro_core.mcp.tools import MOST_BYTES, READING, WRITING, cleaned, fitted, size_of, tools
 from amoro_core.model.audit import AuditFilter
 from amoro_core.model.paging import Window
-from amoro_core.model.principals import Principal, Role, Way
+from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
@@ -53,7 +53,7 @@ def use(coordinator: Coordinator, session: Session, role: Role = Role.ADMIN, *, 
     operations = coordinator.services.operations(coordinator.people_pool)
 
     async def ask(method: str, request: Message, _: Any) -> Message:
-        found: Message = await operations.call(method, request, Principal("bot", role, way=Way.MCP))
+        found: Message = await operations.call(method, request, Principal("bot", role, way=Channel.MCP))
         return found
 
     return converse(make_server(ask, "1", allow_writes=allow_writes), session)
@@ -248,4 +248,4 @@ def test_the_command_serves_on_its_standard_streams(coordinator: Coordinator, tm
     assert coordinator.tables.list_tables()[0].enabled is True
     page, _ = coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(2))
     (noted,) = page.items
-    assert (noted.call.principal.name, noted.call.principal.way) == ("bot", Way.MCP)
+    assert (noted.call.principal.name, noted.call.principal.way) == ("bot", Channel.MCP)

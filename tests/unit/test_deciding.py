@@ -31,8 +31,8 @@ from amoro_core.state.process_decisions import (
     Settled,
     StartCommit,
     Wait,
+    conflicting_process,
     decide,
-    in_the_way,
 )
 from amoro_core.state.processes import BeginCommit, ProcessFailed, advance
 from tests.unit.test_machines import LATER, RUNNING
@@ -284,7 +284,9 @@ def occupied(process_id: str, lane: str, status: str = ProcessStatus.RUNNING) ->
 @pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.CLEARING])
 def test_processes_of_one_lane_and_of_metadata_and_storage_exclude_each_other(status: ProcessStatus) -> None:
     found = {
-        (active, lane): in_the_way(lane, [occupied("p", active, status)]) is None for active in LANES for lane in LANES
+        (active, lane): conflicting_process(lane, [occupied("p", active, status)]) is None
+        for active in LANES
+        for lane in LANES
     }
     assert found == {(one, other): one != other and (one, other) not in EXCLUDED for one in LANES for other in LANES}
     assert set(LANES) == {"files", "metadata", "storage", "statistics", "layout"}
@@ -293,30 +295,33 @@ def test_processes_of_one_lane_and_of_metadata_and_storage_exclude_each_other(st
 @pytest.mark.parametrize("status", [ProcessStatus.HELD, ProcessStatus.REQUESTED])
 def test_a_process_that_waits_for_a_word_is_in_nobody_s_way(status: ProcessStatus) -> None:
     held = occupied("p", "files", status)
-    assert [in_the_way(lane, [held]) for lane in LANES] == [None] * len(LANES)
+    assert [conflicting_process(lane, [held]) for lane in LANES] == [None] * len(LANES)
 
 
 @pytest.mark.parametrize("active", LANES)
 @pytest.mark.parametrize("lane", LANES)
 def test_nothing_begins_beside_an_unknown_commit_whatever_the_lanes(active: str, lane: str) -> None:
     unknown = occupied("p", active, ProcessStatus.COMMIT_UNKNOWN)
-    assert in_the_way(lane, [unknown]) == (unknown, "it is not known whether its commit was applied")
+    assert conflicting_process(lane, [unknown]) == (unknown, "it is not known whether its commit was applied")
 
 
 def test_the_reason_names_the_lane_or_the_pair() -> None:
     expiry, rewrite = occupied("a", "metadata"), occupied("b", "files")
-    assert in_the_way("storage", [rewrite, expiry]) == (expiry, "the lanes metadata and storage exclude each other")
-    assert in_the_way("files", [rewrite, expiry]) == (rewrite, "it holds the lane files")
+    assert conflicting_process("storage", [rewrite, expiry]) == (
+        expiry,
+        "the lanes metadata and storage exclude each other",
+    )
+    assert conflicting_process("files", [rewrite, expiry]) == (rewrite, "it holds the lane files")
 
 
 def test_data_expiry_and_the_lane_layout_exclude_each_other_though_its_lane_does_not() -> None:
     expiry = replace(occupied("p", "files"), action="expire-data")
     words = "expire-data and the lane layout exclude each other"
-    assert in_the_way("layout", [expiry], action="cluster") == (expiry, words)
+    assert conflicting_process("layout", [expiry], action="cluster") == (expiry, words)
     ordering = replace(occupied("q", "layout"), action="cluster")
-    assert in_the_way("files", [ordering], action="expire-data") == (ordering, words)
-    assert in_the_way("files", [ordering], action="optimizing") is None
-    assert in_the_way("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
+    assert conflicting_process("files", [ordering], action="expire-data") == (ordering, words)
+    assert conflicting_process("files", [ordering], action="optimizing") is None
+    assert conflicting_process("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
 
 
 # Pausing

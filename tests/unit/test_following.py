@@ -16,7 +16,7 @@ from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import LeftOutRows, PositionMap
 from amoro_core.validation.position_translation import to_look_up, to_read
 from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, carried_over
-from amoro_core.validation.view import NOTHING_READ, Found, Read, look, translate
+from amoro_core.validation.view import NOTHING_READ, Found, Read, build_view, translate
 from tests.unit.test_removal import OURS, vector
 from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 
@@ -53,7 +53,7 @@ def read(
 
 def refusing(plan: PlanRecord, now: Head, was_read: Read = NOTHING_READ) -> list[str]:
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = look(plan, now, was_read)
+    sight = build_view(plan, now, was_read)
     return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
 
 
@@ -62,14 +62,14 @@ def carried(plan: PlanRecord, now: Head, was_read: Read) -> dict[str, list[int]]
     done = validate(plan, now, was_read)
     assert (done.conflict, done.dropped) == (None, {})
     assert done.content is not None
-    rows = carried_over(look(plan, now, was_read), done.content)
+    rows = carried_over(build_view(plan, now, was_read), done.content)
     return {one.output.path: one.positions.ascending().tolist() for one in rows}
 
 
 def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
     plan, new = record(followed()), position("new", S + 1)
     now = head(scanned(A, E7, P8, new), scanned(B, E7, new))
-    assert to_read(look(plan, now)) == ((new,), plan.groups)
+    assert to_read(build_view(plan, now)) == ((new,), plan.groups)
     # Row 4 is the first one that A kept, row 50 was left out; A has 95 live rows.
     found = carried(plan, now, read({new: {"a": [4, 50, 99], "b": [0, 99]}}))
     assert found == {OUT.path: [0, 94, 95, 194]}
@@ -77,7 +77,7 @@ def test_a_new_position_delete_follows_the_rows_into_the_outputs() -> None:
 
 def test_nothing_is_read_where_nothing_happened_to_the_inputs() -> None:
     plan, now = record(followed()), head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1)))
-    assert to_read(look(plan, now)) == ((), ())
+    assert to_read(build_view(plan, now)) == ((), ())
     assert carried(plan, now, NOTHING_READ) == {}
 
 
@@ -101,7 +101,7 @@ def test_a_map_that_was_not_read_drops_the_group() -> None:
 def test_compacted_position_deletes_stand_for_the_planned_ones() -> None:
     plan, compacted = record(followed()), position("compacted", 8, names=A)
     now = head(scanned(A, E7, compacted), scanned(B, E7))
-    assert set(to_read(look(plan, now))[0]) == {compacted, P8}
+    assert set(to_read(build_view(plan, now))[0]) == {compacted, P8}
     was_read = read({P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}})
     assert carried(plan, now, was_read) == {OUT.path: [3]}
 
@@ -117,7 +117,7 @@ def test_an_equality_delete_that_became_positions_is_no_conflict() -> None:
     plan, instead = record(followed()), position("instead", S + 1, names=A)
     now = head(scanned(A, P8, instead), scanned(B))
     was_read = read({P8: {"a": [0, 1, 2, 3]}, instead: {"a": [50]}})
-    assert set(to_read(look(plan, now))[0]) == {P8, instead}
+    assert set(to_read(build_view(plan, now))[0]) == {P8, instead}
     assert carried(plan, now, was_read) == {}
 
 
@@ -250,25 +250,25 @@ def was_read(positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]], found:
 
 
 def wanted(plan: PlanRecord, now: Head, positions: Mapping[DeleteFile, Mapping[str, Sequence[int]]]) -> object:
-    return [(one.number, rows) for one, rows in to_look_up(look(plan, now, was_read(positions)))]
+    return [(one.number, rows) for one, rows in to_look_up(build_view(plan, now, was_read(positions)))]
 
 
 def test_rows_that_others_have_deleted_since_the_plan_are_looked_up_and_hidden_where_they_were_found() -> None:
     plan = record(ordered())
     now = head(scanned(A, E7, P8, NEW), scanned(B, E7))
-    assert to_read(look(plan, now)) == ((NEW, P8), ())
+    assert to_read(build_view(plan, now)) == ((NEW, P8), ())
     assert wanted(plan, now, READ) == [(1, {0: PositionSet.of([4, 50])})]
     done = validate(plan, now, was_read(READ))
     assert (done.conflict, done.dropped) == (None, {})
     assert done.content is not None
-    rows = carried_over(look(plan, now, was_read(READ)), done.content)
+    rows = carried_over(build_view(plan, now, was_read(READ)), done.content)
     assert [(one.group, one.output, one.positions) for one in rows] == [(1, OUT, PositionSet.of([7]))]
 
 
 def test_nothing_is_read_and_looked_up_where_nothing_happened_to_the_inputs() -> None:
     plan = record(ordered())
     now = head(scanned(A, E7, P8), scanned(B, E7), scanned(data("c", S + 1), NEW))
-    assert to_read(look(plan, now)) == ((), ())
+    assert to_read(build_view(plan, now)) == ((), ())
     assert wanted(plan, now, {}) == []
     assert refusing(plan, now, was_read({}, None)) == []
 
@@ -312,7 +312,7 @@ def test_compacted_position_deletes_stand_for_the_planned_ones_where_rows_are_lo
     plan, compacted = record(ordered()), position("compacted", 8, names=A)
     now = head(scanned(A, E7, compacted), scanned(B, E7))
     positions = {P8: {"a": [0, 1, 2, 3]}, compacted: {"a": [0, 1, 2, 3, 7]}}
-    assert set(to_read(look(plan, now))[0]) == {compacted, P8}
+    assert set(to_read(build_view(plan, now))[0]) == {compacted, P8}
     assert wanted(plan, now, positions) == [(1, {0: PositionSet.of([7])})]
     assert refusing(plan, now, was_read(positions)) == []
 
@@ -365,14 +365,14 @@ def committed(plan: PlanRecord, seen: Head, was_read: Read) -> tuple[CommitConte
     done = validate(plan, seen, was_read)
     assert (done.conflict, done.dropped) == (None, {})
     assert done.content is not None
-    carried = carried_over(look(plan, seen, was_read), done.content)
+    carried = carried_over(build_view(plan, seen, was_read), done.content)
     assert all(one.is_joined for one in carried)
     return done.content, {one.output.path: one.positions.ascending().tolist() for one in carried}
 
 
 def test_the_new_vector_holds_the_rows_of_both_and_both_go() -> None:
     plan, seen = planned(converting()), now(E7, THEIRS)
-    assert set(to_read(look(plan, seen))[0]) == {OLD, OF_A, THEIRS}
+    assert set(to_read(build_view(plan, seen))[0]) == {OLD, OF_A, THEIRS}
     content, written = committed(plan, seen, read_rows({OLD: OLD_ROWS, OF_A: OUR_ROWS, THEIRS: [1, 2, 7]}))
     assert written == {A.path: [1, 2, 7, 50]}
     assert content.added_deletes == (OF_B,)
@@ -381,7 +381,7 @@ def test_the_new_vector_holds_the_rows_of_both_and_both_go() -> None:
 
 def test_nothing_is_read_or_joined_where_the_head_has_what_was_planned() -> None:
     plan, seen = planned(converting()), now(E7, OLD)
-    assert to_read(look(plan, seen)) == ((), ())
+    assert to_read(build_view(plan, seen)) == ((), ())
     content, written = committed(plan, seen, NOTHING_READ)
     assert (written, content.added_deletes) == ({}, (OF_A, OF_B))
     assert set(content.removed_deletes) == {E7, SHARED, OLD}
@@ -390,7 +390,7 @@ def test_nothing_is_read_or_joined_where_the_head_has_what_was_planned() -> None
 def test_a_first_vector_stands_for_the_position_delete_files_that_it_hides() -> None:
     plan, theirs = planned(converting()), vector(B, S + 1, path="theirs.puffin")
     seen = now(E7, OLD, of_b=(E7, theirs))
-    assert set(to_read(look(plan, seen))[0]) == {SHARED, OF_B, theirs}
+    assert set(to_read(build_view(plan, seen))[0]) == {SHARED, OF_B, theirs}
     rows = {SHARED: [3], OF_B: [3, 50], theirs: [3, 9]}
     content, written = committed(plan, seen, read_rows(rows, B))
     assert (written, content.added_deletes) == ({B.path: [3, 9, 50]}, (OF_A,))

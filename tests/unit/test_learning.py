@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.query_log_parser import Told, filters_of, scans_of_event_log, scans_of_queries, summed
+from amoro_core.model.query_log_parser import ScanRecord, filters_of, scans_of_event_log, scans_of_queries, summed
 from amoro_core.model.scan_stats import ColumnFilter, Operator
 
 EQ, RANGE, IN, PREFIX = Operator.EQUAL, Operator.RANGE, Operator.IN, Operator.PREFIX
@@ -59,7 +59,7 @@ def started(*scans: str, at: int = 1795372118986, kind: str = "SparkListenerSQLE
     return json.dumps(event)
 
 
-def scans(*lines: str, table: str = "db.t") -> list[Told]:
+def scans(*lines: str, table: str = "db.t") -> list[ScanRecord]:
     return list(scans_of_event_log((f"{line}\n" for line in lines), table, "events"))
 
 
@@ -69,8 +69,8 @@ def test_each_scan_of_an_execution_counts_on_its_day() -> None:
         "cat.db.t (branch=main) [filters=name IS NOT NULL, name = 'n5', id = 5, groupedBy=]",
     )
     assert scans(line) == [
-        Told(DAY, (ColumnFilter("id", EQ),), 1),
-        Told(DAY, (ColumnFilter("id", EQ), ColumnFilter("name", EQ)), 1),
+        ScanRecord(DAY, (ColumnFilter("id", EQ),), 1),
+        ScanRecord(DAY, (ColumnFilter("id", EQ), ColumnFilter("name", EQ)), 1),
     ]
 
 
@@ -79,7 +79,7 @@ def test_the_simple_way_to_write_plans_is_read_too() -> None:
         "*(1) Filter (id#9L = 5)",
         "+- BatchScan cat.db.t[id#9L] cat.db.t (branch=null) [filters=id = 5, groupedBy=] RuntimeFilters: []",
     )
-    assert scans(line) == [Told(DAY, (ColumnFilter("id", EQ),), 1)]
+    assert scans(line) == [ScanRecord(DAY, (ColumnFilter("id", EQ),), 1)]
 
 
 def test_scans_of_others_are_passed_over() -> None:
@@ -110,7 +110,7 @@ def application(**more: object) -> str:
 )
 def test_scans_are_told_by_the_application_of_their_log(told: dict[str, object], source: str) -> None:
     line = started("cat.db.t (branch=null) [filters=id = 5, groupedBy=]")
-    assert scans(application(**told), line) == [Told(DAY, (ColumnFilter("id", EQ),), 1, source=source)]
+    assert scans(application(**told), line) == [ScanRecord(DAY, (ColumnFilter("id", EQ),), 1, source=source)]
     lines = [f"{application(**told)}\n", f"{line}\n"]
     assert [one.source for one in scans_of_event_log(lines, "db.t", "events", "events_1_a")] == ["events_1_a"]
 
@@ -134,8 +134,8 @@ def test_a_line_that_is_no_event_is_told_with_file_and_line(line: str) -> None:
 def test_a_file_of_queries_has_columns_operators_and_weights() -> None:
     lines = ['{"columns": ["id"]}', "", '{"columns": ["name", "id", "id"], "operator": "range", "weight": 12}']
     assert list(scans_of_queries(lines, "q")) == [
-        Told(None, (ColumnFilter("id", EQ),), 1, "q, line 1"),
-        Told(None, (ColumnFilter("id", RANGE), ColumnFilter("name", RANGE)), 12, "q, line 3"),
+        ScanRecord(None, (ColumnFilter("id", EQ),), 1, "q, line 1"),
+        ScanRecord(None, (ColumnFilter("id", RANGE), ColumnFilter("name", RANGE)), 12, "q, line 3"),
     ]
 
 
@@ -161,15 +161,15 @@ def test_a_query_that_is_malformed_is_told_with_its_line(line: str, problem: str
 
 
 def test_equal_scans_of_a_day_are_one() -> None:
-    one, other = Told(DAY, (ColumnFilter("id", EQ),), 1), Told(DAY, (), 5)
-    now = Told(None, (), 2, "q, line 1")
-    assert summed([one, now, other, one, Told(None, (), 3, "q, line 2")]) == (
+    one, other = ScanRecord(DAY, (ColumnFilter("id", EQ),), 1), ScanRecord(DAY, (), 5)
+    now = ScanRecord(None, (), 2, "q, line 1")
+    assert summed([one, now, other, one, ScanRecord(None, (), 3, "q, line 2")]) == (
         other,
-        Told(DAY, one.filters, 2),
-        Told(None, (), 5, "q, line 1"),
+        ScanRecord(DAY, one.filters, 2),
+        ScanRecord(None, (), 5, "q, line 1"),
     )
 
 
 def test_scans_of_different_sources_stay_apart() -> None:
-    one, other = Told(DAY, (), 1, source="a"), Told(DAY, (), 1, source="b")
-    assert summed([other, one, one]) == (Told(DAY, (), 2, source="a"), other)
+    one, other = ScanRecord(DAY, (), 1, source="a"), ScanRecord(DAY, (), 1, source="b")
+    assert summed([other, one, one]) == (ScanRecord(DAY, (), 2, source="a"), other)

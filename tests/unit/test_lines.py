@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from amoro_core.model.paging import KINDS, START, Mark, Part, packed, part, unpacked
+from amoro_core.model.paging import KINDS, START, QueueCursor, QueuePage, packed, part, unpacked
 from amoro_core.notifier import Revisions
 from tests.tiers import count
 
 Lines = Mapping[str, Sequence[str]]
 
 
-def page(lines: Lines, after: Mark, limit: int) -> Part[tuple[int, str]]:
+def page(lines: Lines, after: QueueCursor, limit: int) -> QueuePage[tuple[int, str]]:
     return part([group for group, line in lines.items() if line], lambda group: lines[group], str, after, limit)
 
 
-def names(found: Part[tuple[int, str]]) -> str:
+def names(found: QueuePage[tuple[int, str]]) -> str:
     return " ".join(name for _, name in found.entries)
 
 
-def following(lines: Lines, limit: int) -> Mark:
+def following(lines: Lines, limit: int) -> QueueCursor:
     """Where the first page ends."""
     found = page(lines, START, limit).following
     assert found is not None
@@ -34,7 +34,7 @@ def following(lines: Lines, limit: int) -> Mark:
 def test_lines_that_do_not_move_are_read_by_group_and_place(limit: int) -> None:
     lines = {"b": ["5", "4"], "a": ["9", "8", "7"], "c": ["1"]}
     entries: list[tuple[int, str]] = []
-    after: Mark | None = START
+    after: QueueCursor | None = START
     while after is not None:
         found = page(lines, after, limit)
         assert 1 <= len(found.entries) <= limit
@@ -45,7 +45,7 @@ def test_lines_that_do_not_move_are_read_by_group_and_place(limit: int) -> None:
 
 
 def test_no_line_is_a_page_of_nothing() -> None:
-    assert page({}, START, 5) == Part((), None, False)
+    assert page({}, START, 5) == QueuePage((), None, False)
 
 
 def test_a_page_goes_on_behind_what_has_left_and_says_so() -> None:
@@ -86,7 +86,7 @@ def _read(chance: random.Random, changes: int) -> tuple[set[str], Counter[str]]:
     lines = {group: [f"{group}{number}" for number in range(chance.randrange(1, 20))] for group in "abc"}
     still = {name for line in lines.values() for name in line}
     seen: Counter[str] = Counter()
-    after: Mark | None = START
+    after: QueueCursor | None = START
     for number in range(1000):
         if after is None:
             break

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from amoro_cli.client import Endpoint
-from amoro_cli.connection import Place
+from amoro_cli.connection import CoordinatorAddress
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import Secret, is_secret, masked, without_secrets
 from amoro_optimizer.runner import OptimizerConfig
@@ -67,7 +67,7 @@ def test_secrets_stand_in_no_representation() -> None:
     held = (
         CatalogConfig("cat", (("token", "hush"),)),
         Endpoint("127.0.0.1:1", Secret("hush")),
-        Place(Path("/h"), token=Secret("hush")),
+        CoordinatorAddress(Path("/h"), token=Secret("hush")),
         OptimizerConfig("127.0.0.1:1", "default", 1, 1, Secret("hush"), 10.0, {}),
     )
     assert [value for value in held if "hush" in repr(value)] == []

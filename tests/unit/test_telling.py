@@ -11,19 +11,19 @@ import pytest
 from amoro_core.model import metrics
 from amoro_core.model.alert_rules import (
     CONDITIONS,
+    ActiveAlert,
     Both,
     Counted,
     Expression,
-    Grown,
-    Held,
+    ExternalCheck,
+    HourlyIncrease,
     Least,
-    Left,
-    Most,
-    Outside,
+    Max,
     Ratio,
     Sum,
+    TimeUntil,
     Where,
-    look,
+    evaluate_rules,
 )
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.metrics import Sample
@@ -40,7 +40,7 @@ from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
 from amoro_core.services.metrics import ConditionService
 from amoro_core.state import tasks as machine
 from amoro_core.state.transition_events import (
-    Told,
+    EventText,
     ended_attempt,
     told_of_action,
     told_of_attempt,
@@ -102,11 +102,11 @@ def test_a_step_that_leaves_the_thread_where_it_is_ends_nothing() -> None:
         (AttemptOutcome.SUCCESS, None),
         (AttemptOutcome.RETURNED, None),
         (AttemptOutcome.CANCELED, None),
-        (AttemptOutcome.FAILED, Told(EventKind.FAILED, "attempt 2 of task 4 failed: [AMORO-1] no disk")),
-        (AttemptOutcome.LOST, Told(EventKind.LOST, "attempt 2 of task 4 was lost: no disk")),
+        (AttemptOutcome.FAILED, EventText(EventKind.FAILED, "attempt 2 of task 4 failed: [AMORO-1] no disk")),
+        (AttemptOutcome.LOST, EventText(EventKind.LOST, "attempt 2 of task 4 was lost: no disk")),
     ],
 )
-def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: Told | None) -> None:
+def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: EventText | None) -> None:
     attempt = Attempt(TaskId("p", 4), 2)
     ended = TaskAttempt(attempt, THREAD, outcome, NOW, NOW, LATER, "AMORO-1", "no disk")
     assert told_of_attempt(ended) == told
@@ -126,37 +126,37 @@ def waits(code: str, reason: str) -> OptimizingProcess:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        (None, PROCESS, Told(EventKind.PLANNED, "minor planned: 12 fragments")),
-        (None, moved(ProcessStatus.REQUESTED), Told(EventKind.PLANNED, "minor planned: 12 fragments")),
-        (None, moved(ProcessStatus.HELD), Told(EventKind.HELD, "minor is held: why")),
+        (None, PROCESS, EventText(EventKind.PLANNED, "minor planned: 12 fragments")),
+        (None, moved(ProcessStatus.REQUESTED), EventText(EventKind.PLANNED, "minor planned: 12 fragments")),
+        (None, moved(ProcessStatus.HELD), EventText(EventKind.HELD, "minor is held: why")),
         # By where it goes.
         (PROCESS, moved(ProcessStatus.COMMITTING), None),
         (PROCESS, moved(ProcessStatus.CLEARING), None),
-        (PROCESS, moved(ProcessStatus.HELD), Told(EventKind.HELD, "minor is held: why")),
+        (PROCESS, moved(ProcessStatus.HELD), EventText(EventKind.HELD, "minor is held: why")),
         (PROCESS, moved(ProcessStatus.COMMIT_UNKNOWN),
-         Told(EventKind.UNKNOWN, "whether minor was committed is unknown: why")),
-        (PROCESS, moved(ProcessStatus.FAILED), Told(EventKind.FAILED, "minor failed: [AMORO-1] why")),
-        (PROCESS, moved(ProcessStatus.CLOSED), Told(EventKind.CLOSED, "minor was ended: why")),
-        (PROCESS, moved(ProcessStatus.SUCCESS, receipt=RECEIPT), Told(EventKind.COMMITTED, DONE)),
+         EventText(EventKind.UNKNOWN, "whether minor was committed is unknown: why")),
+        (PROCESS, moved(ProcessStatus.FAILED), EventText(EventKind.FAILED, "minor failed: [AMORO-1] why")),
+        (PROCESS, moved(ProcessStatus.CLOSED), EventText(EventKind.CLOSED, "minor was ended: why")),
+        (PROCESS, moved(ProcessStatus.SUCCESS, receipt=RECEIPT), EventText(EventKind.COMMITTED, DONE)),
         (PROCESS, moved(ProcessStatus.PARTIAL, receipt=RECEIPT, failure_code=""),
-         Told(EventKind.COMMITTED, f"a part of {DONE}: why")),
-        (PROCESS, moved(ProcessStatus.SUCCESS), Told(EventKind.COMMITTED, "minor has ended")),
-        (moved(ProcessStatus.HELD), PROCESS, Told(EventKind.STARTED, "minor was started")),
-        (moved(ProcessStatus.REQUESTED), PROCESS, Told(EventKind.STARTED, "minor was started")),
+         EventText(EventKind.COMMITTED, f"a part of {DONE}: why")),
+        (PROCESS, moved(ProcessStatus.SUCCESS), EventText(EventKind.COMMITTED, "minor has ended")),
+        (moved(ProcessStatus.HELD), PROCESS, EventText(EventKind.STARTED, "minor was started")),
+        (moved(ProcessStatus.REQUESTED), PROCESS, EventText(EventKind.STARTED, "minor was started")),
         # Once for each cause.
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD), None),
         (moved(ProcessStatus.HELD), moved(ProcessStatus.HELD, failure="20 files"),
-         Told(EventKind.HELD, "minor is held: 20 files")),
+         EventText(EventKind.HELD, "minor is held: 20 files")),
         (moved(ProcessStatus.COMMITTING), waits("AMORO-7", "no answer"),
-         Told(EventKind.BACKED_OFF, "minor waits: [AMORO-7] no answer")),
+         EventText(EventKind.BACKED_OFF, "minor waits: [AMORO-7] no answer")),
         (waits("AMORO-7", "no answer"), waits("AMORO-7", "no answer still"), None),
         (waits("AMORO-7", "no answer"), waits("AMORO-8", "denied"),
-         Told(EventKind.BACKED_OFF, "minor waits: [AMORO-8] denied")),
+         EventText(EventKind.BACKED_OFF, "minor waits: [AMORO-8] denied")),
         (waits("AMORO-7", "no answer"), moved(ProcessStatus.COMMITTING), None),
     ],
 )  # fmt: skip
 def test_what_is_told_of_a_process(
-    before: OptimizingProcess | None, after: OptimizingProcess, told: Told | None
+    before: OptimizingProcess | None, after: OptimizingProcess, told: EventText | None
 ) -> None:
     assert told_of_process(before, after) == told
 
@@ -168,8 +168,8 @@ FINE, REFUSED = (
 OFF = runtime(refreshed_at=NOW, enabled_origin="catalog")
 ON = replace(OFF, enabled=True, enabled_origin="amoro table enable")
 ONCE, TWICE = runtime(failures=1), runtime(failures=2, retry_at=LATER)
-WHY_REFUSED = Told(EventKind.REFUSED, "refused (encryption): keys")
-SWITCHED_ON = Told(EventKind.ENABLED, "enabled by amoro table enable")
+WHY_REFUSED = EventText(EventKind.REFUSED, "refused (encryption): keys")
+SWITCHED_ON = EventText(EventKind.ENABLED, "enabled by amoro table enable")
 
 
 @pytest.mark.parametrize(
@@ -178,27 +178,27 @@ SWITCHED_ON = Told(EventKind.ENABLED, "enabled by amoro table enable")
         (FINE, REFUSED, [WHY_REFUSED]),
         (REFUSED, REFUSED, []),
         (replace(REFUSED, status_reason="other"), REFUSED, [WHY_REFUSED]),
-        (REFUSED, FINE, [Told(EventKind.ACCEPTED, "it is not refused any more")]),
+        (REFUSED, FINE, [EventText(EventKind.ACCEPTED, "it is not refused any more")]),
         (OFF, ON, [SWITCHED_ON]),
-        (ON, OFF, [Told(EventKind.DISABLED, "disabled by catalog")]),
+        (ON, OFF, [EventText(EventKind.DISABLED, "disabled by catalog")]),
         (ON, ON, []),
         # The first look at a table decides nothing, but for one that somebody has enabled before it.
         (replace(OFF, refreshed_at=None), ON, []),
         (replace(OFF, refreshed_at=None), replace(ON, enabled_override=True), [SWITCHED_ON]),
-        (ONCE, TWICE, [Told(EventKind.BACKED_OFF, "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC")]),
+        (ONCE, TWICE, [EventText(EventKind.BACKED_OFF, "2 failures in a row: tried again at 2026-03-01 12:05:00 UTC")]),
         (TWICE, TWICE, []),
         (TWICE, ONCE, []),
     ],
 )  # fmt: skip
-def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[Told]) -> None:
+def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[EventText]) -> None:
     assert told_of_table(before, after) == told
 
 
 def test_an_action_is_told_to_pause_and_to_go_on() -> None:
     works = ActionRecord(1, "expire-snapshots")
     paused = replace(works, paused_at=NOW, paused_for="it failed five times")
-    stopped = Told(EventKind.PAUSED, "expire-snapshots is paused: it failed five times")
-    goes = Told(EventKind.RESUMED, "expire-snapshots goes on; it was paused: it failed five times")
+    stopped = EventText(EventKind.PAUSED, "expire-snapshots is paused: it failed five times")
+    goes = EventText(EventKind.RESUMED, "expire-snapshots goes on; it was paused: it failed five times")
     assert (told_of_action(works, paused), told_of_action(paused, works)) == (stopped, goes)
     assert (told_of_action(works, works), told_of_action(paused, paused)) == (None, None)
 
@@ -227,7 +227,7 @@ def test_sums_and_extremes_go_by_labels() -> None:
     assert values(TOTAL) == {("a",): 5, ("b",): 5}
     assert values(Sum(metrics.TASKS)) == {(): 10}
     assert values(Sum(metrics.TASKS, GROUP, {"status": ("acked", "scheduled")})) == {("a",): 2}
-    assert values(Most(metrics.TASKS, GROUP)) == {("a",): 3, ("b",): 5}
+    assert values(Max(metrics.TASKS, GROUP)) == {("a",): 3, ("b",): 5}
     assert values(Least(metrics.TASKS, GROUP)) == {("a",): 2, ("b",): 5}
     assert values(Sum(metrics.LEADER)) == {}
 
@@ -245,7 +245,7 @@ def test_a_part_of_nothing_has_no_value() -> None:
 
 def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
     ended = Sample("amoro_processes_total", 7, ("full", "failed"))
-    grown = Grown(metrics.ENDED, ("result",))
+    grown = HourlyIncrease(metrics.ENDED, ("result",))
     assert values(grown, ended) == {("failed",): 7}
     before = {("amoro_processes_total", ("full", "failed")): 4.0}
     assert values(grown, ended, hour_ago=before) == {("failed",): 3}
@@ -253,33 +253,33 @@ def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
 
 def test_moments_are_told_as_what_is_left() -> None:
     end = Sample("amoro_certificate_expiry_seconds", 1000)
-    assert values(Left(Least(metrics.CERTIFICATE_END)), end, now_s=1030.0) == {(): -30}
+    assert values(TimeUntil(Least(metrics.CERTIFICATE_END)), end, now_s=1030.0) == {(): -30}
 
 
 def test_what_only_others_can_see_never_holds() -> None:
-    assert values(Outside("absent(up)")) == {}
+    assert values(ExternalCheck("absent(up)")) == {}
 
 
 def test_a_condition_is_raised_once_it_has_lasted() -> None:
     samples = [Sample("amoro_state_disk_free_ratio", 0.05)]
-    (held,) = look(CONDITIONS, Counted(samples), (), NOON)
+    (held,) = evaluate_rules(CONDITIONS, Counted(samples), (), NOON)
     assert (held.condition.name, held.text, held.since) == (
         "disk-low",
         "5% of the disk with the state directory is free",
         NOON,
     )
     last = NOON + held.condition.lasts
-    (again,) = look(CONDITIONS, Counted(samples), (held,), last)
+    (again,) = evaluate_rules(CONDITIONS, Counted(samples), (held,), last)
     assert (again.since, again.is_raised(last - timedelta(seconds=1)), again.is_raised(last)) == (NOON, False, True)
-    assert look(CONDITIONS, Counted([Sample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
+    assert evaluate_rules(CONDITIONS, Counted([Sample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
     set_back = NOON - timedelta(hours=1)  # a clock that is set back must not make it hold in the future
-    assert look(CONDITIONS, Counted(samples), (held,), set_back)[0].since == set_back
+    assert evaluate_rules(CONDITIONS, Counted(samples), (held,), set_back)[0].since == set_back
 
 
 def test_every_text_names_what_it_is_about() -> None:
     for condition in CONDITIONS:
         labels = tuple(f"the {label}" for label in condition.when.by)
-        text = Held(condition, labels, 7200.0, NOON).text
+        text = ActiveAlert(condition, labels, 7200.0, NOON).text
         assert all(label in text for label in labels), condition.name
 
 

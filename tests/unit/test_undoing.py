@@ -14,7 +14,7 @@ from amoro_core.model.commits import Head, Operation
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.validation import revert_rules
 from amoro_core.validation.matching import match
-from amoro_core.validation.revert_rules import RULES, Named, Revert, Undone
+from amoro_core.validation.revert_rules import RULES, CommitChange, Named, Revert
 
 from .test_validating import bounded, by_bounds, data, equality, position
 
@@ -36,7 +36,7 @@ def scan(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), num
     return TableScan(number * 10, number, files, dangling, frozenset({7}))
 
 
-UNDONE = Undone(scan([IN1, IN2, OTHER], [OLD, MARK]), scan([OUT, OTHER], [], COMMIT))
+UNDONE = CommitChange(scan([IN1, IN2, OTHER], [OLD, MARK]), scan([OUT, OTHER], [], COMMIT))
 
 
 def head(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), **changes: Any) -> Head:
@@ -44,19 +44,19 @@ def head(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), **c
     return replace(Head("uuid-1", 2, found.snapshot_id, 20, True, frozenset({1, 2}), found, ()), **changes)
 
 
-def revert(undone: Undone, now: Head, named: Named | None = None) -> Revert:
+def revert(undone: CommitChange, now: Head, named: Named | None = None) -> Revert:
     return revert_rules.revert([undone], [now], named)
 
 
-def ambiguous_since(undone: Undone, now: Head) -> tuple[DeleteFile, ...]:
+def ambiguous_since(undone: CommitChange, now: Head) -> tuple[DeleteFile, ...]:
     return revert_rules.ambiguous_since([undone], [now])
 
 
-def refusals(undone: Undone, now: Head, named: Any = None) -> list[str]:
+def refusals(undone: CommitChange, now: Head, named: Any = None) -> list[str]:
     """What each rule alone says, by name."""
     found = []
     for rule in RULES:
-        sight = revert_rules._Sight((undone,), (now,), named or {})
+        sight = revert_rules._RevertView((undone,), (now,), named or {})
         if next(iter(rule(sight)), ""):
             found.append(rule.__name__)
     return found
@@ -81,25 +81,25 @@ def test_inputs_and_their_deletes_come_back_and_outputs_go() -> None:
 
 
 def test_a_delete_that_is_live_still_is_not_put_back() -> None:
-    undone = Undone(scan([IN1, data("kept", 3, 0, A)], [OLD]), scan([OUT, data("kept", 3, 0, A)], [OLD], COMMIT))
+    undone = CommitChange(scan([IN1, data("kept", 3, 0, A)], [OLD]), scan([OUT, data("kept", 3, 0, A)], [OLD], COMMIT))
     assert taken_back(revert(undone, head([OUT, data("kept", 3, 0, A)], [OLD]))) == (["out"], [], ["in-1"], [])
 
 
 def test_a_delete_that_went_later_is_put_back_too() -> None:
     kept = data("kept", 3, 0, A)
-    undone = Undone(scan([IN1, kept], [OLD]), scan([OUT, kept], [OLD], COMMIT))
+    undone = CommitChange(scan([IN1, kept], [OLD]), scan([OUT, kept], [OLD], COMMIT))
     assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
 
 
 def test_dangling_deletes_stay_gone() -> None:
     dangling = equality("eq-2", 2, 0, A)
-    undone = Undone(scan([IN1], [dangling, OLD]), scan([OUT], [], COMMIT))
+    undone = CommitChange(scan([IN1], [dangling, OLD]), scan([OUT], [], COMMIT))
     assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
 
 
 def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
     ours = position("new", S, 0, A, IN1)
-    undone = Undone(scan([IN1, OTHER], [OLD]), scan([IN1, OTHER], [ours], COMMIT))
+    undone = CommitChange(scan([IN1, OTHER], [OLD]), scan([IN1, OTHER], [ours], COMMIT))
     added = position("theirs", 16, 0, A, IN1)
     assert taken_back(revert(undone, head([IN1, OTHER], [ours, added, LATE]))) == ([], ["new"], [], ["eq-5"])
     assert refusals(undone, head([IN1, OTHER], [added])) == ["outputs_are_live"]
@@ -108,12 +108,12 @@ def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
 
 def test_a_delete_that_held_everywhere_and_was_folded_into_nothing_comes_back() -> None:
     everywhere = equality("everywhere", 5, 7)
-    undone = Undone(scan([IN1], [everywhere]), scan([IN1], [], COMMIT))
+    undone = CommitChange(scan([IN1], [everywhere]), scan([IN1], [], COMMIT))
     assert taken_back(revert(undone, head([IN1]))) == ([], [], [], ["everywhere"])
 
 
 def test_files_that_were_removed_with_their_rows_come_back_as_an_overwrite() -> None:
-    undone = Undone(scan([IN1, IN2, OTHER], [OLD]), scan([OTHER], [], COMMIT))
+    undone = CommitChange(scan([IN1, IN2, OTHER], [OLD]), scan([OTHER], [], COMMIT))
     made = revert(undone, head([OTHER], [LATE]))
     assert taken_back(made) == ([], [], ["in-1", "in-2"], ["eq-5"])
     assert made.content is not None
@@ -122,7 +122,7 @@ def test_files_that_were_removed_with_their_rows_come_back_as_an_overwrite() -> 
 
 def test_format_1_has_no_numbers() -> None:
     first = [replace(one, sequence_number=0) for one in (IN1, OUT)]
-    undone = Undone(scan([first[0]], (), 0), replace(scan([first[1]], (), 0), snapshot_id=5))
+    undone = CommitChange(scan([first[0]], (), 0), replace(scan([first[1]], (), 0), snapshot_id=5))
     assert taken_back(revert(undone, head([first[1]]))) == (["out"], [], ["in-1"], [])
 
 
@@ -170,7 +170,7 @@ def test_each_rule_refuses_what_no_other_sees(case: str, now: Head, expected: li
 def test_a_refusal_names_what_is_not_as_it_was() -> None:
     assert revert(UNDONE, head([OTHER])).refusal == f"{OUT.path} is no longer live"
     ours = position("new", S, 0, A, IN1)
-    converted = Undone(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
+    converted = CommitChange(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
     assert revert(converted, head([IN1])).refusal == "the delete new that it wrote is no longer live"
     assert revert(converted, head([], [ours])).refusal == f"{IN1.path} is no longer live"
 
@@ -185,7 +185,7 @@ def test_an_output_that_is_live_twice_is_refused() -> None:
 
 def test_a_delete_that_would_not_apply_any_more_is_refused() -> None:
     """As one that held everywhere, should its spec be no unpartitioned one by now."""
-    undone = Undone(scan([IN1], [equality("everywhere", 5, 7)]), scan([OUT], [], COMMIT))
+    undone = CommitChange(scan([IN1], [equality("everywhere", 5, 7)]), scan([OUT], [], COMMIT))
     now = head([OUT])
     assert revert(undone, now).content is not None
     partitioned = replace(now, scan=replace(now.scan, unpartitioned_specs=frozenset()))
@@ -207,7 +207,7 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
     others = [LATE, position("named", 16, 0, A, OUT)]
     assert ambiguous_since(UNDONE, head([OUT, OTHER], [delete, *others])) == (delete,)
     old = position("old", 6, 0, A)
-    before = Undone(scan([IN1, IN2], [old]), scan([OUT], [], COMMIT))
+    before = CommitChange(scan([IN1, IN2], [old]), scan([OUT], [], COMMIT))
     assert ambiguous_since(before, head([OUT], others)) == (), "what was known before names rows that it was meant for"
     assert revert(UNDONE, now).refusal
     assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path})}).content is not None
@@ -217,17 +217,17 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
 
 def test_a_snapshot_that_changed_nothing_is_no_commit() -> None:
     with pytest.raises(ValueError, match="changed nothing"):
-        Undone(UNDONE.before, UNDONE.before)
+        CommitChange(UNDONE.before, UNDONE.before)
 
 
 #: A second commit of the same process, with an equality delete of others between the two.
 IN3, OUT3 = data("in-3", 7, 0, A), data("out-3", S, 0, A)
 BETWEEN = equality("eq-13", 13, 0, A)
-SECOND = Undone(
+SECOND = CommitChange(
     replace(scan([OUT, IN3], [BETWEEN], 13), snapshot_id=130),
     replace(scan([OUT, OUT3], [BETWEEN], 14), snapshot_id=140),
 )
-FIRST = Undone(scan([IN1, IN2, IN3]), scan([OUT, IN3], [], COMMIT))
+FIRST = CommitChange(scan([IN1, IN2, IN3]), scan([OUT, IN3], [], COMMIT))
 
 
 def both(now: Head, later: Head | None = None) -> Revert:
@@ -259,8 +259,10 @@ def test_an_equality_delete_between_two_commits_is_new_to_the_first_and_known_to
 
 def test_a_file_that_two_commits_changed_stays_as_it_is() -> None:
     ours = position("new", 12, 0, A, IN1)
-    converted = Undone(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
-    moved = Undone(replace(scan([IN1], [ours], 13), snapshot_id=130), replace(scan([OUT], [], 14), snapshot_id=140))
+    converted = CommitChange(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
+    moved = CommitChange(
+        replace(scan([IN1], [ours], 13), snapshot_id=130), replace(scan([OUT], [], 14), snapshot_id=140)
+    )
     now = head([OUT])
     assert (
         revert_rules.revert([converted, moved], [now, now]).refusal == f"{IN1.path} was changed by two of its commits"

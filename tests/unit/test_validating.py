@@ -25,7 +25,7 @@ from amoro_core.validation import validate as validate_sight
 from amoro_core.validation.position_translation import to_read
 from amoro_core.validation.removable_deletes import removable_deletes
 from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, field_ids
-from amoro_core.validation.view import NOTHING_READ, Read, look
+from amoro_core.validation.view import NOTHING_READ, Read, build_view
 
 S = 10
 SCHEMA: dict[str, Any] = {
@@ -139,7 +139,7 @@ NOT_FOLLOWED = f"the position delete new came after the plan and may apply to {B
 
 
 def ambiguous_deletes(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
-    return to_read(look(plan, now))[0]
+    return to_read(build_view(plan, now))[0]
 
 
 def naming(named: Mapping[DeleteIdentity, frozenset[str]]) -> Read:
@@ -149,13 +149,13 @@ def naming(named: Mapping[DeleteIdentity, frozenset[str]]) -> Read:
 
 
 def validate(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> Validation:
-    return validate_sight(look(plan, now, read))
+    return validate_sight(build_view(plan, now, read))
 
 
 def refusing(plan: PlanRecord, now: Head, read: Read = NOTHING_READ) -> list[str]:
     """The names of all rules that refuse, so that a test shows what is lost without one of them."""
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = look(plan, now, read)
+    sight = build_view(plan, now, read)
     return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from amoro_core.errors import InvalidArgument, SnapshotNotFound
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.model.verification import Selection, Span
+from amoro_core.model.verification import ComparisonSelection, Span
 from amoro_core.validation.snapshot_selection import select
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -31,29 +31,31 @@ HISTORY = (
 
 
 def test_the_last_optimizing_is_compared_with_its_parent_whoever_wrote_before_and_since() -> None:
-    assert select(HISTORY, 6, None, None) == Selection(6, (Span(3, 4, ("p4",)),))
-    assert select(HISTORY, 7, None, None) == Selection(7, (Span(1, 2, ("p2",)),))
+    assert select(HISTORY, 6, None, None) == ComparisonSelection(6, (Span(3, 4, ("p4",)),))
+    assert select(HISTORY, 7, None, None) == ComparisonSelection(7, (Span(1, 2, ("p2",)),))
 
 
 def test_one_snapshot_is_compared_with_its_parent() -> None:
-    assert select(HISTORY, 6, None, 5) == Selection(5, (Span(4, 5, ()),))
+    assert select(HISTORY, 6, None, 5) == ComparisonSelection(5, (Span(4, 5, ()),))
 
 
 def test_two_snapshots_between_which_nobody_else_wrote_are_compared_at_once() -> None:
-    assert select(HISTORY, 6, 3, 5) == Selection(5, (Span(3, 5, ("p4",)),))
+    assert select(HISTORY, 6, 3, 5) == ComparisonSelection(5, (Span(3, 5, ("p4",)),))
 
 
 def test_where_others_wrote_each_rewrite_is_compared_with_its_own_parent() -> None:
     spans = (Span(1, 2, ("p2",)), Span(3, 4, ("p4",)), Span(4, 5, ()))
-    assert select(HISTORY, 6, 1, None) == Selection(6, spans, others=(3, 6))
+    assert select(HISTORY, 6, 1, None) == ComparisonSelection(6, spans, others=(3, 6))
 
 
 def test_nothing_to_compare_is_said_with_the_reason() -> None:
     assert select(HISTORY[:1], 1, None, None).note == "no snapshot of its history was made by an optimizing process"
-    assert select(HISTORY[1:], 6, None, 2) == Selection(2, (), note="the parent of snapshot 2 is 1, which has expired")
-    assert select(HISTORY, 6, None, 1) == Selection(1, (), note="the parent of snapshot 1 is none")
+    assert select(HISTORY[1:], 6, None, 2) == ComparisonSelection(
+        2, (), note="the parent of snapshot 2 is 1, which has expired"
+    )
+    assert select(HISTORY, 6, None, 1) == ComparisonSelection(1, (), note="the parent of snapshot 1 is none")
     only_others = select(HISTORY, 6, 5, 6)
-    assert only_others == Selection(6, (), (6,), "nothing was rewritten between snapshots 5 and 6")
+    assert only_others == ComparisonSelection(6, (), (6,), "nothing was rewritten between snapshots 5 and 6")
 
 
 def test_snapshots_that_cannot_be_compared_are_refused_by_number() -> None:

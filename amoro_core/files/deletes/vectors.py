@@ -166,14 +166,14 @@ def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Posit
 
 
 @record
-class Part:
+class BlobLocation:
     """Where a blob lies in its file."""
 
     offset: int
     size_bytes: int
 
 
-def vectors_file(vectors: Sequence[tuple[str, PositionSet]]) -> tuple[bytes, tuple[Part, ...]]:
+def vectors_file(vectors: Sequence[tuple[str, PositionSet]]) -> tuple[bytes, tuple[BlobLocation, ...]]:
     """A Puffin file with a deletion vector for each data file, in this order: its bytes, and the place of each."""
     blobs = [
         Blob(
@@ -189,7 +189,7 @@ def vectors_file(vectors: Sequence[tuple[str, PositionSet]]) -> tuple[bytes, tup
     ]
     puffin = puffin_of(blobs, f"Amoro in Python {version('amoro')}")
     return puffin.content, tuple(
-        Part(offset, len(blob.payload)) for offset, blob in zip(puffin.offsets, blobs, strict=True)
+        BlobLocation(offset, len(blob.payload)) for offset, blob in zip(puffin.offsets, blobs, strict=True)
     )
 
 

@@ -53,7 +53,7 @@ _FOOTER_PIECE_BYTES = 8 << 20
 _NUM_ROWS = _META_DATA = 3
 
 
-class Part(NamedTuple):
+class CopiedChunk(NamedTuple):
     """A column chunk to copy, and what is written for it behind all rows."""
 
     leaf: Leaf
@@ -64,9 +64,11 @@ class Part(NamedTuple):
     filter: bytes | None
 
 
-def part_of(leaf: Leaf, chunk: Struct, indexes: tuple[Struct, bytes] | None, content: bytes | None = None) -> Part:
+def part_of(
+    leaf: Leaf, chunk: Struct, indexes: tuple[Struct, bytes] | None, content: bytes | None = None
+) -> CopiedChunk:
     """The chunk with its indexes and the content of its filter."""
-    return Part(leaf, chunk, *extent(chunk.meta_data), indexes, content)
+    return CopiedChunk(leaf, chunk, *extent(chunk.meta_data), indexes, content)
 
 
 def memory_bytes(group: Struct) -> int:
@@ -75,7 +77,7 @@ def memory_bytes(group: Struct) -> int:
     return len(group.columns) * _CHUNK_BYTES + int(filters)
 
 
-class BehindRows:
+class FooterBuilder:
     """Collects what is written behind the rows, and writes it."""
 
     def __init__(self) -> None:
@@ -92,7 +94,7 @@ class BehindRows:
         """The number of rows of each row group."""
         return [group.rows for group in self._groups]
 
-    def add(self, group: Struct, begin: int, parts: Sequence[tuple[Part, int]]) -> None:
+    def add(self, group: Struct, begin: int, parts: Sequence[tuple[CopiedChunk, int]]) -> None:
         """Take over a row group like that one which begins there; each part has been moved by so many bytes."""
         metas = [part.chunk.meta_data for part, _ in parts]
         told = RowGroup(
@@ -168,7 +170,7 @@ class _Group:
         return cls(told.num_rows, encoded(told), *(list(one) for one in zip(*behind, strict=True)))
 
 
-def _moved(part: Part, shift: int) -> _Behind:
+def _moved(part: CopiedChunk, shift: int) -> _Behind:
     """The chunk as far behind as `shift` says; what is not carried along is not pointed to any more."""
     meta = ColumnMetaData(**vars(part.chunk.meta_data))
     meta.data_page_offset += shift
@@ -207,9 +209,9 @@ _SPLIT_BYTES = 32 << 20
 _EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
 
 #: Parts of a row group, and the file that has them or their bytes.
-_Piece = tuple[CopySource | bytes, Sequence[Part]]
+_Piece = tuple[CopySource | bytes, Sequence[CopiedChunk]]
 #: Chunks that adjoin, and their bytes.
-_Content = tuple[Sequence[Part], memoryview]
+_Content = tuple[Sequence[CopiedChunk], memoryview]
 
 
 class SplicedOutput(ParquetOutput):
@@ -242,7 +244,7 @@ class SplicedOutput(ParquetOutput):
         self._with_lineage = has_lineage(schema)
         self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
-        self._behind = BehindRows()
+        self._behind = FooterBuilder()
         self._origins: list[CopiedFile | None] = []
         self._writers: set[bytes] = set()
 
@@ -339,7 +341,7 @@ class SplicedOutput(ParquetOutput):
 
     def _encoded(self, table: pa.Table) -> CopySource:
         """Write the rows behind what was written; a file of its own that begins with them, without its rows."""
-        sink = _RowsApart()
+        sink = _RowSplitSink()
         writer = self._open_writer(table, sink)
         if table.num_rows:
             with translated(self.path), sink.writing_rows(self._stream):
@@ -389,7 +391,7 @@ class SplicedOutput(ParquetOutput):
         for begin in range(0, len(content), _PIECE_BYTES):
             self._stream.write(content[begin : begin + _PIECE_BYTES])
 
-    def _chunks(self, source: CopySource | bytes, part: Part, length: int) -> memoryview:
+    def _chunks(self, source: CopySource | bytes, part: CopiedChunk, length: int) -> memoryview:
         """The bytes of adjoining chunks that begin with that part: of several only where these are in memory."""
         if isinstance(source, bytes):
             return memoryview(source)[part.begin : part.begin + length]
@@ -397,7 +399,7 @@ class SplicedOutput(ParquetOutput):
             return memoryview(self._chunk(source, part))
         return memoryview(source.content)[part.begin : part.begin + length]
 
-    def _chunk(self, source: CopySource, part: Part) -> bytes:
+    def _chunk(self, source: CopySource, part: CopiedChunk) -> bytes:
         """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
         if part.length > self._max_bytes:
             raise NotCopied("a column exceeds the memory")
@@ -409,7 +411,7 @@ class SplicedOutput(ParquetOutput):
         return content
 
 
-class _RowsApart:
+class _RowSplitSink:
     """A sink of a Parquet file that is encoded: its rows go elsewhere at once, the rest is kept."""
 
     closed = False
@@ -473,7 +475,7 @@ def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[Part]:
+def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[CopiedChunk]:
     """The row group's column chunks of these leaves with their indexes. Raises NotCopied."""
     found = []
     for number in leaves:
@@ -483,13 +485,13 @@ def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[Par
     return found
 
 
-def _pages_of(part: Part) -> Struct | None:
+def _pages_of(part: CopiedChunk) -> Struct | None:
     return None if part.indexes is None else part.indexes[0]
 
 
-def _runs(parts: Sequence[Part], *, whole: bool) -> Iterator[list[Part]]:
+def _runs(parts: Sequence[CopiedChunk], *, whole: bool) -> Iterator[list[CopiedChunk]]:
     """The chunks in the order of the file, those that adjoin together if `whole`."""
-    run: list[Part] = []
+    run: list[CopiedChunk] = []
     end = 0
     for part in sorted(parts, key=attrgetter("begin", "length")):
         if run and (part.begin != end or not whole):

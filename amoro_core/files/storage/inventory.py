@@ -22,7 +22,7 @@ from amoro_core.errors import DataFileMissing, InvalidArgument, TableRefused
 from amoro_core.files.storage.io import FileAccess, translated
 from amoro_core.files.storage.stores import PAGE, each_at_once
 from amoro_core.model.maintenance import EVERYWHERE, KeyRange, StoredFile
-from amoro_core.model.paths import key_in_place, looser_spellings, normalise
+from amoro_core.model.paths import key_in_place, normalise, path_aliases
 from amoro_core.model.text_sanitizing import briefly
 
 #: Accepted names of each column; the first one present counts.
@@ -204,12 +204,12 @@ class _Spelled:
         """The spellings themselves: those of `looser_spellings`."""
         directory, _, name = path.rpartition("/")
         if not name.isascii() or "%" in name or name in ("", ".", ".."):
-            return looser_spellings(path)
+            return path_aliases(path)
         known = self._directories.get(directory)
         if known is None:
             if len(self._directories) >= _DIRECTORIES:
                 self._directories.clear()
-            known = tuple(f"{one.rstrip('/')}/" for one in looser_spellings(directory or "/"))
+            known = tuple(f"{one.rstrip('/')}/" for one in path_aliases(directory or "/"))
             self._directories[directory] = known
         return [one + name for one in known]
 

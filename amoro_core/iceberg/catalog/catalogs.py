@@ -42,7 +42,7 @@ from amoro_core.errors import (
 )
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.iceberg.catalog.configuration import configuration_file
-from amoro_core.iceberg.catalog.errors import answered_with, is_without_rights, said
+from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
 from amoro_core.iceberg.catalog.rest import ETags, Tagged
 from amoro_core.iceberg.catalog.sql import SqliteCatalog, database_file
 from amoro_core.iceberg.catalog.timeouts import limit_driver
@@ -183,7 +183,9 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
         # Variables override the file; a copy is passed since it is modified.
         merged = merge_config(own, Config._from_environment_variables(dict(own)))
     except (ValueError, TypeError) as error:
-        raise InvalidSettings(f"the environment's PYICEBERG_ variables contradict each other: {said(error)}") from error
+        raise InvalidSettings(
+            f"the environment's PYICEBERG_ variables contradict each other: {error_text(error)}"
+        ) from error
     catalogs = merged.get("catalog") or {}
     if not isinstance(catalogs, Mapping):
         raise InvalidSettings("pyiceberg's configuration has something else than catalogs under 'catalog'")
@@ -225,7 +227,7 @@ def _resolve(catalog: str, key: str, value: str) -> str:
             return path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise CatalogUnavailable(
-                f"catalog {catalog}: {key} refers to {path}, which can't be read: {said(error)}"
+                f"catalog {catalog}: {key} refers to {path}, which can't be read: {error_text(error)}"
             ) from error
     return value
 
@@ -483,7 +485,7 @@ def _missing_extra(error: Exception) -> str:
 
 
 def _shown(error: Exception, config: CatalogConfig) -> str:
-    text = without_secrets(said(error))
+    text = without_secrets(error_text(error))
     for key, value in config.properties:
         if is_secret(key):
             with suppress(CatalogUnavailable):

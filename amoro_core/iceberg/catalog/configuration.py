@@ -15,7 +15,7 @@ from defusedxml.ElementTree import fromstring
 from pyiceberg.utils.config import Config
 
 from amoro_core.errors import InvalidArgument, InvalidSettings
-from amoro_core.iceberg.catalog.errors import said
+from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.model.processes import SiteFile
 from amoro_core.model.text_sanitizing import briefly
 
@@ -51,7 +51,7 @@ def configuration_file() -> dict[str, Any]:
         try:
             found = _parsed(path, path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, OSError) as error:
-            raise InvalidSettings(f"{path} can't be read: {said(error)}", hint=_MEND) from error
+            raise InvalidSettings(f"{path} can't be read: {error_text(error)}", hint=_MEND) from error
         if found:
             return _with_lower_keys(found)
     return {}

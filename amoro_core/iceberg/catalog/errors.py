@@ -33,7 +33,7 @@ _SPEAK_FOR_THEMSELVES = (ValueError, NotInstalledError, NoSuchIcebergTableError,
 _AROUND = re.compile(r"^(?:<[^>]*>|\w+\(host=[^)]*\)): |\[Errno -?\d+\] ")
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The error in one line of a few hundred characters, to follow a colon."""
     within = (
         error if isinstance(error, pydantic.ValidationError) else error.__cause__
@@ -218,7 +218,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def let_go(catalog: Catalog, error: Exception) -> None:
+def close_connections(catalog: Catalog, error: Exception) -> None:
     """Close the connections of a SQL catalog whose database failed, which rolls back what they did not commit.
 
     After a failed COMMIT, SQLAlchemy keeps the transaction open: the next use of the connection would see our commit as
@@ -232,7 +232,7 @@ def let_go(catalog: Catalog, error: Exception) -> None:
 
 def unapplied(error: Exception) -> CatalogUnavailable | StorageFull:
     """Our error for one by which nothing was applied: AccessDenied, StorageFull, else CatalogUnavailable."""
-    told = f"the commit could not be made: {said(error)}"
+    told = f"the commit could not be made: {error_text(error)}"
     if isinstance(error, CatalogUnavailable | StorageFull):
         return error
     if is_without_rights(error):

@@ -25,10 +25,17 @@ from pyiceberg.utils.properties import property_as_bool
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
 from amoro_core.failpoints import failpoint
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.iceberg.catalog.errors import is_lock, is_refusal, let_go, metadata_watched, said, unapplied
+from amoro_core.iceberg.catalog.errors import (
+    close_connections,
+    error_text,
+    is_lock,
+    is_refusal,
+    metadata_watched,
+    unapplied,
+)
 from amoro_core.iceberg.commit.rewrite_files import stage
 from amoro_core.iceberg.commit.sort_orders import keys_of, layout_keys, order_id_of
-from amoro_core.iceberg.commit.status_check import earlier_states, manifests_of, trace
+from amoro_core.iceberg.commit.status_check import check_commit_status, earlier_states, manifests_of
 from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
 from amoro_core.iceberg.manifest.reading import ManifestLists, read_manifest
 from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept
@@ -53,7 +60,7 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
     """
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id, sequence_number, files):
-            return trace(table, snapshot_id, sequence_number, files, parent_id)
+            return check_commit_status(table, snapshot_id, sequence_number, files, parent_id)
         case SnapshotsGone():
             return _trace_gone(table, evidence)
         case RefAt():
@@ -117,7 +124,7 @@ def _evidence_named(metadata: TableMetadata) -> set[str]:
     return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
 
 
-__all__ = ["delete_unreferenced", "send", "stage", "trace"]
+__all__ = ["check_commit_status", "delete_unreferenced", "send", "stage"]
 
 
 #: Sendings of one commit in a row, while its requirements still hold but other commits are faster.
@@ -194,12 +201,12 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
         ):
             made = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
-        let_go(catalog, error)
+        close_connections(catalog, error)
         if not (isinstance(error, CommitFailedException) or is_refusal(error)):
             if came_before(error) or is_lock(error):
                 raise unapplied(error) from error
             raise CommitUnknown(
-                f"the catalog's answer does not tell whether the commit landed: {said(error)}"
+                f"the catalog's answer does not tell whether the commit landed: {error_text(error)}"
             ) from error
         # Even then an earlier sending may have landed, or this one before the client retried it on its own.
         now = _reloaded(catalog, table, error)
@@ -208,14 +215,16 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
             return ()
         if now is not None and not _is_overtaken(now.metadata, request) and not _has_seen(now, table):
             raise CommitUnknown(
-                f"the catalog answered {said(error)}, and then with an older state of the table than before"
+                f"the catalog answered {error_text(error)}, and then with an older state of the table than before"
             ) from error
         if isinstance(error, CommitFailedException) and now is not None and _may_still_land(now, request):
             kind = CommitUnknown if any(_sent(request)) else _StillRequired
-            raise kind(f"the catalog answered {said(error)}, but the table is as the commit requires it") from error
+            raise kind(
+                f"the catalog answered {error_text(error)}, but the table is as the commit requires it"
+            ) from error
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
-            raise CommitConflict(f"the table changed before the commit: {said(error)}") from error
-        raise CommitRefused(f"the catalog refused the commit: {said(error)}") from error
+            raise CommitConflict(f"the table changed before the commit: {error_text(error)}") from error
+        raise CommitRefused(f"the catalog refused the commit: {error_text(error)}") from error
 
     # A REST catalog's metadata files are its own matter; pyiceberg removes them in its own commits alone.
     return _fallen(table.metadata, made.metadata) if removes and writes_metadata(catalog) else ()
@@ -235,8 +244,8 @@ def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None
         return None
     except Exception as error:
         raise CommitUnknown(
-            f"the catalog answered {said(reason)}, but the table can't be loaded to see whether the commit "
-            f"landed: {said(error)}"
+            f"the catalog answered {error_text(reason)}, but the table can't be loaded to see whether the commit "
+            f"landed: {error_text(error)}"
         ) from error
 
 

@@ -10,13 +10,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CatalogUnavailable, TableRefused
-from amoro_core.iceberg.catalog.errors import said
+from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.iceberg.commit.rewrite_files import MAIN
 from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
 from amoro_core.model.commits import Trace
 
 
-def trace(
+def check_commit_status(
     table: Table,
     snapshot_id: int,
     sequence_number: int,
@@ -103,7 +103,7 @@ def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
     except FileNotFoundError:
         return None  # it was removed
     except OSError as error:
-        raise CatalogUnavailable(f"the metadata file {metadata_location} can't be read: {said(error)}") from error
+        raise CatalogUnavailable(f"the metadata file {metadata_location} can't be read: {error_text(error)}") from error
     except (ValueError, TableRefused):
         return None  # not metadata (any more), or not allowed to be read
 

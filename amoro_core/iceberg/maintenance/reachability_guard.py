@@ -15,8 +15,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
-from amoro_core.iceberg.catalog.errors import said
-from amoro_core.model.paths import is_local, looser_spellings, normalise
+from amoro_core.iceberg.catalog.errors import error_text
+from amoro_core.model.paths import is_local, normalise, path_aliases
 
 
 def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
@@ -38,9 +38,9 @@ def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int
     except FileNotFoundError as error:
         raise DataFileMissing(f"the {what} {path} does not exist") from error
     except OSError as error:
-        raise CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}") from error
+        raise CatalogUnavailable(f"the {what} {path} can't be read: {error_text(error)}") from error
     except Exception as error:  # whatever a decoder raises means a broken file
-        raise UnreadableFile(f"the {what} {path} can't be read: {said(error)}") from error
+        raise UnreadableFile(f"the {what} {path} can't be read: {error_text(error)}") from error
 
 
 def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[int, Any]]]:
@@ -129,9 +129,9 @@ class Guard:
         told: dict[str, tuple[int, int | None]] = {}
         for path, known in lists.items():
             if known is None:
-                said = dict(_manifests_in(table.io, path))
-                lists[path] = tuple(names.setdefault(one, one) for one in said)
-                told.update((names[one], what) for one, what in said.items())
+                error_text = dict(_manifests_in(table.io, path))
+                lists[path] = tuple(names.setdefault(one, one) for one in error_text)
+                told.update((names[one], what) for one, what in error_text.items())
         needed = dict.fromkeys(manifest for known in lists.values() for manifest in known or ())
         self._manifests = {
             path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *told[path])
@@ -178,13 +178,13 @@ class _Keys:
     def __call__(self, path: str) -> list[int]:
         directory, _, name = path.rpartition("/")
         if _ORDINARY.fullmatch(name) is None:  # it may have other spellings
-            return [hash(one) for one in (*looser_spellings(path), *_without_links(path))]
+            return [hash(one) for one in (*path_aliases(path), *_without_links(path))]
         if directory not in self._directories:
             if len(self._directories) > _MOST_DIRECTORIES:
                 self._directories.clear()
             # The spellings depend on the directory only: links are resolved once for each directory.
             like = f"{directory}/x"
-            self._directories[directory] = tuple(one[:-1] for one in (*looser_spellings(like), *_without_links(like)))
+            self._directories[directory] = tuple(one[:-1] for one in (*path_aliases(like), *_without_links(like)))
         return [hash(one + name) for one in self._directories[directory]]
 
 

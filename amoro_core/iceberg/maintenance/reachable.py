@@ -29,12 +29,12 @@ from amoro_core.files.storage.inventory import (
 )
 from amoro_core.iceberg.manifest.entry_scanner import read_paths
 from amoro_core.iceberg.manifest.reading import ManifestLists, read_list
-from amoro_core.maintenance.table_locations import Named
+from amoro_core.maintenance.table_locations import ReferencedFiles
 from amoro_core.model.maintenance import FileKind, Released
-from amoro_core.model.paths import looser_spellings, split_place
+from amoro_core.model.paths import path_aliases, split_place
 
 
-def named(table: Table) -> Named:
+def named(table: Table) -> ReferencedFiles:
     """Everything that any snapshot of the table as loaded references, including removed entries.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable when any list or manifest can't be read.
@@ -45,7 +45,7 @@ def named(table: Table) -> Named:
     _add_by_place(columns, [*_named_by(metadata, table.metadata_location), *manifests])
     for file in manifests.values():
         _add_by_place(columns, (one.path for one in _entries(table.io, file, live=False)))
-    return Named(seeking_places({place: merged(parts) for place, parts in columns.items()}))
+    return ReferencedFiles(seeking_places({place: merged(parts) for place, parts in columns.items()}))
 
 
 def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageRoot, Keys], ...]:
@@ -249,7 +249,7 @@ def _once(files: Iterable[Released]) -> Iterator[Released]:
     """Each file once, whatever its spelling."""
     seen: set[int] = set()
     for one in files:
-        keys = {key_of(spelling) for spelling in looser_spellings(one.path)}
+        keys = {key_of(spelling) for spelling in path_aliases(one.path)}
         if not keys & seen:
             yield one
         seen |= keys

@@ -40,7 +40,7 @@ _WORDS = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete"}
 
 
 @record
-class Source:
+class ManifestSource:
     """A loaded table, and the reader of its manifests."""
 
     table: Table
@@ -66,7 +66,7 @@ class Source:
         return [entry for one in files for entry in self.read(self.table.io, one).live]
 
 
-def clusters(source: Source, min_count: int | None) -> tuple[ManifestCluster, ...]:
+def clusters(source: ManifestSource, min_count: int | None) -> tuple[ManifestCluster, ...]:
     """The manifests of main's head that are worth rewriting, by content and spec.
 
     `min_count` is the number of small manifests that makes it due; None: requested, so that any gain suffices.
@@ -84,7 +84,7 @@ def _told(content: ManifestContent, spec_id: int, files: list[ManifestFile], rea
     )
 
 
-def _chosen(source: Source, min_count: int | None) -> list[tuple[ManifestContent, int, Found]]:
+def _chosen(source: ManifestSource, min_count: int | None) -> list[tuple[ManifestContent, int, Found]]:
     metadata, groups = source.table.metadata, dict[tuple[ManifestContent, int], list[ManifestFile]]()
     for one in source.manifests():
         groups.setdefault((one.content, one.partition_spec_id), []).append(one)
@@ -97,7 +97,7 @@ def _chosen(source: Source, min_count: int | None) -> list[tuple[ManifestContent
     return done
 
 
-def _worth(source: Source, files: list[ManifestFile], target: int, min_count: int | None) -> Found | None:
+def _worth(source: ManifestSource, files: list[ManifestFile], target: int, min_count: int | None) -> Found | None:
     first, listed = files[0], [_listed(source, one) for one in files]
     of = f"{_WORDS[first.content]} manifests of spec {first.partition_spec_id}"
     if small := small_ones(listed, target, min_count or 2):
@@ -126,7 +126,7 @@ def _files_in(file: ManifestFile) -> int:
     return (file.added_files_count or 0) + (file.existing_files_count or 0)
 
 
-def _listed(source: Source, file: ManifestFile) -> Listed:
+def _listed(source: ManifestSource, file: ManifestFile) -> Listed:
     metadata = source.table.metadata
     spec = metadata.specs()[file.partition_spec_id]
     box = None
@@ -158,7 +158,7 @@ def _sorted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 
 
 def stage(
-    source: Source, load: Callable[[], Source], min_count: int | None, summary: Mapping[str, str]
+    source: ManifestSource, load: Callable[[], ManifestSource], min_count: int | None, summary: Mapping[str, str]
 ) -> ManifestsStaged:
     """Rewrite the manifests that are worth it, and write the manifest list of a REPLACE snapshot.
 
@@ -180,7 +180,7 @@ def stage(
         raise
 
 
-def _written(draft: Draft, source: Source, files: list[ManifestFile], target: int) -> list[ManifestFile]:
+def _written(draft: Draft, source: ManifestSource, files: list[ManifestFile], target: int) -> list[ManifestFile]:
     entries = _sorted(source.live(files))
     header = new_header(source.table.metadata, files[0].partition_spec_id)
     ranges = layout([_point(entry) for entry in entries], _most(files, target))
@@ -190,7 +190,7 @@ def _written(draft: Draft, source: Source, files: list[ManifestFile], target: in
     return done
 
 
-def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
+def _require_same(source: ManifestSource, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
     """Read back what was written: the same multiset of live entries with all their fields, none with a new snapshot."""
     expected, found = Counter(map(_said, entries)), Counter[bytes]()
     # Without an id of its own a manifest gives none to its files. After an upgrade none has one, then all do.
@@ -205,7 +205,7 @@ def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Seq
         )
 
 
-def _as_listed(source: Source, file: ManifestFile, first_row_id: int | None) -> ManifestFile:
+def _as_listed(source: ManifestSource, file: ManifestFile, first_row_id: int | None) -> ManifestFile:
     """The new manifest's entry in the list; in format 1 entries have no sequence numbers of their own."""
     if source.table.metadata.format_version == 1:
         file.sequence_number = file.min_sequence_number = 0
@@ -230,7 +230,7 @@ def _value(value: Any) -> Any:
 
 def _staged(
     draft: Draft,
-    now: Source,
+    now: ManifestSource,
     written: Sequence[tuple[list[ManifestFile], list[ManifestFile]]],
     summary: Mapping[str, str],
 ) -> ManifestsStaged:

@@ -16,7 +16,7 @@ from amoro_core.iceberg.manifest.reading import Manifest, ManifestLists, read_ma
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.records import record
 from amoro_core.scan.columns import ColumnPart, Place
-from amoro_core.scan.live_files import Homes, LiveFiles, Memory
+from amoro_core.scan.live_files import LiveFiles, ManifestIndex, Memory
 
 ManifestReader = Callable[[FileIO, ManifestFile], Manifest]
 
@@ -120,13 +120,13 @@ class KnownTable:
     lists: ManifestLists = field(default_factory=ManifestLists)  # of all its states
 
     @property
-    def homes(self) -> Homes:
+    def homes(self) -> ManifestIndex:
         """Which manifests hold which files."""
         by_delete: dict[DeleteIdentity, tuple[str, ...]] = {}
         for key, some in self.deletes.items():
             for one in some:
                 by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
-        return Homes(tuple(map(path_of, self.data)), by_delete)
+        return ManifestIndex(tuple(map(path_of, self.data)), by_delete)
 
     def is_made_of(self, manifests: "KnownTable") -> bool:
         """Whether these are its manifests, as they were read then."""

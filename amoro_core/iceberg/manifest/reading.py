@@ -25,7 +25,7 @@ from pyiceberg.types import NestedField, StructType
 
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.files.storage.io import is_denied
-from amoro_core.iceberg.catalog.errors import said
+from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.iceberg.manifest.avro_schema import (
     DATA_FILE,
     PARTITION,
@@ -254,9 +254,9 @@ def _translated(error: Exception, what: str, path: str) -> Exception:
         return DataFileMissing(f"the {what} {path} does not exist", hint=hint)
     if isinstance(error, OSError):
         if is_denied(error):
-            return AccessDenied(f"access to the {what} {path} was denied: {said(error)}")
-        return CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}")
-    return UnreadableFile(f"the {what} {path} can't be read: {said(error)}")
+            return AccessDenied(f"access to the {what} {path} was denied: {error_text(error)}")
+        return CatalogUnavailable(f"the {what} {path} can't be read: {error_text(error)}")
+    return UnreadableFile(f"the {what} {path} can't be read: {error_text(error)}")
 
 
 def header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:

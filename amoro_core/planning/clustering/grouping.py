@@ -295,7 +295,7 @@ def _joined(part: Sequence[_Tiered], sealing: Sealing, most_bytes: int) -> Itera
 
 
 @record
-class Terms:
+class PlanContext:
     """What holds for all partitions of a table."""
 
     facts: ClusterFacts

@@ -49,7 +49,7 @@ class Resolved:
 
 
 @record
-class Source:
+class LayoutSource:
     """Who named columns and strategy: a request or properties; what is wrong is said to them."""
 
     asked: bool
@@ -72,9 +72,9 @@ def resolve(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReque
     can't be ordered by; InvalidArgument where a request says it.
     """
     if request.columns:
-        return _named(facts, request.columns, request.strategy, Source(True))
+        return _named(facts, request.columns, request.strategy, LayoutSource(True))
     strategy = request.strategy or config.strategy
-    source = Source(request.strategy is not None)
+    source = LayoutSource(request.strategy is not None)
     if config.columns == AUTO:
         if facts.choice is None:
             raise ValueError("auto has chosen no columns yet")
@@ -98,7 +98,7 @@ def sort_order_id(layout: Layout, orders: Iterable[SortOrder]) -> int:
     return min(same, default=0)
 
 
-def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, source: Source) -> Resolved:
+def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None, source: LayoutSource) -> Resolved:
     value = ",".join(names)
     keys = []
     for name in names:
@@ -119,7 +119,7 @@ def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None,
     return _laid_out(facts, kept, notes, strategy, source, value)
 
 
-def _ordered(facts: ClusterFacts, strategy: Strategy | None, source: Source) -> Resolved:
+def _ordered(facts: ClusterFacts, strategy: Strategy | None, source: LayoutSource) -> Resolved:
     order = facts.sorting.default_order
     if not order.keys and not order.problem:
         raise TableRefused(
@@ -151,7 +151,7 @@ def _laid_out(
     keys: Sequence[LayoutKey],
     notes: Sequence[str],
     strategy: Strategy | None,
-    source: Source,
+    source: LayoutSource,
     value: str,
 ) -> Resolved:
     for key in keys:

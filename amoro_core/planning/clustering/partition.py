@@ -18,8 +18,8 @@ from amoro_core.planning.clustering.grouping import (
     MOST_MESSAGE_BYTES,
     REACHED,
     Candidates,
+    PlanContext,
     Ranges,
-    Terms,
     depth,
     fitting,
     grouped,
@@ -169,7 +169,7 @@ _CUT_AT = 16
 class PartitionCase:
     """One partition under evaluation."""
 
-    def __init__(self, partition: PartitionFiles, group_ids: GroupIds, pinned: Mask, terms: Terms) -> None:
+    def __init__(self, partition: PartitionFiles, group_ids: GroupIds, pinned: Mask, terms: PlanContext) -> None:
         """`group_ids` and `pinned` are of all live files of the table."""
         self.partition = partition
         self.terms = terms

@@ -12,7 +12,7 @@ from amoro_core.model.files import TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.planning.clustering import auto_columns, model
 from amoro_core.planning.clustering.auto_columns import Reading, core_ms, pays_back, rank, reading_of
-from amoro_core.planning.clustering.grouping import Terms
+from amoro_core.planning.clustering.grouping import PlanContext
 from amoro_core.planning.clustering.layouts import (
     Layouts,
     Resolved,
@@ -70,7 +70,7 @@ def plan_clustering(facts: ClusterFacts, config: ClusteringConfig, request: Clus
     chosen = choose([one.key for one in partitions], facts, config, request)
     if not partitions:
         return replace(told, reason=model.NO_FILES)
-    terms = Terms(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
+    terms = PlanContext(facts, config, request, resolved, Layouts(facts.groups, facts.learn))
     looked = _look(partitions, facts.scan, chosen, terms)
     if (constant := _constant(looked, resolved, facts)) is not None:
         if by_choice:
@@ -105,7 +105,7 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
     partitions = partitions_of(facts.scan, facts.optimizing)
     chosen = choose([one.key for one in partitions], facts, config, request)
     resolved = Resolved(layout, (model.as_last_clustered(),))
-    terms = Terms(facts, config, request, resolved, layouts)
+    terms = PlanContext(facts, config, request, resolved, layouts)
     looked = _look(partitions, facts.scan, chosen, terms)
     told = tuple(replace(one.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for one in looked)
     return ClusterVerdict(
@@ -122,7 +122,7 @@ class _Looked:
     pieces: tuple[tuple[Piece, GroupPlan], ...] = ()
 
 
-def _look(partitions: Sequence[PartitionFiles], scan: TableScan, chosen: Chosen, terms: Terms) -> list[_Looked]:
+def _look(partitions: Sequence[PartitionFiles], scan: TableScan, chosen: Chosen, terms: PlanContext) -> list[_Looked]:
     live = LiveFiles.of(scan.files)
     names = group_ids(live.columns.paths)
     pinned = np.zeros(len(live.columns), np.bool_)
@@ -138,7 +138,7 @@ def _left(case: PartitionCase, chosen: Chosen) -> _Looked:
     return _Looked(case, case.told(False, model.left_out(why), due_at, deep=case.terms.request.explain))
 
 
-def _looked(case: PartitionCase, scan: TableScan, terms: Terms, reading: Reading) -> _Looked:
+def _looked(case: PartitionCase, scan: TableScan, terms: PlanContext, reading: Reading) -> _Looked:
     config, request = terms.config, terms.request
     reason = model.by_request(case.unclustered_bytes, request.full)
     if not request.asked:
@@ -162,7 +162,7 @@ def _looked(case: PartitionCase, scan: TableScan, terms: Terms, reading: Reading
     return _Looked(case, case.told(True, because), paying)
 
 
-def _why_none(case: PartitionCase, terms: Terms) -> str:
+def _why_none(case: PartitionCase, terms: PlanContext) -> str:
     if case.has_pinned and not len(case.unclustered):
         return model.taken()
     if not len(case.unclustered):
@@ -172,13 +172,13 @@ def _why_none(case: PartitionCase, terms: Terms) -> str:
     return model.no_groups()
 
 
-def _pays(group: GroupPlan, terms: Terms, reading: Reading) -> bool:
+def _pays(group: GroupPlan, terms: PlanContext, reading: Reading) -> bool:
     if not reading.is_known:
         return True
     return pays_back(group.core_ms, group.gain * group.core_ms, terms.config.max_payback)
 
 
-def _group(case: PartitionCase, piece: Piece, scan: TableScan, terms: Terms, reading: Reading) -> GroupPlan:
+def _group(case: PartitionCase, piece: Piece, scan: TableScan, terms: PlanContext, reading: Reading) -> GroupPlan:
     files = tuple(
         sorted(
             (case.rows[at] for at in piece.at.tolist()), key=lambda file: (file.data.sequence_number, file.data.path)
@@ -212,7 +212,7 @@ def _identity(snapshot_id: int, layout: Layout, paths: Sequence[str]) -> tuple[s
     return digest.hexdigest()[:12], int.from_bytes(digest.digest()[6:], "big")
 
 
-def _plan(looked: Sequence[_Looked], scan: TableScan, terms: Terms) -> ClusterPlan | None:
+def _plan(looked: Sequence[_Looked], scan: TableScan, terms: PlanContext) -> ClusterPlan | None:
     """The groups that fit into one process, the most worthwhile first; at least one."""
     order: Mapping[PartitionKey, int] = {one.verdict.key: at for at, one in enumerate(looked)}
     groups = sorted(

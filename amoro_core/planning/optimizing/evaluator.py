@@ -12,12 +12,12 @@ from amoro_core.planning.optimizing import messages
 from amoro_core.planning.optimizing.messages import held_until
 from amoro_core.planning.optimizing.partitions import (
     Decided,
+    EvaluationContext,
     FileClass,
     PartitionFiles,
     PartitionStats,
     Remembered,
     ScoredPartition,
-    Terms,
     assess,
     basis_of,
     classify,
@@ -32,7 +32,7 @@ from amoro_core.planning.optimizing.partitions import (
     summarize,
 )
 from amoro_core.planning.optimizing.planner import WEIGHT, settled, within_file_count
-from amoro_core.planning.optimizing.tasks import Selection, tasks_of, weigh
+from amoro_core.planning.optimizing.tasks import PartitionSelection, tasks_of, weigh
 from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
@@ -97,7 +97,7 @@ def evaluate(
             basis=basis_of((), config),
             digest=FileDigest(None, config.target_size),
         )
-    live, terms = LiveFiles.of(scan.files), Terms(config, frozenset(kept), scan.has_vectors)
+    live, terms = LiveFiles.of(scan.files), EvaluationContext(config, frozenset(kept), scan.has_vectors)
     known = remembered(live, terms)
     everything = partitions_of(scan, config, kept, {key: one.stats for key, one in known.items()})
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
@@ -220,7 +220,7 @@ def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
     """The decision on a request, regardless of counts, ratios and intervals."""
     if requested is OptimizingType.MINOR and not _deserves_minor(case.partition):
         return _Decision(None, messages.nothing_requested(requested, case.partition))
-    selection = Selection(requested, requested=True, force=force and requested is OptimizingType.FULL)
+    selection = PartitionSelection(requested, requested=True, force=force and requested is OptimizingType.FULL)
     tasks = tasks_of(case.partition, selection, case.config)
     if not tasks:
         return _Decision(None, messages.nothing_requested(requested, case.partition))
@@ -234,7 +234,7 @@ def _deserves_minor(partition: PartitionFiles) -> bool:
 
 
 def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
-    return tasks_of(case.partition, Selection(kind), case.config)
+    return tasks_of(case.partition, PartitionSelection(kind), case.config)
 
 
 def _major_trigger(case: _Case) -> str:

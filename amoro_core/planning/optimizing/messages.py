@@ -299,7 +299,7 @@ def _size(size_bytes: int) -> str:
 Selects = Callable[[DataFile], bool]
 
 
-def beside(taken: Mapping[str, str], selects: Selects | None) -> Selects | None:
+def excluding_reserved(taken: Mapping[str, str], selects: Selects | None) -> Selects | None:
     """The filter of a table's files without those of other plans, by normalised path; None: all files."""
     if not taken:
         return selects

@@ -698,7 +698,7 @@ class Remembered:
 
 
 @record
-class Terms:
+class EvaluationContext:
     """What verdicts follow from beside a table's files."""
 
     config: OptimizingConfig
@@ -706,7 +706,7 @@ class Terms:
     folds: bool  # position delete files are to be folded into vectors
 
 
-def remembered(files: LiveFiles, terms: Terms) -> Mapping[PartitionKey, Remembered]:
+def remembered(files: LiveFiles, terms: EvaluationContext) -> Mapping[PartitionKey, Remembered]:
     """What was found by the same terms about partitions whose files are still the same."""
     known = dict(files.memory.found.get(terms, ()))
     stamps = zip(files.columns.places, files.stamps, strict=False)
@@ -716,7 +716,7 @@ def remembered(files: LiveFiles, terms: Terms) -> Mapping[PartitionKey, Remember
 
 def remember(
     files: LiveFiles,
-    terms: Terms,
+    terms: EvaluationContext,
     partitions: Sequence[PartitionFiles],
     scores: Iterable[tuple[int, int, int]],
     decided: Mapping[PartitionKey, Decided],

@@ -101,7 +101,7 @@ def pack_evenly(weights: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 @record
-class Selection:
+class PartitionSelection:
     """What to rewrite in a partition: by a trigger or on request."""
 
     type: OptimizingType
@@ -118,7 +118,9 @@ class _Bin:
     outputs: int
 
 
-def tasks_of(partition: PartitionFiles, selection: Selection, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
+def tasks_of(
+    partition: PartitionFiles, selection: PartitionSelection, config: OptimizingConfig
+) -> tuple[TaskPlan, ...]:
     """The tasks of the whole partition, without limits; empty when nothing would be gained."""
     chosen = _candidates(partition.files, selection, config)
     candidates = partition.files.pick(chosen & ~partition.files.in_order)
@@ -149,7 +151,7 @@ def rewriting_alone(key: PartitionKey, scanned: ScannedFile, live_bytes: int, co
     return TaskPlan(key, (scanned,), (), _outputs_of_one(live_bytes, config), read_cost((scanned,), config))
 
 
-def _candidates(files: AssessedColumns, selection: Selection, config: OptimizingConfig) -> Mask:
+def _candidates(files: AssessedColumns, selection: PartitionSelection, config: OptimizingConfig) -> Mask:
     """Which files may be rewritten."""
     match selection.type:
         case OptimizingType.MINOR:
@@ -164,15 +166,15 @@ def _candidates(files: AssessedColumns, selection: Selection, config: Optimizing
             return wanted | files.has_deletes | ~files.is_target_size | files.coarse
 
 
-def _is_requested(file: AssessedFile, selection: Selection) -> bool:
+def _is_requested(file: AssessedFile, selection: PartitionSelection) -> bool:
     return selection.requested and selection.type is OptimizingType.MAJOR and bool(file.deletes)
 
 
-def _is_converted(file: AssessedFile, selection: Selection) -> bool:
+def _is_converted(file: AssessedFile, selection: PartitionSelection) -> bool:
     return selection.type is not OptimizingType.FULL and file.convertible
 
 
-def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
+def _gains_alone(file: AssessedFile, selection: PartitionSelection) -> bool:
     if not file.deletes:
         return file.is_coarse
     return (
@@ -185,7 +187,7 @@ def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
     )
 
 
-def _bins(candidates: Sequence[AssessedFile], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
+def _bins(candidates: Sequence[AssessedFile], selection: PartitionSelection, config: OptimizingConfig) -> list[_Bin]:
     packed = pack_evenly([file.live_bytes for file in candidates], config.target_size)
     bins = [_bin(tuple(candidates[index] for index in indexes), config) for indexes in packed]
     filled = _fill_split(bins, selection, config)
@@ -203,7 +205,7 @@ def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
     return max(1, min(most, live_bytes // (_small_size(config) + 1)))
 
 
-def _fill_split(bins: list[_Bin], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
+def _fill_split(bins: list[_Bin], selection: PartitionSelection, config: OptimizingConfig) -> list[_Bin]:
     """Merge the smallest bins into files that are split, as far as their outputs have room.
 
     For a file that would not be split on its own, only if that saves a file: else its outputs would be split again.

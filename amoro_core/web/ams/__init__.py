@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute
 
 from amoro_core.web.ams.answering import PREFIX, Ams
-from amoro_core.web.middleware import Below
+from amoro_core.web.middleware import PrefixRoute
 
 
 def routes() -> Sequence[BaseRoute]:
     """The route of everything below /api/ams/v1."""
-    return (Below(PREFIX, Ams()),)
+    return (PrefixRoute(PREFIX, Ams()),)

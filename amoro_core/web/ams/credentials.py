@@ -6,7 +6,7 @@ from base64 import b64decode
 from starlette.requests import Request
 
 from amoro_core.errors import NotAllowed, UnknownToken
-from amoro_core.model.principals import Principal, Way
+from amoro_core.model.principals import Channel, Principal
 from amoro_core.web.app_context import address_of, bearer, offered
 
 _HOW = "Send Authorization: Bearer TOKEN, or Basic with a user and password, or with any user and a token as password."
@@ -24,10 +24,10 @@ async def identified(request: Request) -> Principal:
         raise UnknownToken("the request carries no token", hint=_HOW)
     kind, _, sent = given.partition(" ")
     if kind.lower() != "basic":
-        return await parts.operations.admit(bearer(request), Way.REST, address)
+        return await parts.operations.admit(bearer(request), Channel.REST, address)
     name, password = _pair(sent)
     if password.startswith("amo_"):
-        return await parts.operations.admit(password, Way.REST, address)
+        return await parts.operations.admit(password, Channel.REST, address)
     found = await parts.doors.recognize(name, password, address)
     if found is None:
         raise UnknownToken("the user or the password is wrong", hint=_HOW)

@@ -27,7 +27,7 @@ from amoro_core.records import record
 from amoro_core.web import static
 from amoro_core.web.app_context import offered, principal_of
 from amoro_core.web.pages import page_request, template_filters
-from amoro_core.web.pages.page_request import Gone, Shown, View, Visit
+from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, View
 
 MOST_KEPT = 500
 LONGEST_S = 10.0  # a fragment says how long ago things were
@@ -94,7 +94,7 @@ def _wanted(revisions: Revisions, fragment: Fragment, hinted: int | None) -> int
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class TtlStore(Generic[Value]):
     """At most so many values, the oldest of which goes first; each for a time. Used by one event loop."""
 
     def __init__(self, most: int, lasting: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -160,7 +160,7 @@ class Site:
     """Makes routes of views: their pages in templates, their errors as pages, their actions answered with 303."""
 
     def __init__(self) -> None:
-        self._notices: Kept[Gone] = Kept(_MOST_NOTICES, _NOTICES_LAST)
+        self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
         self._fragments = Fragments()
 
@@ -180,17 +180,17 @@ class Site:
             try:
                 # Also where the page asks for nothing: it is for those who may look.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
-                made = await view(Visit(request))
+                made = await view(PageRequest(request))
             except UnknownToken:
                 asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(page_request.to("login", next=asked if request.method == "GET" else ""), 303)
             except AmoroError as error:
                 made = failed(error)
-            return self._gone(made) if isinstance(made, Gone) else self._shown(request, made, since)
+            return self._gone(made) if isinstance(made, Redirect) else self._shown(request, made, since)
 
         return answer
 
-    def _gone(self, made: Gone) -> Response:
+    def _gone(self, made: Redirect) -> Response:
         path = made.path
         if made.notice:
             path += ("&" if "?" in path else "?") + f"notice={self._notices.add(made)}"
@@ -201,8 +201,8 @@ class Site:
         revisions = offered(request).revisions
 
         async def make() -> Fragment | None:
-            shown = await view(Visit(request))
-            if isinstance(shown, Gone) or not shown.subjects:
+            shown = await view(PageRequest(request))
+            if isinstance(shown, Redirect) or not shown.subjects:
                 return None
             return Fragment(self._rendered(request, shown, 0, is_fragment=True).encode(), shown.subjects)
 
@@ -218,14 +218,14 @@ class Site:
             content = None
         return HTMLResponse(content) if content is not None else Response(status_code=404)
 
-    def shown(self, request: Request, made: Shown) -> Response:
+    def shown(self, request: Request, made: Page) -> Response:
         """The page in its template, within the layout; it is not renewed while it is open."""
         return self._shown(request, made, 0)
 
-    def _shown(self, request: Request, made: Shown, since: int) -> Response:
+    def _shown(self, request: Request, made: Page, since: int) -> Response:
         return HTMLResponse(self._rendered(request, made, since), made.status)
 
-    def _rendered(self, request: Request, made: Shown, since: int, *, is_fragment: bool = False) -> str:
+    def _rendered(self, request: Request, made: Page, since: int, *, is_fragment: bool = False) -> str:
         key, principal = request.query_params.get("notice", ""), getattr(request.state, "principal", None)
         role = principal.role if principal else Role.VIEWER
         return self._templates.get_template(made.template).render(
@@ -249,11 +249,11 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
     return not table or principal.may_act_on(parse_table(table))
 
 
-def failed(error: AmoroError) -> Shown:
+def failed(error: AmoroError) -> Page:
     """The page that tells of an error."""
     status = STATUSES.get(error.exit_status, 500)
     values = {"error": error, "hint": error.hint or error.remedy, "status": status}
-    return Shown("error.html", "Not found" if status == 404 else "This did not work", values, status)
+    return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
 
 
 def _environment() -> Environment:

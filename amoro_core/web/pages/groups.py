@@ -16,10 +16,10 @@ from amoro_core.web.pages.page_request import (
     ROWS,
     Confirmation,
     Field,
-    Gone,
     Listed,
-    Shown,
-    Visit,
+    Page,
+    PageRequest,
+    Redirect,
     to,
     whole_number,
 )
@@ -32,7 +32,7 @@ _MOST_LINES = 6
 _NAMES = ("threads", "threads-busy", "queue-tasks", "queue-age")
 
 
-async def load(visit: Visit, range_: str, group: str = "") -> list[Chart]:
+async def load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]:
     """Threads, queue length and queue age over the range: of one group, or busy threads and queues of each."""
     until = round(time.time() * 1000)
     since = until - RANGES[range_ or DEFAULT] * _HOUR_MS
@@ -74,16 +74,16 @@ def routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_groups(visit: Visit) -> Shown:
+async def show_groups(visit: PageRequest) -> Page:
     """Fifty groups by name."""
     asked = visit.query(after=())
     request = pb.ListGroupsRequest(limit=ROWS, after=asked["after"])
     found = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
     listed = Listed("/groups", "groups", {}, len(found.groups), found.total, found.next, asked["after"])
-    return Shown("groups.html", "Groups", {"groups": found.groups, "list": listed}, subjects=_SUBJECTS)
+    return Page("groups.html", "Groups", {"groups": found.groups, "list": listed}, subjects=_SUBJECTS)
 
 
-async def show_group(visit: Visit) -> Shown:
+async def show_group(visit: PageRequest) -> Page:
     """A group: its threads, the tables that use them and how much of their quota, its instances and optimizers."""
     range_ = visit.query(range=tuple(RANGES))["range"] or DEFAULT
     group = await _found(visit)
@@ -101,10 +101,10 @@ async def show_group(visit: Visit) -> Shown:
         "kept": {},
         "properties": sorted(group.properties.items()),
     }
-    return Shown("group.html", f"Group {group.name}", values, subjects=_SUBJECTS)
+    return Page("group.html", f"Group {group.name}", values, subjects=_SUBJECTS)
 
 
-async def ask_to_scale(visit: Visit) -> Shown:
+async def ask_to_scale(visit: PageRequest) -> Page:
     """What scaling the group will do."""
     visit.query()
     group = await _found(visit)
@@ -119,15 +119,15 @@ async def ask_to_scale(visit: Visit) -> Shown:
     return Confirmation(f"Scale {group.name}", effects, f"{path}/scale", "Scale", path, command, (count,)).shown()
 
 
-async def scale(visit: Visit) -> Gone:
+async def scale(visit: PageRequest) -> Redirect:
     """Have the group's container keep so many instances."""
     typed = await visit.form("instances")
     count = whole_number(typed["instances"], "number of instances", _MOST_INSTANCES) or 0
     group = await visit.ask("ScaleGroup", pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
-    return Gone(to("groups", group.name), f"{group.name} is to have {group.wanted_instances} instances.")
+    return Redirect(to("groups", group.name), f"{group.name} is to have {group.wanted_instances} instances.")
 
 
-async def _found(visit: Visit) -> pb.Group:
+async def _found(visit: PageRequest) -> pb.Group:
     return await visit.ask("GetGroup", pb.GetGroupRequest(name=visit.named("group")), pb.Group)
 
 
@@ -148,7 +148,7 @@ def optimizer_routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_optimizers(visit: Visit) -> Shown:
+async def show_optimizers(visit: PageRequest) -> Page:
     """Fifty optimizers in the order of their registration."""
     asked = visit.query(group=(), range=tuple(RANGES), after=())
     range_ = asked["range"] or DEFAULT
@@ -168,10 +168,10 @@ async def show_optimizers(visit: Visit) -> Shown:
         "range": range_,
         "kept": filters,
     }
-    return Shown("optimizers.html", "Optimizers", values, subjects=(("optimizers", ""), ("processes", "")))
+    return Page("optimizers.html", "Optimizers", values, subjects=(("optimizers", ""), ("processes", "")))
 
 
-async def ask_to_drain(visit: Visit) -> Shown:
+async def ask_to_drain(visit: PageRequest) -> Page:
     """What draining the optimizer will do."""
     visit.query()
     name = visit.named("optimizer")
@@ -180,15 +180,15 @@ async def ask_to_drain(visit: Visit) -> Shown:
     return Confirmation(f"Drain {name}?", effects, target, "Drain", "/optimizers", command).shown()
 
 
-async def drain(visit: Visit) -> Gone:
+async def drain(visit: PageRequest) -> Redirect:
     """Have the optimizer finish what it runs and leave."""
     await visit.form()
     request = pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer"))
     found = await visit.ask("DrainOptimizer", request, pb.Optimizer)
-    return Gone("/optimizers", f"{found.optimizer_id} is draining.", "wait")
+    return Redirect("/optimizers", f"{found.optimizer_id} is draining.", "wait")
 
 
-async def ask_to_release(visit: Visit) -> Shown:
+async def ask_to_release(visit: PageRequest) -> Page:
     """What releasing the optimizer will do."""
     visit.query()
     name = visit.named("optimizer")
@@ -197,24 +197,24 @@ async def ask_to_release(visit: Visit) -> Shown:
     return Confirmation(f"Release {name}?", effects, target, "Release", "/optimizers", command, is_grave=True).shown()
 
 
-async def release(visit: Visit) -> Gone:
+async def release(visit: PageRequest) -> Redirect:
     """End the optimizer's registration."""
     await visit.form()
     request = pb.ReleaseOptimizerRequest(optimizer_id=visit.named("optimizer"))
     found = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
-    return Gone("/optimizers", f"{found.optimizer_id} is released; {found.tasks} tasks are planned again.")
+    return Redirect("/optimizers", f"{found.optimizer_id} is released; {found.tasks} tasks are planned again.")
 
 
-async def show_logs(visit: Visit) -> Shown:
+async def show_logs(visit: PageRequest) -> Page:
     """The last lines of an instance's log."""
     visit.query()
     request = pb.GetInstanceLogsRequest(id=visit.named("instance"), lines=_LINES)
     found = await visit.ask("GetInstanceLogs", request, pb.InstanceLogs)
     values = {"lines": found.lines, "command": f"amoro optimizer logs {found.resource_id}"}
-    return Shown("logs.html", f"Log of {found.resource_id}", values)
+    return Page("logs.html", f"Log of {found.resource_id}", values)
 
 
-async def ask_to_kill(visit: Visit) -> Shown:
+async def ask_to_kill(visit: PageRequest) -> Page:
     """What killing the instance will do."""
     visit.query()
     name = visit.named("instance")
@@ -226,8 +226,8 @@ async def ask_to_kill(visit: Visit) -> Shown:
     return Confirmation(f"Kill {name}?", effects, target, "Kill", "/groups", command, is_grave=True).shown()
 
 
-async def kill(visit: Visit) -> Gone:
+async def kill(visit: PageRequest) -> Redirect:
     """Kill the instance."""
     await visit.form()
     found = await visit.ask("KillInstance", pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
-    return Gone(to("groups", found.group), f"{found.resource_id} is {found.state}.")
+    return Redirect(to("groups", found.group), f"{found.resource_id} is {found.state}.")

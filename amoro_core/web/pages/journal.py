@@ -12,7 +12,7 @@ from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import Listed, Shown, Visit
+from amoro_core.web.pages.page_request import Listed, Page, PageRequest
 
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)
@@ -28,7 +28,7 @@ def routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_events(visit: Visit) -> Shown:
+async def show_events(visit: PageRequest) -> Page:
     """A hundred events, the newest first."""
     asked = visit.query(kind=_KINDS, table=(), process=(), after=())
     kinds = [asked["kind"]] if asked["kind"] else []
@@ -57,10 +57,10 @@ async def show_events(visit: Visit) -> Shown:
         "kinds": _KINDS,
         "same": shlex.join(["amoro", "event", "list", *options]),
     }
-    return Shown("events.html", "Events", values, subjects=(("events", ""),))
+    return Page("events.html", "Events", values, subjects=(("events", ""),))
 
 
-async def show_audit(visit: Visit) -> Shown:
+async def show_audit(visit: PageRequest) -> Page:
     """A hundred calls that changed something, or were refused; the newest first."""
     asked = visit.query(actor=(), operation=(), object=(), outcome=_OUTCOMES, after=())
     filters = {key: asked[key] for key in ("actor", "operation", "object", "outcome")}
@@ -90,10 +90,10 @@ async def show_audit(visit: Visit) -> Shown:
         "outcomes": _OUTCOMES,
         "same": shlex.join(["amoro", "audit", "list", *options]),
     }
-    return Shown("audit.html", "Audit", values, subjects=(("audit", ""),))
+    return Page("audit.html", "Audit", values, subjects=(("audit", ""),))
 
 
-async def show_queue(visit: Visit) -> Shown:
+async def show_queue(visit: PageRequest) -> Page:
     """What waits for a plan and what waits for a thread, a hundred of each in the order in which it gets it.
 
     Each list has pages of its own: the address has a cursor of both.
@@ -120,4 +120,4 @@ async def show_queue(visit: Visit) -> Shown:
         "groups": [one.name for one in groups.groups],
         "same": shlex.join(["amoro", "group", "queue", *filter(None, [asked["group"]])]),
     }
-    return Shown("queue.html", "Queue", values, subjects=(("tables", ""), ("processes", "")))
+    return Page("queue.html", "Queue", values, subjects=(("tables", ""), ("processes", "")))

@@ -11,10 +11,10 @@ from amoro_core.logger import get_logger
 from amoro_core.model import metrics
 from amoro_core.web.app_context import offered
 from amoro_core.web.login import TooManyTries
-from amoro_core.web.oidc import ATTEMPT_LASTS_S, CALLBACK, PeopleDoor
+from amoro_core.web.oidc import ATTEMPT_LASTS_S, CALLBACK, OidcLogin
 from amoro_core.web.pages import page_request
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import Shown
+from amoro_core.web.pages.page_request import Page
 
 _LONGEST_FORM = 16 * 1024  # bytes
 
@@ -31,7 +31,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
             "provider": people.title if people else "",
             "leave": page_request.to("login", "oidc", next=onward),
         }
-        return site.shown(request, Shown("login.html", "Log in", values, status))
+        return site.shown(request, Page("login.html", "Log in", values, status))
 
     async def ask(request: Request) -> Response:
         """The form for user and password."""
@@ -53,7 +53,7 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
     async def ask_link(request: Request) -> Response:
         """One button: a preview of the link must not use it up."""
         values = {"code": request.query_params.get("code", ""), "problem": ""}
-        return site.shown(request, Shown("login_link.html", "Log in", values))
+        return site.shown(request, Page("login_link.html", "Log in", values))
 
     async def follow_link(request: Request) -> Response:
         """Begin a session of the link's account."""
@@ -63,10 +63,10 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
             session_id = await doors.follow_link(request, sent.get("code", ""))
         except TooManyTries as error:
             values["problem"] = str(error)
-            return _later(site.shown(request, Shown("login_link.html", "Log in", values, 429)), error)
+            return _later(site.shown(request, Page("login_link.html", "Log in", values, 429)), error)
         if session_id is None:
             offered(request).meters.count(metrics.LOGIN_FAILURES)
-            return site.shown(request, Shown("login_link.html", "Log in", values, 401))
+            return site.shown(request, Page("login_link.html", "Log in", values, 401))
         return doors.let_in(request, RedirectResponse("/", 303), session_id)
 
     async def log_out(request: Request) -> Response:
@@ -109,7 +109,7 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
 
     def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
         values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}
-        made = site.shown(request, Shown("login_refused.html", "Log in", values, status))
+        made = site.shown(request, Page("login_refused.html", "Log in", values, status))
         if isinstance(error, TooManyTries):
             made.headers["Retry-After"] = str(error.retry_after_s)
         return made
@@ -153,7 +153,7 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
         answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return answer
 
-    async def enter(request: Request, people: PeopleDoor, browser: str) -> Response:
+    async def enter(request: Request, people: OidcLogin, browser: str) -> Response:
         who = ""
         try:
             attempt = people.take(request.query_params.get("state", ""), browser)

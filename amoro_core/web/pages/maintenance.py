@@ -14,7 +14,7 @@ from amoro_core.documents.formatting import format_bytes, many
 from amoro_core.errors import InvalidArgument, NotFound, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Gone, Listed, Shown, Visit, named, to
+from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Listed, Page, PageRequest, Redirect, named, to
 from amoro_core.web.pages.processes import found_process
 
 _WAITING = 50
@@ -31,21 +31,21 @@ def routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_maintenance(visit: Visit) -> Shown:
+async def show_maintenance(visit: PageRequest) -> Page:
     """Processes that wait for a person, and where to begin."""
     asked = visit.query(table=())
-    return Shown("maintenance.html", "Maintenance", await _values(visit, asked["table"]))
+    return Page("maintenance.html", "Maintenance", await _values(visit, asked["table"]))
 
 
-async def look(visit: Visit) -> Shown:
+async def look(visit: PageRequest) -> Page:
     """Every action on the table: on or off and why, its last and its next run. Its catalog is asked."""
     table = (await visit.form("table"))["table"]
     found = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
     values = await _values(visit, found.table)
-    return Shown("maintenance.html", "Maintenance", {**values, "actions": found.actions})
+    return Page("maintenance.html", "Maintenance", {**values, "actions": found.actions})
 
 
-async def preview(visit: Visit) -> Shown:
+async def preview(visit: PageRequest) -> Page:
     """What the action would do on the table now. Nothing is changed."""
     typed = await visit.form("table", "action")
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
@@ -53,10 +53,10 @@ async def preview(visit: Visit) -> Shown:
     command = shlex.join(["amoro", "table", "maintain", answer.table, "--action", answer.action, "--dry-run"])
     values = {"answer": answer, "plan": planned(answer.document), "command": command}
     values["table_id"] = await _number(visit, answer.table)
-    return Shown("preview.html", f"Dry run of {answer.action}", values)
+    return Page("preview.html", f"Dry run of {answer.action}", values)
 
 
-async def run(visit: Visit) -> Gone:
+async def run(visit: PageRequest) -> Redirect:
     """Begin the action on the table whose name was typed."""
     typed = await visit.form("table", "action", "confirm")
     if not named(typed["confirm"], typed["table"]):
@@ -67,11 +67,11 @@ async def run(visit: Visit) -> Gone:
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
     answer = await visit.ask("MaintainTable", request, pb.MaintainTableResponse)
     if not answer.process_id:
-        return Gone(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
-    return Gone(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
+        return Redirect(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
+    return Redirect(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
 
 
-async def _number(visit: Visit, table: str) -> int:
+async def _number(visit: PageRequest, table: str) -> int:
     """The number of a table; 0 of one that is not known yet."""
     try:
         return (await visit.ask("GetTable", pb.GetTableRequest(table=table, known_only=True), pb.Table)).table_id
@@ -79,7 +79,7 @@ async def _number(visit: Visit, table: str) -> int:
         return 0
 
 
-async def _values(visit: Visit, table: str) -> dict[str, Any]:
+async def _values(visit: PageRequest, table: str) -> dict[str, Any]:
     waiting: list[pb.Process] = []
     for status in ("held", "requested"):
         request = pb.ListProcessesRequest(status=status, limit=_WAITING)
@@ -134,7 +134,7 @@ def process_action_routes(site: Site) -> list[Route]:
     ]
 
 
-async def ask_to_cancel(visit: Visit) -> Shown:
+async def ask_to_cancel(visit: PageRequest) -> Page:
     """What cancelling the process will do."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
@@ -149,15 +149,15 @@ async def ask_to_cancel(visit: Visit) -> Shown:
     ).shown()
 
 
-async def cancel(visit: Visit) -> Gone:
+async def cancel(visit: PageRequest) -> Redirect:
     """Cancel the process."""
     await visit.form()
     request = pb.CancelProcessRequest(process_id=visit.named("process"))
     process = await visit.ask("CancelProcess", request, pb.Process)
-    return Gone(to("processes", process.process_id), f"The process is {process.status}.")
+    return Redirect(to("processes", process.process_id), f"The process is {process.status}.")
 
 
-async def ask_to_start(visit: Visit) -> Shown:
+async def ask_to_start(visit: PageRequest) -> Page:
     """What starting the stored plan will do."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
@@ -166,15 +166,15 @@ async def ask_to_start(visit: Visit) -> Shown:
     return Confirmation(f"Start {process.process_id}?", effects, f"{path}/start", "Start", path, command).shown()
 
 
-async def start(visit: Visit) -> Gone:
+async def start(visit: PageRequest) -> Redirect:
     """Start a plan that was stored."""
     await visit.form()
     request = pb.StartProcessRequest(process_id=visit.named("process"))
     process = await visit.ask("StartProcess", request, pb.Process)
-    return Gone(to("processes", process.process_id), "It has started.")
+    return Redirect(to("processes", process.process_id), "It has started.")
 
 
-async def ask_to_confirm(visit: Visit) -> Shown:
+async def ask_to_confirm(visit: PageRequest) -> Page:
     """What letting a held process go on will do."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
@@ -191,16 +191,16 @@ async def ask_to_confirm(visit: Visit) -> Shown:
     ).shown()
 
 
-async def confirm(visit: Visit) -> Gone:
+async def confirm(visit: PageRequest) -> Redirect:
     """Let a held process go on."""
     typed = await visit.form("confirm")
     process = await found_process(visit)
     request = pb.MaintainTableRequest(table=process.table, action=process.type, confirm=typed["confirm"])
     answer = await visit.ask("ConfirmMaintenance", request, pb.MaintainTableResponse)
-    return Gone(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
+    return Redirect(to("processes", answer.process_id or process.process_id), answer.held or "It goes on.")
 
 
-async def ask_to_undo(visit: Visit) -> Shown:
+async def ask_to_undo(visit: PageRequest) -> Page:
     """What undoing the process will do, as far as that is known without its catalog; the dry run says more."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
@@ -215,7 +215,7 @@ async def ask_to_undo(visit: Visit) -> Shown:
     ).shown()
 
 
-async def preview_undo(visit: Visit) -> Shown:
+async def preview_undo(visit: PageRequest) -> Page:
     """What undoing the process would do now, and the form that does it."""
     await visit.form()
     process = visit.named("process")
@@ -229,17 +229,17 @@ async def preview_undo(visit: Visit) -> Shown:
             hint=f"The command line waits longer: {same} --dry-run",
         ) from late
     values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
-    return Shown("undo_preview.html", f"Dry run of undoing {process}", values)
+    return Page("undo_preview.html", f"Dry run of undoing {process}", values)
 
 
-async def undo(visit: Visit) -> Gone:
+async def undo(visit: PageRequest) -> Redirect:
     """Begin a process that takes this one back."""
     await visit.form()
     request = pb.UndoRequest(process_id=visit.named("process"))
     answer = await visit.ask("UndoProcess", request, pb.MaintainTableResponse)
     if not answer.process_id:
-        return Gone(to("processes", visit.named("process")), answer.reason or "There is nothing to undo.", "wait")
-    return Gone(to("processes", answer.process_id), "This process undoes the other one.")
+        return Redirect(to("processes", visit.named("process")), answer.reason or "There is nothing to undo.", "wait")
+    return Redirect(to("processes", answer.process_id), "This process undoes the other one.")
 
 
 _FILES = 100  # of one process
@@ -257,7 +257,7 @@ def trash_routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_trash(visit: Visit) -> Shown:
+async def show_trash(visit: PageRequest) -> Page:
     """Condemned files by process, the next to be deleted first."""
     asked = visit.query(table=(), after=())
     request = pb.ListTrashRequest(table=asked["table"], limit=ROWS, after=asked["after"])
@@ -265,20 +265,20 @@ async def show_trash(visit: Visit) -> Shown:
     filters = {"table": asked["table"]}
     listed = Listed("/trash", "processes", filters, len(found.trash), found.total, found.next, asked["after"])
     values = {"trash": found.trash, "list": listed, "table": asked["table"]}
-    return Shown("trash.html", "Trash", values, subjects=(("trash", ""),))
+    return Page("trash.html", "Trash", values, subjects=(("trash", ""),))
 
 
-async def show_condemned(visit: Visit) -> Shown:
+async def show_condemned(visit: PageRequest) -> Page:
     """Files that a process has condemned, a hundred on a page."""
     after = visit.query(after=())["after"]
     found = await _found(visit, _FILES, after)
     process_id = found.trash.process_id
     listed = Listed(to("trash", process_id), "files", {}, len(found.files), found.total, found.next, after)
     values = {"trash": found.trash, "files": found.files, "list": listed}
-    return Shown("condemned.html", f"Trash of {process_id}", values)
+    return Page("condemned.html", f"Trash of {process_id}", values)
 
 
-async def ask_to_restore(visit: Visit) -> Shown:
+async def ask_to_restore(visit: PageRequest) -> Page:
     """What restoring the files will do."""
     visit.query()
     found = (await _found(visit, 1)).trash
@@ -292,14 +292,14 @@ async def ask_to_restore(visit: Visit) -> Shown:
     return Confirmation("Restore these files?", effects, f"{path}/restore", "Restore", path, command).shown()
 
 
-async def restore(visit: Visit) -> Gone:
+async def restore(visit: PageRequest) -> Redirect:
     """Keep the files that the process has condemned."""
     await visit.form()
     found = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
-    return Gone("/trash", f"{many(found.files, 'file')} of {found.table} are restored.")
+    return Redirect("/trash", f"{many(found.files, 'file')} of {found.table} are restored.")
 
 
-async def ask_to_hurry(visit: Visit) -> Shown:
+async def ask_to_hurry(visit: PageRequest) -> Page:
     """What deleting a table's condemned files sooner will do."""
     table = visit.query(table=())["table"]
     effects = (
@@ -316,14 +316,14 @@ async def ask_to_hurry(visit: Visit) -> Shown:
     ).shown()
 
 
-async def hurry(visit: Visit) -> Gone:
+async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
     typed = await visit.form("table", "confirm")
     request = pb.HurryTrashRequest(table=typed["table"], confirm=typed["confirm"])
     found = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
-    return Gone(to("trash", table=found.table), f"{many(found.files, 'file')} are due for deletion now.", "wait")
+    return Redirect(to("trash", table=found.table), f"{many(found.files, 'file')} are due for deletion now.", "wait")
 
 
-async def _found(visit: Visit, files: int, after: str = "") -> pb.ShowTrashResponse:
+async def _found(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:
     request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files, after=after)
     return await visit.ask("ShowTrash", request, pb.ShowTrashResponse)

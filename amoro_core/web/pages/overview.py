@@ -17,8 +17,8 @@ from amoro_core.records import record
 from amoro_core.web.app_context import principal_of
 from amoro_core.web.charts.svg import Chart
 from amoro_core.web.pages.framework import Site, may
-from amoro_core.web.pages.page_request import Confirmation, Field, Gone, Shown, Visit
-from amoro_core.web.pages.table import RANGES, Asked, drawn, found_series
+from amoro_core.web.pages.page_request import Confirmation, Field, Page, PageRequest, Redirect
+from amoro_core.web.pages.table import RANGES, SeriesRequest, drawn, found_series
 
 _RUNNING, _EVENTS = 10, 20
 _FRESH_S, _DRAWN_S = 1.0, 30.0
@@ -55,7 +55,7 @@ class Overview:
         self._drawn_at = -_DRAWN_S
         self._drawn: Sequence[Chart] = ()
 
-    async def show(self, visit: Visit) -> Shown:
+    async def show(self, visit: PageRequest) -> Page:
         """Conditions, tiles, running processes, last events."""
         visit.query()
         held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
@@ -73,19 +73,19 @@ class Overview:
             "charts": charts,
             "same": "amoro status",
         }
-        return Shown("overview.html", "Overview", values, subjects=_SUBJECTS)
+        return Page("overview.html", "Overview", values, subjects=_SUBJECTS)
 
-    async def _charted(self, visit: Visit) -> Sequence[Chart]:
+    async def _charted(self, visit: PageRequest) -> Sequence[Chart]:
         """The last day."""
         async with self._drawing:
             if time.monotonic() - self._drawn_at >= _DRAWN_S:
-                asked = Asked(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
+                asked = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
                 found = await found_series(visit, asked)
                 self._drawn = [drawn(found, asked, name, title, added=True) for name, title in _CHARTS.items()]
                 self._drawn_at = time.monotonic()
             return self._drawn
 
-    async def _counted(self, visit: Visit) -> tuple[Tile, ...]:
+    async def _counted(self, visit: PageRequest) -> tuple[Tile, ...]:
         async with self._lock:
             if time.monotonic() - self._counted_at >= _FRESH_S:
                 self._tiles = await _tiles(visit)
@@ -93,7 +93,7 @@ class Overview:
             return self._tiles
 
 
-async def _tiles(visit: Visit) -> tuple[Tile, ...]:
+async def _tiles(visit: PageRequest) -> tuple[Tile, ...]:
     found = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
     sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
     tables = Counter({one.status: 0 for one in found.statuses})
@@ -130,28 +130,28 @@ def system_routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_settings(visit: Visit) -> Shown:
+async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
     asked = visit.query(text=())
     found = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
     shown = [one for one in found.settings if asked["text"].lower() in one.key.lower()]
-    return Shown("settings.html", "Settings", {"settings": shown, "text": asked["text"]})
+    return Page("settings.html", "Settings", {"settings": shown, "text": asked["text"]})
 
 
-async def show_system(visit: Visit) -> Shown:
+async def show_system(visit: PageRequest) -> Page:
     """The coordinator, what is wrong now, and for administrators its state database."""
     visit.query()
     return await _shown(visit, None)
 
 
-async def check(visit: Visit) -> Shown:
+async def check(visit: PageRequest) -> Page:
     """What is wrong with the state database; it is read whole."""
     await visit.form()
     found = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
     return await _shown(visit, list(found.problems))
 
 
-async def _shown(visit: Visit, problems: Sequence[str] | None) -> Shown:
+async def _shown(visit: PageRequest, problems: Sequence[str] | None) -> Page:
     status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
     asked = monitoring.ListConditionsRequest()
     conditions = await visit.ask("ListConditions", asked, monitoring.ListConditionsResponse)
@@ -159,10 +159,10 @@ async def _shown(visit: Visit, problems: Sequence[str] | None) -> Shown:
     if may(await principal_of(visit.request), "GetState"):
         state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
     values = {"status": status, "problems": problems, "conditions": conditions.conditions, "state": state}
-    return Shown("system.html", "System", values)
+    return Page("system.html", "System", values)
 
 
-async def ask_to_back_up(visit: Visit) -> Shown:
+async def ask_to_back_up(visit: PageRequest) -> Page:
     """What a backup will do."""
     visit.query()
     effects = (
@@ -174,8 +174,8 @@ async def ask_to_back_up(visit: Visit) -> Shown:
     return Confirmation("Back up the state", effects, "/system/backup", "Back up", "/system", command, (path,)).shown()
 
 
-async def back_up(visit: Visit) -> Gone:
+async def back_up(visit: PageRequest) -> Redirect:
     """Copy the state database to a new file."""
     typed = await visit.form("path")
     made = await visit.ask("BackupState", pb.BackupStateRequest(path=typed["path"]), pb.BackupStateResponse)
-    return Gone("/system", f"The state is in {shlex.quote(made.path)}, {format_bytes(made.bytes)}.")
+    return Redirect("/system", f"The state is in {shlex.quote(made.path)}, {format_bytes(made.bytes)}.")

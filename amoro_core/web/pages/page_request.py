@@ -57,7 +57,7 @@ _AS_TYPED = frozenset({"password"})
 
 
 @record
-class Shown:
+class Page:
     """A page to show: a template, the page's title, and values for it."""
 
     template: str
@@ -68,7 +68,7 @@ class Shown:
 
 
 @record
-class Gone:
+class Redirect:
     """An action that is done: the path of the page to go on with, and what that says about it."""
 
     path: str
@@ -77,7 +77,7 @@ class Gone:
 
 
 @record
-class Visit:
+class PageRequest:
     """A request for a page, by a caller who is known."""
 
     request: Request
@@ -115,7 +115,7 @@ class Visit:
         return {key: value if key in _AS_TYPED else value.strip() for key in known for value in (given.get(key, ""),)}
 
 
-View = Callable[[Visit], Awaitable[Shown | Gone]]
+View = Callable[[PageRequest], Awaitable[Page | Redirect]]
 
 
 def whole_number(text: str, name: str, most: int) -> int | None:
@@ -224,7 +224,7 @@ class Confirmation:
     fields: Sequence[Field] = ()
     is_grave: bool = False  # it deletes, or can't be taken back
 
-    def shown(self) -> Shown:
+    def shown(self) -> Page:
         """The confirmation as a page."""
         values = {
             "effects": self.effects,
@@ -235,7 +235,7 @@ class Confirmation:
             "fields": self.fields,
             "is_grave": self.is_grave,
         }
-        return Shown("confirm.html", self.title, values)
+        return Page("confirm.html", self.title, values)
 
 
 def named(typed: str, table: str) -> bool:

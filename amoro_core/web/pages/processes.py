@@ -20,7 +20,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.records import record
 from amoro_core.web.charts.charts import Bar, Progress, gantt, steps
-from amoro_core.web.pages.page_request import ROWS, Listed, Shown, Visit, to
+from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, to
 
 MOST = 5000  # of a process: of its first tasks, where there are more
 _PAGE = 1000
@@ -46,7 +46,7 @@ class Attempts:
     def __init__(self) -> None:
         self._settled: OrderedDict[str, tuple[Tried, ...]] = OrderedDict()
 
-    async def of(self, visit: Visit, process: pb.Process) -> tuple[Sequence[Tried], int]:
+    async def of(self, visit: PageRequest, process: pb.Process) -> tuple[Sequence[Tried], int]:
         """The attempts of the process by task and number, at most `MOST`; and how many there are."""
         found = list(self._settled.get(process.process_id, ()))
         while True:
@@ -132,7 +132,7 @@ _TASKS = 100  # on a page
 _WORK = "Attempts by optimizer thread since the first one began"
 
 
-async def show_processes(visit: Visit) -> Shown:
+async def show_processes(visit: PageRequest) -> Page:
     """Fifty processes, the newest first."""
     asked = visit.query(table=(), status=_STATUSES, after=())
     found = await visit.ask(
@@ -143,7 +143,7 @@ async def show_processes(visit: Visit) -> Shown:
     filters = {key: asked[key] for key in ("table", "status")}
     listed = Listed("/processes", "processes", filters, len(found.processes), found.total, found.next, asked["after"])
     values = {"processes": found.processes, "list": listed, "statuses": _STATUSES}
-    return Shown("processes.html", "Processes", values, subjects=(("processes", ""),))
+    return Page("processes.html", "Processes", values, subjects=(("processes", ""),))
 
 
 class ProcessPage:
@@ -152,7 +152,7 @@ class ProcessPage:
     def __init__(self) -> None:
         self._attempts = Attempts()
 
-    async def show(self, visit: Visit) -> Shown:
+    async def show(self, visit: PageRequest) -> Page:
         """A process: steps, what its threads did when, a hundred tasks, the receipt or the failure."""
         asked = visit.query(status=_TASK_STATUSES, after=())
         name = visit.named("process")
@@ -180,7 +180,7 @@ class ProcessPage:
             "is_balanced": is_balanced(process.receipt),
         }
         subjects = (("processes", process.process_id),)
-        return Shown("process.html", f"Process {process.process_id}", values, subjects=subjects)
+        return Page("process.html", f"Process {process.process_id}", values, subjects=subjects)
 
 
 def _commands(process: pb.Process) -> dict[str, str]:
@@ -209,7 +209,7 @@ def _progress(process: pb.Process, tried: Sequence[Tried]) -> Progress:
     )
 
 
-async def found_process(visit: Visit) -> pb.Process:
+async def found_process(visit: PageRequest) -> pb.Process:
     """The process of the page's path, as it is stored; no catalog is asked."""
     request = pb.ListTasksRequest(process_id=visit.named("process"), limit=1)
     return (await visit.ask("ListTasks", request, pb.ListTasksResponse)).process

@@ -15,7 +15,7 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.records import record
 from amoro_core.web.charts.charts import Line, lines
 from amoro_core.web.charts.svg import Chart
-from amoro_core.web.pages.page_request import ROWS, Listed, Shown, Visit, command, to_table
+from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, command, to_table
 
 HOUR_MS = 3_600_000
 #: Ranges by the word in the address of a page.
@@ -30,7 +30,7 @@ RANGES = {
 
 
 @record
-class Asked:
+class SeriesRequest:
     """Series to draw: their names, up to when, for how long, and whose. `step_s` 0: one that fits."""
 
     names: Sequence[str]
@@ -41,7 +41,7 @@ class Asked:
     step_s: int = 0
 
 
-async def found_series(visit: Visit, asked: Asked) -> journal.GetSeriesResponse:
+async def found_series(visit: PageRequest, asked: SeriesRequest) -> journal.GetSeriesResponse:
     """The series in the order of the names that were asked for."""
     request = journal.GetSeriesRequest(
         names=asked.names,
@@ -54,7 +54,9 @@ async def found_series(visit: Visit, asked: Asked) -> journal.GetSeriesResponse:
     return await visit.ask("GetSeries", request, journal.GetSeriesResponse)
 
 
-def drawn(found: journal.GetSeriesResponse, asked: Asked, name: str, title: str, *, added: bool = False) -> Chart:
+def drawn(
+    found: journal.GetSeriesResponse, asked: SeriesRequest, name: str, title: str, *, added: bool = False
+) -> Chart:
     """The series of that name as lines, one for each label, or as their sum; a step without values is a gap."""
     own = [one for one in found.series if one.name == name]
     unit = own[0].unit if own else ""
@@ -64,7 +66,7 @@ def drawn(found: journal.GetSeriesResponse, asked: Asked, name: str, title: str,
     return lines(made, asked.until_ms - asked.length_ms, asked.until_ms, title, _written(unit))
 
 
-def _line(one: journal.Series, step_ms: int, asked: Asked) -> Line:
+def _line(one: journal.Series, step_ms: int, asked: SeriesRequest) -> Line:
     points = [(point.from_ms, _value(one, point)) for point in one.points]
     if one.kind != "state":
         return Line(one.label or one.name, points, step_ms)
@@ -213,20 +215,20 @@ class HealthPart:
         return self.most - self.left
 
 
-async def known_table(visit: Visit) -> pb.Table:
+async def known_table(visit: PageRequest) -> pb.Table:
     """The table of the page, as the coordinator knows it. Raises TableNotFound, CatalogNotFound, InvalidArgument."""
     return await visit.ask("GetTable", pb.GetTableRequest(table=visit.named("table"), known_only=True), pb.Table)
 
 
-def on_table(table: pb.Table, template: str, tab: str, **values: object) -> Shown:
+def on_table(table: pb.Table, template: str, tab: str, **values: object) -> Page:
     """A page of the table: its values, with those of the frame around all of its pages."""
     label = dict(TABS)[tab]
     shown = {"table": table, "tab": tab, "tabs": _tabs(table), **values}
     subjects = (("tables", str(table.table_id)), ("processes", "")) if tab in _LIVE else ()
-    return Shown(template, f"{table.table}: {label}", shown, subjects=subjects)
+    return Page(template, f"{table.table}: {label}", shown, subjects=subjects)
 
 
-async def show_table(visit: Visit) -> Shown:
+async def show_table(visit: PageRequest) -> Page:
     """Health, reasons, last processes; of a table that is not known, what became of it."""
     chosen = visit.query(range=RANGES)["range"] or _TREND
     try:
@@ -236,7 +238,7 @@ async def show_table(visit: Visit) -> Shown:
     return await _show_known(visit, table, chosen)
 
 
-async def _gone(visit: Visit, error: NotFound) -> Shown:
+async def _gone(visit: PageRequest, error: NotFound) -> Page:
     """404 with the last events of a table of that name."""
     name = visit.named("table")
     asked = journal.ListEventsRequest(table=name, limit=_RECENT)
@@ -247,10 +249,10 @@ async def _gone(visit: Visit, error: NotFound) -> Shown:
         hint = unknown.hint
     text = name.rpartition(".")[2].strip("`")
     values = {"error": error, "name": name, "events": found.events, "text": text, "hint": hint}
-    return Shown("table_gone.html", "Not found", values, 404)
+    return Page("table_gone.html", "Not found", values, 404)
 
 
-async def _show_known(visit: Visit, table: pb.Table, chosen: str) -> Shown:
+async def _show_known(visit: PageRequest, table: pb.Table, chosen: str) -> Page:
     asked = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
     found = await visit.ask("ListProcesses", asked, pb.ListProcessesResponse)
     now_ms = int(time.time() * 1000)
@@ -306,13 +308,13 @@ def _tabs(table: pb.Table) -> list[tuple[str, str, str]]:
     return [(key, label, to_table(table.table, table.table_id, *filter(None, (key,)))) for key, label in TABS]
 
 
-async def _trends(visit: Visit, table: pb.Table, length_ms: int, now_ms: int) -> list[Chart]:
-    asked = Asked(tuple(_TRENDS), now_ms, length_ms, table=table.table)
+async def _trends(visit: PageRequest, table: pb.Table, length_ms: int, now_ms: int) -> list[Chart]:
+    asked = SeriesRequest(tuple(_TRENDS), now_ms, length_ms, table=table.table)
     found = await found_series(visit, asked)
     return [drawn(found, asked, name, title) for name, title in _TRENDS.items()]
 
 
-async def _group(visit: Visit, name: str) -> pb.Group | None:
+async def _group(visit: PageRequest, name: str) -> pb.Group | None:
     try:
         return await visit.ask("GetGroup", pb.GetGroupRequest(name=name), pb.Group)
     except NotFound:
@@ -337,7 +339,7 @@ _STATUSES = tuple(status.value for status in ProcessStatus)
 _ORIGINS = tuple(origin.value for origin in Origin)
 
 
-async def show_processes(visit: Visit) -> Shown:
+async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
     asked, table = visit.query(status=_STATUSES, after=()), await known_table(visit)
     request = pb.ListProcessesRequest(
@@ -359,7 +361,7 @@ async def show_processes(visit: Visit) -> Shown:
     )
 
 
-async def show_properties(visit: Visit) -> Shown:
+async def show_properties(visit: PageRequest) -> Page:
     """The properties that control the table's work, each with its default and its origin."""
     origin = visit.query(origin=_ORIGINS)["origin"]
     table, refused, found = await known_table(visit), "", pb.GetTablePropertiesResponse()

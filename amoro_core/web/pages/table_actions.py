@@ -11,9 +11,9 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.page_request import (
     Confirmation,
     Field,
-    Gone,
-    Shown,
-    Visit,
+    Page,
+    PageRequest,
+    Redirect,
     command,
     to,
     to_table,
@@ -25,11 +25,11 @@ TYPES = tuple(type_.value for type_ in OptimizingType)
 #: An action that takes longer goes on, while its visitor goes on to the table.
 PATIENCE_S = 15.0
 #: Where an answer that began nothing leads to; None: to the table.
-Refused = Callable[[pb.Table, pb.OptimizeTableResponse], Gone | None]
+Refused = Callable[[pb.Table, pb.OptimizeTableResponse], Redirect | None]
 _LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
 
 
-async def ask_enable(visit: Visit) -> Shown:
+async def ask_enable(visit: PageRequest) -> Page:
     """What enabling would do."""
     table = await known_table(visit)
     return Confirmation(
@@ -46,12 +46,12 @@ async def ask_enable(visit: Visit) -> Shown:
     ).shown()
 
 
-async def enable(visit: Visit) -> Gone:
+async def enable(visit: PageRequest) -> Redirect:
     """Enable the table."""
     return await _set_enabled(visit, True)
 
 
-async def ask_disable(visit: Visit) -> Shown:
+async def ask_disable(visit: PageRequest) -> Page:
     """What disabling would do."""
     table = await known_table(visit)
     running = (
@@ -68,12 +68,12 @@ async def ask_disable(visit: Visit) -> Shown:
     ).shown()
 
 
-async def disable(visit: Visit) -> Gone:
+async def disable(visit: PageRequest) -> Redirect:
     """Disable the table."""
     return await _set_enabled(visit, False)
 
 
-async def ask_block(visit: Visit) -> Shown:
+async def ask_block(visit: PageRequest) -> Page:
     """What a blocker would do."""
     table = await known_table(visit)
     return Confirmation(
@@ -90,16 +90,16 @@ async def ask_block(visit: Visit) -> Shown:
     ).shown()
 
 
-async def block(visit: Visit) -> Gone:
+async def block(visit: PageRequest) -> Redirect:
     """Block optimizing of the table for a time."""
     sent, table = await visit.form("minutes", "reason"), await known_table(visit)
     minutes = whole_number(sent["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
     asked = pb.BlockTableRequest(table=table.table, hold_ms=(minutes or 0) * 60_000, reason=sent["reason"])
     made = await visit.ask("BlockTable", asked, pb.Blocker)
-    return Gone(_path(table), f"{table.table} is blocked by {made.blocker_id}.")
+    return Redirect(_path(table), f"{table.table} is blocked by {made.blocker_id}.")
 
 
-async def ask_unblock(visit: Visit) -> Shown:
+async def ask_unblock(visit: PageRequest) -> Page:
     """What releasing the blocker would do."""
     table, blocker = await known_table(visit), visit.named("blocker")
     return Confirmation(
@@ -113,14 +113,14 @@ async def ask_unblock(visit: Visit) -> Shown:
     ).shown()
 
 
-async def unblock(visit: Visit) -> Gone:
+async def unblock(visit: PageRequest) -> Redirect:
     """Release the blocker."""
     table, blocker = await known_table(visit), visit.named("blocker")
     await visit.ask("ReleaseBlocker", pb.ReleaseBlockerRequest(blocker_id=blocker), pb.Blocker)
-    return Gone(_path(table), f"The blocker {blocker} is released.")
+    return Redirect(_path(table), f"The blocker {blocker} is released.")
 
 
-async def ask_optimize(visit: Visit) -> Shown:
+async def ask_optimize(visit: PageRequest) -> Page:
     """What optimizing would do."""
     table = await known_table(visit)
     return Confirmation(
@@ -148,7 +148,7 @@ class Requests:
         self._patience_s = patience_s
         self._planning: set[asyncio.Task[pb.OptimizeTableResponse]] = set()
 
-    async def optimize(self, visit: Visit) -> Gone:
+    async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
         sent, table = await visit.form("type", "where"), await known_table(visit)
         return await self.begin(
@@ -157,19 +157,19 @@ class Requests:
 
     async def begin(
         self,
-        visit: Visit,
+        visit: PageRequest,
         table: pb.Table,
         asked: pb.OptimizeTableRequest,
         refused: Refused = lambda table, answer: None,
         patience_s: float | None = None,
-    ) -> Gone:
+    ) -> Redirect:
         """Ask for the optimizing, and lead to its process, or where `refused` says for an answer that began nothing."""
         asking = asyncio.ensure_future(visit.ask("OptimizeTable", asked, pb.OptimizeTableResponse))
         self._planning.add(asking)
         asking.add_done_callback(self._ended)
         ended, _ = await asyncio.wait((asking,), timeout=patience_s or self._patience_s)
         if not ended:
-            return Gone(_path(table), f"{table.table} is being planned; that goes on.", "wait")
+            return Redirect(_path(table), f"{table.table} is being planned; that goes on.", "wait")
         try:
             made = asking.result()
         except TableBusy:
@@ -177,15 +177,15 @@ class Requests:
         if elsewhere := refused(table, made):
             return elsewhere
         if not made.process_id:
-            return Gone(_path(table), f"Nothing was begun. {made.plan.reason or 'There is nothing to do.'}", "wait")
+            return Redirect(_path(table), f"Nothing was begun. {made.plan.reason or 'There is nothing to do.'}", "wait")
         told = f"Process {made.process_id} has begun: {made.plan.type}. {made.no_optimizer}".strip()
-        return Gone(to("processes", made.process_id), told, "wait" if made.no_optimizer else "good")
+        return Redirect(to("processes", made.process_id), told, "wait" if made.no_optimizer else "good")
 
-    async def _at_work(self, visit: Visit, table: pb.Table) -> Gone:
+    async def _at_work(self, visit: PageRequest, table: pb.Table) -> Redirect:
         now = await known_table(visit)
         if now.process_id:
-            return Gone(to("processes", now.process_id), "This process works on the table already.", "wait")
-        return Gone(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
+            return Redirect(to("processes", now.process_id), "This process works on the table already.", "wait")
+        return Redirect(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
 
     def _ended(self, asking: "asyncio.Task[pb.OptimizeTableResponse]") -> None:
         self._planning.discard(asking)
@@ -193,13 +193,13 @@ class Requests:
             asking.exception()  # told by the table itself where nobody waits for it
 
 
-async def _set_enabled(visit: Visit, enabled: bool) -> Gone:
+async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
     table = await known_table(visit)
     asked = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
     now = await visit.ask("SetTableEnabled", asked, pb.Table)
     if now.enabled != enabled:
-        return Gone(_path(table), f"It is {'' if now.enabled else 'not '}optimized: {now.enabled_origin}.", "wait")
-    return Gone(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
+        return Redirect(_path(table), f"It is {'' if now.enabled else 'not '}optimized: {now.enabled_origin}.", "wait")
+    return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
 
 
 def _path(table: pb.Table, *parts: str) -> str:
@@ -217,7 +217,7 @@ class Plans:
         self._requests = requests
         self._deadline_s = deadline_s
 
-    async def show(self, visit: Visit) -> Shown:
+    async def show(self, visit: PageRequest) -> Page:
         """The form, and the plan that was made, while it is kept."""
         asked, table = visit.query(kept=()), await known_table(visit)
         kept = await _kept(visit, table, asked["kept"])
@@ -236,7 +236,7 @@ class Plans:
             same=_command(table, said),
         )
 
-    async def make(self, visit: Visit) -> Gone:
+    async def make(self, visit: PageRequest) -> Redirect:
         """Plan, and lead to what was found."""
         sent, table = await visit.form("type", "where", "columns", "strategy"), await known_table(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
@@ -245,13 +245,13 @@ class Plans:
             request.cluster.CopyFrom(pb.ClusterOptions(columns=columns, strategy=sent["strategy"]))
         return _lead(table, await self._plan(visit, request))
 
-    async def carry_out(self, visit: Visit) -> Gone:
+    async def carry_out(self, visit: PageRequest) -> Redirect:
         """Optimize as planned; if another plan would be made now, lead to that, which says what has changed."""
         sent, table = await visit.form("kept"), await known_table(visit)
         asked = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
         return await self._requests.begin(visit, table, asked, _changed, self._deadline_s)
 
-    async def _plan(self, visit: Visit, request: pb.PlanTableRequest) -> pb.Plan:
+    async def _plan(self, visit: PageRequest, request: pb.PlanTableRequest) -> pb.Plan:
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await visit.ask("PlanTable", request, pb.Plan)
@@ -262,7 +262,7 @@ class Plans:
             ) from late
 
 
-async def _kept(visit: Visit, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
+async def _kept(visit: PageRequest, table: pb.Table, plan_id: str) -> pb.SavedPlan | None:
     if not plan_id:
         return None
     try:
@@ -271,16 +271,16 @@ async def _kept(visit: Visit, table: pb.Table, plan_id: str) -> pb.SavedPlan | N
         return None
 
 
-def _changed(table: pb.Table, answer: pb.OptimizeTableResponse) -> Gone | None:
+def _changed(table: pb.Table, answer: pb.OptimizeTableResponse) -> Redirect | None:
     if not answer.changes:
         return None
     if table.process_id:  # a second click: what the first one has begun is in no other plan
-        return Gone(to("processes", table.process_id), "This process works on the table already.", "wait")
+        return Redirect(to("processes", table.process_id), "This process works on the table already.", "wait")
     return _lead(table, answer.plan, "The plan has changed: nothing was begun.")
 
 
-def _lead(table: pb.Table, made: pb.Plan, notice: str = "") -> Gone:
-    return Gone(to_table(table.table, table.table_id, "plan", kept=made.plan_id), notice, "wait")
+def _lead(table: pb.Table, made: pb.Plan, notice: str = "") -> Redirect:
+    return Redirect(to_table(table.table, table.table_id, "plan", kept=made.plan_id), notice, "wait")
 
 
 def _command(table: pb.Table, said: pb.SavedPlan) -> str:

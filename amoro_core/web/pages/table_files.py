@@ -16,7 +16,7 @@ from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 from amoro_core.records import record
 from amoro_core.web.charts.charts import Moment, SizeCounts, histogram, timeline
 from amoro_core.web.charts.svg import Chart
-from amoro_core.web.pages.page_request import Gone, Shown, Visit, command, to_table, whole_number
+from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, to_table, whole_number
 from amoro_core.web.pages.table import known_table, on_table
 
 DEADLINE_S = 10.0
@@ -26,7 +26,7 @@ _REMEMBERED = 64
 Seen = TypeVar("Seen")
 
 
-class Looks(Generic[Seen]):
+class ReadLimiter(Generic[Seen]):
     """At most so many looks at once in this process, each for a while; what was seen last is remembered by its key."""
 
     def __init__(self, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S) -> None:
@@ -63,10 +63,10 @@ _KINDS = ("data", "position deletes", "equality deletes")
 class Files:
     """The page of sizes and partitions, and the listing."""
 
-    def __init__(self, looks: Looks[pb.ListTableFilesResponse]) -> None:
+    def __init__(self, looks: ReadLimiter[pb.ListTableFilesResponse]) -> None:
         self._looks = looks
 
-    async def show(self, visit: Visit) -> Shown:
+    async def show(self, visit: PageRequest) -> Page:
         """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
         visit.query()
         table = await known_table(visit)
@@ -80,7 +80,7 @@ class Files:
             same=command("amoro", "table", "files", table.table, "--limit", str(FILES)),
         )
 
-    async def list_now(self, visit: Visit) -> Shown:
+    async def list_now(self, visit: PageRequest) -> Page:
         """A thousand live files, read now from the table's manifests."""
         asked, table = visit.query(after=(), snapshot=()), await known_table(visit)
         snapshot = whole_number(asked["snapshot"], "snapshot", _LARGEST_ID) or 0
@@ -145,10 +145,10 @@ class Compared:
 class Snapshots:
     """The page of snapshots, and the look that fills it."""
 
-    def __init__(self, looks: Looks[SeenSnapshots]) -> None:
+    def __init__(self, looks: ReadLimiter[SeenSnapshots]) -> None:
         self._looks = looks
 
-    async def show(self, visit: Visit) -> Shown:
+    async def show(self, visit: PageRequest) -> Page:
         """What was read of the snapshots of the table's known state, and two of them compared."""
         asked, table = visit.query(before=(), after=()), await known_table(visit)
         seen = self._looks.remembered(_key(table))
@@ -168,7 +168,7 @@ class Snapshots:
             same=command("amoro", "table", "snapshots", table.table),
         )
 
-    async def read(self, visit: Visit) -> Gone:
+    async def read(self, visit: PageRequest) -> Redirect:
         """Read the snapshots now, and lead to them."""
         await visit.form()
         table = await known_table(visit)
@@ -178,10 +178,10 @@ class Snapshots:
             found = await visit.ask("ListSnapshots", request, pb.ListSnapshotsResponse)
             retention, refused = await _retention(visit, table)
         self._looks.remember(_key(table), SeenSnapshots(found, int(time.time() * 1000), retention, refused))
-        return Gone(to_table(table.table, table.table_id, "snapshots"))
+        return Redirect(to_table(table.table, table.table_id, "snapshots"))
 
 
-async def _retention(visit: Visit, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
+async def _retention(visit: PageRequest, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
     """What the next expiry would decide; of a table that it refuses, why."""
     asked = snapshots_pb.GetRetentionRequest(table=table.table)
     try:

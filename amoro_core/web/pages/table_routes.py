@@ -7,7 +7,7 @@ from starlette.routing import BaseRoute
 from amoro_core.web.pages import table, table_actions
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.table_actions import Plans
-from amoro_core.web.pages.table_files import Files, Looks, Snapshots
+from amoro_core.web.pages.table_files import Files, ReadLimiter, Snapshots
 from amoro_core.web.pages.table_verifying import Verifications
 
 
@@ -15,7 +15,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
     """The routes below /tables/T."""
     at, requests = "/tables/{table}", table_actions.Requests()
     verifications = Verifications()
-    plans, files, snapshots = Plans(requests), Files(Looks()), Snapshots(Looks())
+    plans, files, snapshots = Plans(requests), Files(ReadLimiter()), Snapshots(ReadLimiter())
     return (
         site.page(at, table.show_table),
         site.page(f"{at}/files", files.show),

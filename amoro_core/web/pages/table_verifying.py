@@ -7,13 +7,13 @@ from datetime import timedelta
 from amoro_core.errors import AmoroError, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.records import record
-from amoro_core.web.pages.framework import Kept
+from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.page_request import (
     Confirmation,
     Field,
-    Gone,
-    Shown,
-    Visit,
+    Page,
+    PageRequest,
+    Redirect,
     command,
     to_table,
     whole_number,
@@ -44,10 +44,10 @@ class Verifications:
     def __init__(self, patience_s: float = PATIENCE_S, deadline_s: float = DEADLINE_S) -> None:
         self._patience_s = patience_s
         self._deadline_s = deadline_s
-        self._kept: Kept[Verifying] = Kept(_MOST, KEPT_FOR)
+        self._kept: TtlStore[Verifying] = TtlStore(_MOST, KEPT_FOR)
         self._running: set[asyncio.Task[pb.Verification]] = set()
 
-    async def ask(self, visit: Visit) -> Shown:
+    async def ask(self, visit: PageRequest) -> Page:
         """What verifying will do; with the key of one that was asked for, what it has found."""
         asked, table = visit.query(before=(), after=(), kept=()), await known_table(visit)
         if asked["kept"]:
@@ -64,7 +64,7 @@ class Verifications:
             f"Verify {table.table}?", effects, target, "Verify", _path(table), _command(request), fields
         ).shown()
 
-    async def begin(self, visit: Visit) -> Gone:
+    async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and lead to what was found, or to where it will be."""
         sent, table = await visit.form("before", "after"), await known_table(visit)
         request = _request(table, sent)
@@ -73,9 +73,9 @@ class Verifications:
         answer.add_done_callback(self._ended)
         key = self._kept.add(Verifying(table.table_id, request, answer))
         await asyncio.wait((answer,), timeout=self._patience_s)
-        return Gone(to_table(table.table, table.table_id, "verify", kept=key))
+        return Redirect(to_table(table.table, table.table_id, "verify", kept=key))
 
-    async def _verify(self, visit: Visit, request: pb.VerifyTableRequest) -> pb.Verification:
+    async def _verify(self, visit: PageRequest, request: pb.VerifyTableRequest) -> pb.Verification:
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await visit.ask("VerifyTable", request, pb.Verification)
@@ -90,7 +90,7 @@ class Verifications:
         if not answer.cancelled():
             answer.exception()  # told where somebody looks
 
-    def _found(self, table: pb.Table, key: str) -> Shown:
+    def _found(self, table: pb.Table, key: str) -> Page:
         kept = self._kept.find(key)
         if kept is not None and kept.table_id != table.table_id:
             kept = None

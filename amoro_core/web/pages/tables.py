@@ -8,7 +8,7 @@ from amoro_core.model.tables import OptimizingStatus, Order, TableKey
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.records import record
-from amoro_core.web.pages.page_request import ROWS, Gone, Listed, Shown, Visit, command, to, whole_number
+from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, Redirect, command, to, whole_number
 
 _STATUSES = tuple(status.value for status in OptimizingStatus)
 _KEYS = tuple(key.value for key in TableKey)
@@ -18,7 +18,7 @@ _YES_OR_NO = ("yes", "no")
 _MOST_CHOICES = 500  # in a list to choose from; a name that is not among them is typed as text
 
 
-async def show_tables(visit: Visit) -> Shown:
+async def show_tables(visit: PageRequest) -> Page:
     """Fifty tables, filtered and sorted as the query says."""
     asked = visit.query(
         text=(),
@@ -57,7 +57,7 @@ async def show_tables(visit: Visit) -> Shown:
         "refusals": _REFUSALS,
         "same": command("amoro", "table", "list", *_options(asked)),
     }
-    return Shown("tables.html", "Tables", values, subjects=(("tables", ""),))
+    return Page("tables.html", "Tables", values, subjects=(("tables", ""),))
 
 
 def _request(asked: Mapping[str, str]) -> pb.ListTablesRequest:
@@ -83,13 +83,13 @@ def _options(asked: Mapping[str, str]) -> list[str]:
     return [word for key in known if asked[key] for word in (f"--{key}", asked[key])]
 
 
-async def catalog_names(visit: Visit) -> list[str]:
+async def catalog_names(visit: PageRequest) -> list[str]:
     """The names of the catalogs, to choose from."""
     found = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=_MOST_CHOICES), pb.ListCatalogsResponse)
     return [one.name for one in found.catalogs]
 
 
-async def group_names(visit: Visit) -> list[str]:
+async def group_names(visit: PageRequest) -> list[str]:
     """The names of the optimizer groups, to choose from."""
     found = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=_MOST_CHOICES), pb.ListGroupsResponse)
     return [one.name for one in found.groups]
@@ -109,7 +109,7 @@ class ShownCatalog:
         return f"{self.look.tables:,}" + ("" if self.look.tables_is_exact else "+")
 
 
-async def show_catalogs(visit: Visit) -> Shown:
+async def show_catalogs(visit: PageRequest) -> Page:
     """Fifty catalogs by name."""
     asked = visit.query(after=())
     request = pb.ListCatalogsRequest(limit=ROWS, after=asked["after"])
@@ -121,15 +121,15 @@ async def show_catalogs(visit: Visit) -> Shown:
     ]
     listed = Listed("/catalogs", "catalogs", {}, len(shown), found.total, found.next, asked["after"])
     values = {"catalogs": shown, "list": listed, "same": command("amoro", "catalog", "list")}
-    return Shown("catalogs.html", "Catalogs", values)
+    return Page("catalogs.html", "Catalogs", values)
 
 
-async def check(visit: Visit) -> Gone:
+async def check(visit: PageRequest) -> Redirect:
     """List the catalog's tables now, and tell whether it answered."""
     await visit.form()
     name = visit.named("catalog")
     found = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
     if not found.ok:
-        return Gone(to("catalogs"), f"{name}: [{found.code}] {found.message} {found.hint}", "bad")
+        return Redirect(to("catalogs"), f"{name}: [{found.code}] {found.message} {found.hint}", "bad")
     took = format_duration(found.duration_ms)
-    return Gone(to("catalogs"), f"{name} answers: {many(found.tables, 'table')}, listed in {took}.")
+    return Redirect(to("catalogs"), f"{name} answers: {many(found.tables, 'table')}, listed in {took}.")

@@ -18,10 +18,10 @@ _LOOKS = {
     "wait": ("pending", "planned", "held", "draining", "partial", "stopping"),
     "bad": ("refused", "failed", "commit_unknown", "ended", "lost"),
 }
-_LOOK_OF = {word: look for look, words in _LOOKS.items() for word in words}
+_LOOK_OF = {word: badge_class for badge_class, words in _LOOKS.items() for word in words}
 
 
-def look(status: str) -> str:
+def badge_class(status: str) -> str:
     """The class of a badge for a status; "" for one that says neither good nor bad."""
     return _LOOK_OF.get(status, "")
 

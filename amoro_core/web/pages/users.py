@@ -12,7 +12,7 @@ from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Gone, Listed, Shown, Visit, to
+from amoro_core.web.pages.page_request import ROWS, Confirmation, Field, Listed, Page, PageRequest, Redirect, to
 
 _ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
 _MOST_TOKENS = 200
@@ -37,7 +37,7 @@ def routes(site: Site) -> list[Route]:
     ]
 
 
-async def show_users(visit: Visit) -> Shown:
+async def show_users(visit: PageRequest) -> Page:
     """Fifty users, and tokens."""
     asked = visit.query(after=())
     request = accounts.ListUsersRequest(limit=ROWS, after=asked["after"])
@@ -50,10 +50,10 @@ async def show_users(visit: Visit) -> Shown:
         "now_ms": round(time.time() * 1000),
         "more_tokens": tokens.total - len(tokens.tokens),
     }
-    return Shown("users.html", "Users", values, subjects=(("users", ""),))
+    return Page("users.html", "Users", values, subjects=(("users", ""),))
 
 
-async def ask_to_add(visit: Visit) -> Shown:
+async def ask_to_add(visit: PageRequest) -> Page:
     """What a new user needs."""
     visit.query()
     fields = (
@@ -67,17 +67,17 @@ async def ask_to_add(visit: Visit) -> Shown:
     return Confirmation("Add a user", effects, "/users/add", "Add", "/users", command, fields).shown()
 
 
-async def add(visit: Visit) -> Gone:
+async def add(visit: PageRequest) -> Redirect:
     """Add the user."""
     typed = await visit.form("name", "role", "pattern", "password")
     request = accounts.AddUserRequest(
         name=typed["name"], role=typed["role"], pattern=typed["pattern"], password=typed["password"]
     )
     made = await visit.ask("AddUser", request, accounts.User)
-    return Gone("/users", f"{made.name} can log in as {made.role}.")
+    return Redirect("/users", f"{made.name} can log in as {made.role}.")
 
 
-async def ask_to_update(visit: Visit) -> Shown:
+async def ask_to_update(visit: PageRequest) -> Page:
     """What another role or pattern will do."""
     visit.query()
     user = await _found(visit)
@@ -97,17 +97,17 @@ async def ask_to_update(visit: Visit) -> Shown:
     return Confirmation(f"Change {user.name}?", effects, target, "Change", "/users", command, fields).shown()
 
 
-async def update(visit: Visit) -> Gone:
+async def update(visit: PageRequest) -> Redirect:
     """Give the user the role and the pattern; a pattern that is left as it was goes with the role that had it."""
     typed = await visit.form("role", "pattern", "before")
     is_left = typed["role"] != Role.OPERATOR and typed["pattern"] == typed["before"]
     pattern = None if is_left else typed["pattern"]
     request = accounts.UpdateUserRequest(name=visit.named("user"), role=typed["role"], pattern=pattern)
     now = await visit.ask("UpdateUser", request, accounts.User)
-    return Gone("/users", f"{now.name} is {now.role} from now on{f', for {now.pattern}' if now.pattern else ''}.")
+    return Redirect("/users", f"{now.name} is {now.role} from now on{f', for {now.pattern}' if now.pattern else ''}.")
 
 
-async def ask_for_password(visit: Visit) -> Shown:
+async def ask_for_password(visit: PageRequest) -> Page:
     """What another password will do."""
     visit.query()
     name = (await _found(visit)).name
@@ -119,15 +119,15 @@ async def ask_for_password(visit: Visit) -> Shown:
     ).shown()
 
 
-async def set_password(visit: Visit) -> Gone:
+async def set_password(visit: PageRequest) -> Redirect:
     """Give the user the password."""
     typed = await visit.form("password")
     request = accounts.SetPasswordRequest(name=visit.named("user"), password=typed["password"])
     now = await visit.ask("SetPassword", request, accounts.User)
-    return Gone("/users", f"{now.name} has a new password.")
+    return Redirect("/users", f"{now.name} has a new password.")
 
 
-async def ask_to_remove(visit: Visit) -> Shown:
+async def ask_to_remove(visit: PageRequest) -> Page:
     """What removing the user will do."""
     visit.query()
     name = (await _found(visit)).name
@@ -138,15 +138,15 @@ async def ask_to_remove(visit: Visit) -> Shown:
     ).shown()
 
 
-async def remove(visit: Visit) -> Gone:
+async def remove(visit: PageRequest) -> Redirect:
     """Remove the user."""
     await visit.form()
     request = accounts.RemoveUserRequest(name=visit.named("user"))
     gone = await visit.ask("RemoveUser", request, accounts.RemoveUserResponse)
-    return Gone("/users", f"{gone.name} is removed.")
+    return Redirect("/users", f"{gone.name} is removed.")
 
 
-async def _found(visit: Visit) -> accounts.User:
+async def _found(visit: PageRequest) -> accounts.User:
     """The user of the page's path. Raises NotFound."""
     name, after = visit.named("user"), ""
     while True:
@@ -173,7 +173,7 @@ def token_routes(site: Site) -> list[Route]:
     ]
 
 
-async def ask_to_create(visit: Visit) -> Shown:
+async def ask_to_create(visit: PageRequest) -> Page:
     """What a new token needs."""
     visit.query()
     fields = (
@@ -190,7 +190,7 @@ async def ask_to_create(visit: Visit) -> Shown:
     return Confirmation("Make a token", effects, "/tokens/create", "Make it", "/users", command, fields).shown()
 
 
-async def create(visit: Visit) -> Shown:
+async def create(visit: PageRequest) -> Page:
     """Make the token and show it. This answer alone holds it: a page that is loaded again makes no second one."""
     typed = await visit.form("name", "role", "pattern", "expires")
     if not typed["role"]:  # to the operation that means admin
@@ -200,10 +200,10 @@ async def create(visit: Visit) -> Shown:
         name=typed["name"], kind=typed["role"], pattern=typed["pattern"], lasts_ms=lasts // timedelta(milliseconds=1)
     )
     made = await visit.ask("CreateToken", request, pb.Token)
-    return Shown("token.html", f"The token {made.name}", {"token": made})
+    return Page("token.html", f"The token {made.name}", {"token": made})
 
 
-async def ask_to_revoke(visit: Visit) -> Shown:
+async def ask_to_revoke(visit: PageRequest) -> Page:
     """What revoking the token will do."""
     visit.query()
     name = visit.named("token")
@@ -217,11 +217,11 @@ async def ask_to_revoke(visit: Visit) -> Shown:
     ).shown()
 
 
-async def revoke(visit: Visit) -> Gone:
+async def revoke(visit: PageRequest) -> Redirect:
     """Revoke the token."""
     await visit.form()
     gone = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
-    return Gone("/users", f"The token {gone.name} is revoked.")
+    return Redirect("/users", f"The token {gone.name} is revoked.")
 
 
 def _duration(text: str) -> timedelta:

@@ -17,15 +17,15 @@ from starlette.types import Receive, Scope, Send
 
 from amoro_core.admin.dispatcher import MAX_WAIT_S
 from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownToken
-from amoro_core.model.principals import Way, stranger
+from amoro_core.model.principals import Channel, anonymous
 from amoro_core.model.requests import KeptAnswer
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import address_of, call, offered, principal_of
 from amoro_core.web.rest import openapi
 from amoro_core.web.rest.requests import (
     PREFIX,
-    Answered,
-    Asked,
+    HttpError,
+    ParsedRequest,
     asked,
     content_of,
     is_paged,
@@ -50,7 +50,7 @@ HEADER = "Idempotency-Key"
 _KEY = re.compile(r"[!-~]{1,255}")
 
 
-async def once(request: Request, said: Asked, act: Callable[[], Awaitable[Response]]) -> Response:
+async def once(request: Request, said: ParsedRequest, act: Callable[[], Awaitable[Response]]) -> Response:
     """The answer of `act`, or, for a key that is known, the answer that was given before.
 
     What was refused (4xx) did nothing, and its key may be used again. Raises MalformedRequest, Conflict, and Answered
@@ -68,12 +68,12 @@ async def once(request: Request, said: Asked, act: Callable[[], Awaitable[Respon
     try:
         known = await loop.run_in_executor(parts.pool, partial(parts.repeats.begin, key_hash, request_hash))
     except MalformedRequest as error:
-        raise Answered(problem(422, error)) from error
+        raise HttpError(problem(422, error)) from error
     if known is not None:
         return _again(known)
     try:
         response = await act()
-    except Answered as answered:
+    except HttpError as answered:
         response = answered.response
     except Exception as error:
         response = problem_of(error)
@@ -112,7 +112,7 @@ class Rest:
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
-        except Answered as answered:
+        except HttpError as answered:
             response = answered.response
         except Exception as error:
             response = problem_of(error)
@@ -133,13 +133,13 @@ class Rest:
                 return await self._change(request, said)
         return await _look(request, said)
 
-    async def _change(self, request: Request, said: Asked, condition: "Condition | None" = None) -> Response:
+    async def _change(self, request: Request, said: ParsedRequest, condition: "Condition | None" = None) -> Response:
         message, wait = await message_of(request, said)
         try:
             answer: Any = await call(request, said.route.operation, message, condition)
         except AmoroError as error:
             if condition is not None and condition.is_stale:
-                raise Answered(problem(412, error)) from error
+                raise HttpError(problem(412, error)) from error
             if status_of(error) == 200:
                 return _unknown(error)
             raise
@@ -148,7 +148,7 @@ class Rest:
         return Response(encoded(document(said.route, answer)), said.route.status, media_type=_JSON)
 
 
-async def _look(request: Request, said: Asked) -> Response:
+async def _look(request: Request, said: ParsedRequest) -> Response:
     message, _ = await message_of(request, said)
     answer = await call(request, said.route.operation, message)
     body = listed(said, answer) if said.route.items else document(said.route, answer)
@@ -161,7 +161,7 @@ async def _look(request: Request, said: Asked) -> Response:
     return Response(content, headers=headers, media_type=_JSON)
 
 
-async def _begun(request: Request, said: Asked, answer: Any, wait: timedelta) -> Response:
+async def _begun(request: Request, said: ParsedRequest, answer: Any, wait: timedelta) -> Response:
     """202 with where the process is, or the document with its end if that comes in time."""
     process = await _end_of(request, answer.process_id, wait) if wait else None
     if process is not None:
@@ -183,7 +183,7 @@ async def _end_of(request: Request, process_id: str, wait: timedelta) -> pb.Proc
 class Condition:
     """The header If-Match: asked by the operation, in its transaction, of what it is about to change."""
 
-    def __init__(self, request: Request, said: Asked) -> None:
+    def __init__(self, request: Request, said: ParsedRequest) -> None:
         """Raises Answered with 428 for a request without the header, and MalformedRequest."""
         given = request.headers.get("if-match")
         if given is None:
@@ -191,7 +191,7 @@ class Condition:
                 f"{said.route.method} needs the header If-Match",
                 hint="Send the ETag that GET of this path has answered.",
             )
-            raise Answered(problem(428, error))
+            raise HttpError(problem(428, error))
         if not re.match(TAGS, given):
             raise MalformedRequest("If-Match is no entity tag", hint="Send the ETag of the GET.", value=given)
         self._given = given
@@ -211,7 +211,7 @@ async def _require_known(request: Request, method: str) -> None:
     try:
         await principal_of(request)
     except UnknownToken as error:
-        await offered(request).operations.refuse(method, stranger(Way.REST, address_of(request)), error)
+        await offered(request).operations.refuse(method, anonymous(Channel.REST, address_of(request)), error)
         raise
 
 

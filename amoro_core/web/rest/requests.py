@@ -32,7 +32,7 @@ RETRY_AFTER_S = "5"
 STATUSES: Mapping[int, int] = {1: 500, 2: 400, 3: 404, 4: 403, 5: 409, 6: 422, 7: 200, 124: 504}
 
 
-class Answered(Exception):
+class HttpError(Exception):
     """A request is answered in another way than by its operation."""
 
     def __init__(self, response: Response) -> None:
@@ -483,7 +483,7 @@ WAIT = "wait"
 
 
 @record
-class Asked:
+class ParsedRequest:
     """A request, taken apart: the texts of its path and query by name."""
 
     route: Route
@@ -524,7 +524,7 @@ def is_paged(route: Route) -> bool:
     return route.method == "GET" and "after" in known_elsewhere(route) and "next" in answered
 
 
-def asked(request: Request) -> Asked:
+def asked(request: Request) -> ParsedRequest:
     """The route of the request and its texts.
 
     Raises MalformedRequest, NotFound for a path that is not known, and Answered with 405 for a method that is not.
@@ -546,12 +546,12 @@ def asked(request: Request) -> Asked:
             if method not in methods:
                 allowed = {"Allow": ", ".join(sorted(methods))}
                 refused = MalformedRequest(f"{request.method} is no method of {path}", value=request.method)
-                raise Answered(problem(405, refused, headers=allowed))
-            return Asked(methods[method], path, found, query)
+                raise HttpError(problem(405, refused, headers=allowed))
+            return ParsedRequest(methods[method], path, found, query)
     raise NotFound(f"there is no {PREFIX}{path}", hint=f"Every path is in {PREFIX}/openapi.json.")
 
 
-async def message_of(request: Request, said: Asked) -> tuple[Message, timedelta]:
+async def message_of(request: Request, said: ParsedRequest) -> tuple[Message, timedelta]:
     """The message for the operation, and how long to wait for the end of what it begins. Raises MalformedRequest."""
     route = said.route
     message = naming(route, said.in_path)
@@ -590,7 +590,7 @@ def _require(route: Route, given: Collection[str], where: str) -> None:
             raise MalformedRequest(f"{where} lacks {name}", value=name)
 
 
-def _place(message: Any, said: Asked) -> None:
+def _place(message: Any, said: ParsedRequest) -> None:
     message.after = place_of(said.path, said.query, message.after)
 
 
@@ -613,7 +613,7 @@ async def _body(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         error = MalformedRequest("the body must be JSON", hint="Send Content-Type: application/json.", value=kind)
-        raise Answered(problem(415, error))
+        raise HttpError(problem(415, error))
     try:
         return json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -634,7 +634,7 @@ async def content_of(request: Request) -> bytes:
         found += chunk
         if len(found) > MOST_BYTES:
             error = MalformedRequest(f"the body has more than {MOST_BYTES} bytes")
-            raise Answered(problem(413, error, headers={"Connection": "close"}))
+            raise HttpError(problem(413, error, headers={"Connection": "close"}))
     request.state.content = found
     return bytes(found)
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from amoro_core.documents.json_schemas import check_body, group_body, maintain_body, optimize_body, schemas
 from amoro_core.documents.message_json import encode
-from amoro_core.web.rest.requests import PREFIX, Asked, Route, cursor_of
+from amoro_core.web.rest.requests import PREFIX, ParsedRequest, Route, cursor_of
 
 Body = dict[str, Any]
 
@@ -33,7 +33,7 @@ def document(route: Route, answer: Message, process: Message | None = None) -> B
     return {"schema": route.schema, **(make(answer, process) if make else encode(answer))}
 
 
-def listed(said: Asked, answer: Any) -> Body:
+def listed(said: ParsedRequest, answer: Any) -> Body:
     """The list that the answer has: `items`, `next`, `total`, `total_is_exact`."""
     route, names = said.route, item_keys(said.route)
     every = document(route, answer)[route.items]
@@ -46,7 +46,7 @@ def listed(said: Asked, answer: Any) -> Body:
     return {"items": items, "next": following, "total": total, "total_is_exact": exact}
 
 
-def link_to_next(said: Asked, following: str) -> str:
+def link_to_next(said: ParsedRequest, following: str) -> str:
     """The header `Link` to the next page of a list, or of a document that comes in pages."""
     query = urlencode({**said.query, "after": [following]}, doseq=True)
     return f'<{PREFIX}{said.path}?{query}>; rel="next"'

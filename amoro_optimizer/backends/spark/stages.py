@@ -33,7 +33,7 @@ from amoro_optimizer.cluster.engine import (
 from amoro_optimizer.cluster.range_partitioner import Sample, parse_cuts, pieces, places_of, row_hashes, sample_rows
 from amoro_optimizer.cluster.sort_keys import Order, flat
 from amoro_optimizer.cluster.writing import RangeWriter
-from amoro_optimizer.rewrite.delete_filter import Marks
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.engine import Packed, cancelled_first, masks_ahead
 from amoro_optimizer.rewrite.engine import RewriteRun as StagesRun
 from amoro_optimizer.rewrite.output_files import Outputs
@@ -50,7 +50,7 @@ from amoro_optimizer.work_kinds import Run, installed_kinds
 Made = TypeVar("Made")
 
 
-class Part:
+class StageAttempt:
     """One execution of a part."""
 
     def __init__(self, assignment: Assignment, line: WorkerLine, is_hung_up: Callable[[], bool]) -> None:
@@ -77,7 +77,7 @@ class Part:
         self._line.conclude({**facts, "core_ms": core_ms})
 
 
-def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Made]]) -> Iterator[Made]:
+def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Iterator[Made]]) -> Iterator[Made]:
     """What `do` makes in this partition of the stage, as one execution of that part.
 
     What fails in it is told to the driver, which ends the job: Spark is to repeat nothing for it, so the part ends
@@ -96,7 +96,7 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Ma
         connected(assignment.driver, assignment.key, assignment.job, name, context.taskAttemptId()) as line,
     ):
         try:
-            yield from do(Part(assignment, line, is_hung_up))
+            yield from do(StageAttempt(assignment, line, is_hung_up))
         except Exception as error:
             if line.is_superseded:
                 raise Superseded(f"a newer execution of {name} has begun") from None
@@ -148,7 +148,7 @@ def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[b
     yield from in_part(WRITE, assignment, partial(_written, cuts.value, blocks))
 
 
-def _sampled(slice_: Slice, part: Part) -> Iterator[bytes]:
+def _sampled(slice_: Slice, part: StageAttempt) -> Iterator[bytes]:
     work = decode_cluster_input(part.payload)
     order = _order(work)
     keys, sample = order.of_keys(), Sample(sample_rows(work.rewrite.output_count))
@@ -165,7 +165,7 @@ def _sampled(slice_: Slice, part: Part) -> Iterator[bytes]:
         yield stream_of(table)
 
 
-def _split(slice_: Slice, cut_points: bytes, part: Part) -> Iterator[tuple[int, bytes]]:
+def _split(slice_: Slice, cut_points: bytes, part: StageAttempt) -> Iterator[tuple[int, bytes]]:
     work = decode_cluster_input(part.payload)
     cuts = parse_cuts(_order(work), cut_points)
     with _reading(work, part) as (run, masks, marks):
@@ -182,7 +182,7 @@ def _split(slice_: Slice, cut_points: bytes, part: Part) -> Iterator[tuple[int, 
         part.conclude({**facts, "sent_bytes": blocks.sent_bytes, "peak": run.peak_memory})
 
 
-def _written(cut_points: bytes, blocks: Iterable[bytes], part: Part) -> Iterator[bytes]:
+def _written(cut_points: bytes, blocks: Iterable[bytes], part: StageAttempt) -> Iterator[bytes]:
     work = decode_cluster_input(part.payload)
     order = _order(work)
     cuts, memory_bytes = parse_cuts(order, cut_points), budget(part.run.memory_bytes)
@@ -222,7 +222,7 @@ def _written(cut_points: bytes, blocks: Iterable[bytes], part: Part) -> Iterator
 
 
 @contextmanager
-def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[StagesRun, Mapping[int, Packed], Marks]]:
+def _reading(work: ClusterInput, part: StageAttempt) -> Iterator[tuple[StagesRun, Mapping[int, Packed], DeleteFilter]]:
     """The reading of the part's files, which of their rows are deleted, and by what."""
     memory_bytes = budget(part.run.memory_bytes)
     run = StagesRun(
@@ -230,7 +230,7 @@ def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[StagesRun, Mappin
     )
     with cancelled_first(run), ExitStack() as spills:
         spills.callback(give_back)
-        marks = Marks(
+        marks = DeleteFilter(
             work.rewrite,
             part.access,
             run.checkpoint,

@@ -20,7 +20,7 @@ from amoro_core.files.deletes.vectors import write_vectors
 from amoro_core.files.storage.io import FileAccess, new_location, normalise, open_access, same_place
 from amoro_core.files.storage.stores import PAGE, ArrowStorage, LocalStorage, Storage
 from amoro_core.model.maintenance import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
-from amoro_core.model.paths import is_within, looser_spellings, split_place
+from amoro_core.model.paths import is_within, path_aliases, split_place
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_empty_segments_and_dots_are_left_out_wherever_they_are() -> None:
     ],
 )
 def test_looser_spellings_of_one_file_have_one_in_common(path: str, spellings: tuple[str, ...]) -> None:
-    assert looser_spellings(path) == spellings
+    assert path_aliases(path) == spellings
 
 
 def test_a_place_has_scheme_authority_and_path() -> None:

@@ -13,16 +13,22 @@ from amoro_core.maintenance.orphans import (
     LEAST_AGE,
     MOST_AHEAD,
     Found,
+    OrphanConditions,
     OrphanConfig,
     Search,
-    Terms,
     breaker,
     is_in_flight,
     kind_of,
 )
-from amoro_core.maintenance.table_locations import Ground, Named, outermost, refuse_shared, settled_names
+from amoro_core.maintenance.table_locations import (
+    ReferencedFiles,
+    TableLocations,
+    outermost,
+    refuse_shared,
+    settled_names,
+)
 from amoro_core.model.maintenance import Condemned, FileKind, KeyRange, StoredFile, Surroundings
-from amoro_core.model.paths import looser_spellings
+from amoro_core.model.paths import path_aliases
 from amoro_core.model.properties import parse_into
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -30,7 +36,7 @@ AGE = timedelta(days=2)
 OLD = NOW - timedelta(days=3)
 PROCESS = "01a1e9dc-799b-7004-9888-6e5310144642"
 OUTPUT = f"{PROCESS}-1-1-226bceb4-0058-4d6e-ad33-518b5d84790c.parquet"
-GROUND = Ground(
+GROUND = TableLocations(
     location="s3://b/wh/db/t",
     places=("s3://b/wh/db/t/data", "s3://b/wh/db/t/metadata"),
     metadata_place="s3://b/wh/db/t/metadata",
@@ -41,19 +47,21 @@ DATA = GROUND.places[0]
 TICK = timedelta(microseconds=1)
 
 
-def named(*paths: str, place: tuple[str, str] = ("s3", "b")) -> Named:
-    return Named(lambda asked: [{place} if one in paths else set() for one in asked])
+def named(*paths: str, place: tuple[str, str] = ("s3", "b")) -> ReferencedFiles:
+    return ReferencedFiles(lambda asked: [{place} if one in paths else set() for one in asked])
 
 
 def file(path: str, at: datetime | None = OLD, size: int = 10) -> StoredFile:
     return StoredFile(path if ":" in path else f"{DATA}/{path}", size, at)
 
 
-def terms(**more: object) -> Terms:
-    return replace(Terms(NOW, AGE, timedelta(hours=2), Surroundings()), **more)
+def terms(**more: object) -> OrphanConditions:
+    return replace(OrphanConditions(NOW, AGE, timedelta(hours=2), Surroundings()), **more)
 
 
-def searched(*files: StoredFile, ground: Ground = GROUND, place: str = DATA, by: Terms | None = None) -> Found:
+def searched(
+    *files: StoredFile, ground: TableLocations = GROUND, place: str = DATA, by: OrphanConditions | None = None
+) -> Found:
     search = Search(ground, named(f"{DATA}/named"), by or terms())
     search.see(place, files)
     return search.end()
@@ -128,7 +136,7 @@ def test_outputs_of_an_active_process_are_kept_and_those_of_an_ended_one_go_soon
 def test_the_same_path_in_another_bucket_stops_the_search_unless_the_two_are_equal() -> None:
     other = file("s3://c/wh/db/t/data/x")
 
-    def search(ground: Ground) -> Found:
+    def search(ground: TableLocations) -> Found:
         made = Search(ground, named(other.path), terms())
         made.see("s3://c/wh/db/t/data", [other])
         return made.end()
@@ -277,7 +285,7 @@ def test_a_table_in_the_location_is_told_before_its_manifest_of_flink() -> None:
 
 def test_a_path_with_a_spelling_outside_the_known_range_is_kept() -> None:
     """What is named there stands in the range of another task."""
-    first, last = (min(looser_spellings(f"{DATA}/{name}")) for name in "mz")
+    first, last = (min(path_aliases(f"{DATA}/{name}")) for name in "mz")
     within = KeyRange(first, last)
     found = searched(file("plain"), file("n%20x"), file("named"), by=terms(within=within))
     assert orphans(found) == ["plain", "n%20x"]

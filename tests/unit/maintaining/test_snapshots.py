@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from amoro_core.errors import TableRefused
 from amoro_core.maintenance.snapshots import (
     PROTECTIONS,
-    Ground,
+    KeepReason,
     RetentionConfig,
-    Selection,
+    SnapshotSelection,
     Target,
     Writer,
     select,
@@ -264,7 +264,7 @@ def test_retain_zero_snapshots_counts_as_one() -> None:
 def test_retain_unreferenced_snapshots_within_expiration_age() -> None:
     staged = [snapshot(1, None, 9), snapshot(2, 1, 1), snapshot(3, 1, 7)]
     found = select(staged, [main(3)], DEFAULT, Target(), NOW)
-    assert (set(found.go), found.stay[2].ground) == ({1}, Ground.UNREFERENCED)
+    assert (set(found.go), found.stay[2].ground) == ({1}, KeepReason.UNREFERENCED)
 
 
 def test_snapshot_parent_of_branch_not_unreferenced() -> None:
@@ -397,7 +397,7 @@ def test_named_snapshots_that_are_not_there_are_nobodys() -> None:
 
 
 def test_a_table_without_snapshots_or_with_a_circle_of_parents_ends() -> None:
-    assert select([], [], DEFAULT, Target(), NOW) == Selection({}, {}, {}, {})
+    assert select([], [], DEFAULT, Target(), NOW) == SnapshotSelection({}, {}, {}, {})
     assert gone([snapshot(1, 2, 9), snapshot(2, 1, 8)], [main(2)]) == {1}
 
 

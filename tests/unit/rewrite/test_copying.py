@@ -313,14 +313,14 @@ def test_floats_have_bounds_only_where_their_nans_are_counted(
 def test_rows_that_do_not_end_where_they_were_written_fail_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = merge._RowsApart.write
+    write = merge._RowSplitSink.write
 
     def write_more(sink: Any, content: Any) -> int:
         if sink._rows is not None:
             sink._rows.write(b"?")
         return write(sink, content)
 
-    monkeypatch.setattr(merge._RowsApart, "write", write_more)
+    monkeypatch.setattr(merge._RowSplitSink, "write", write_more)
     with pytest.raises(CheckFailed, match="do not end where they were written"):
         copying(tmp_path, [older(tmp_path, 0)])
     assert written_under(tmp_path) == []

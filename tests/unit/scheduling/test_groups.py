@@ -36,8 +36,8 @@ from amoro_core.scheduling.scaling import (
     Target,
     decide,
     failed,
+    no_optimizer_reason,
     nobody_knows,
-    nobody_works,
     orphans,
 )
 
@@ -186,7 +186,7 @@ BUSY, LEAVING, UNHEARD = Member(), Member(is_draining=True), Member(is_heard=Fal
 
 @pytest.mark.parametrize("members", [(BUSY,), (LEAVING, BUSY), (UNHEARD, BUSY)])
 def test_one_optimizer_that_takes_tasks_is_enough(members: tuple[Member, ...]) -> None:
-    assert nobody_works("g", EXTERNAL, members, kept()) == ""
+    assert no_optimizer_reason("g", EXTERNAL, members, kept()) == ""
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_one_optimizer_that_takes_tasks_is_enough(members: tuple[Member, ...]) -
     ],
 )
 def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, ...], why: str) -> None:
-    assert nobody_works("g", EXTERNAL, members, kept()) == f"{why}: start one with amoro optimizer run --group g"
+    assert no_optimizer_reason("g", EXTERNAL, members, kept()) == f"{why}: start one with amoro optimizer run --group g"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, .
     ],
 )
 def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
-    assert nobody_works("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
+    assert no_optimizer_reason("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
 
 
 def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
