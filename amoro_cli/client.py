@@ -4,7 +4,7 @@ import getpass
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -42,13 +42,12 @@ from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, WAY_KEY, explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
 from amoro_core.protocol.tokens import parse_token
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class UpOptions:
     """What `amoro up` starts."""
 
@@ -61,7 +60,7 @@ class UpOptions:
     without_optimizer: bool
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SparkOptions:
     """The Spark application that an optimizer runs as."""
 
@@ -69,7 +68,7 @@ class SparkOptions:
     settings: tuple[tuple[str, str], ...] = ()  # take precedence over Spark's own configuration
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizerOptions:
     """What `amoro optimizer` starts."""
 
@@ -85,7 +84,7 @@ class OptimizerOptions:
     trust: Trust = PLAIN
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DemoOptions:
     """What `amoro demo` shows."""
 
@@ -94,7 +93,7 @@ class DemoOptions:
     plain: bool  # lines instead of a live display
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check of doctor."""
 
@@ -104,7 +103,7 @@ class Finding:
     fix: str = ""  # what to do when it is not ok
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PackageOptions:
     """What is packed for Spark's executors."""
 
@@ -113,7 +112,7 @@ class PackageOptions:
     with_interpreter: bool
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Package:
     """An archive for Spark's executors."""
 
@@ -124,7 +123,7 @@ class Package:
     distributions: tuple[tuple[str, str], ...]  # names and versions
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a coordinator answers, and the admin token it takes."""
 
@@ -365,7 +364,7 @@ class Paged(Protocol):
         """How many items there are on all pages."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ListRange(Generic[Item]):
     """The requested part of a list, or one page of it."""
 
@@ -440,7 +439,7 @@ def pages(
         seen, after = seen + len(items), answer.next
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ordering:
     """What `--type cluster` takes beside what the table's properties say."""
 
@@ -485,7 +484,7 @@ def columns_of(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
     """An action requested on a table, with the options that override the table's properties."""
 

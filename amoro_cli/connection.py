@@ -17,7 +17,6 @@ from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
 from amoro_core.model.text_sanitizing import Secret, is_text
 from amoro_core.model.tls_files import PLAIN, SECURE, Trust
 from amoro_core.protocol.tokens import parse_token, read_token, told
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -30,7 +29,7 @@ _PROBE = timedelta(seconds=2)
 _LOOK = timedelta(seconds=1)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CoordinatorAddress:
     """Which coordinator to use, from options and environment."""
 

@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -21,7 +22,6 @@ from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 from amoro_core.model.tls_files import Trust
-from amoro_core.records import record
 
 Complete = Callable[[typer.Context, str], list[str]]
 
@@ -219,7 +219,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Globals:
     """Options that may stand before or after the command."""
 
@@ -233,7 +233,7 @@ class Globals:
     debug: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Session:
     """One run of one command."""
 

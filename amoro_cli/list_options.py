@@ -1,6 +1,7 @@
 """Lists: their columns, which of them are shown, and what they are sorted by."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
@@ -8,12 +9,11 @@ import typer
 
 from amoro_cli.output import Grid
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 Item = TypeVar("Item")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
     """One column, sorted by `key` if given, else by the text of its cells. Numbers are right-aligned."""
 
@@ -28,7 +28,7 @@ class Column(Generic[Item]):
         return self.title.lower().replace(" ", "-")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Arrangement:
     """The requested sort keys and columns of a list: names of columns, separated by commas."""
 
@@ -39,7 +39,7 @@ class Arrangement:
 AS_EVER = Arrangement()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Listing(Generic[Item]):
     """The columns of a list of items.
 

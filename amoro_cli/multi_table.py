@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from amoro_cli.client import Ordering, remote_error
@@ -19,7 +20,6 @@ from amoro_core.errors import (
     WaitTimeout,
 )
 from amoro_core.model.principals import is_pattern
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -41,7 +41,7 @@ _WORDS: tuple[tuple[type[AmoroError], str], ...] = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Outcome(Generic[Answer]):
     """The outcome for one table, or for a catalog that could not be listed: an answer, an error, or both."""
 

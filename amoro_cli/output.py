@@ -4,14 +4,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from shutil import get_terminal_size
 from typing import Any, TextIO
 from unicodedata import east_asian_width
 
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.records import record
 
 _STYLES = {
     "success": "green",
@@ -39,7 +38,7 @@ class OutputFormat(StrEnum):
     WIDE = "wide"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Grid:
     """Rows under a header; columns whose title is in `right` are right-aligned.
 
@@ -56,7 +55,7 @@ class Grid:
     has_header: bool = True
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pairs:
     """Names and values, one pair on a line."""
 
@@ -67,7 +66,7 @@ class Pairs:
 Block = str | Grid | Pairs
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Document:
     """A command's output: `body` for programs, of the JSON schema `schema`; `names`, its ids; `blocks` for people.
 

@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
@@ -16,7 +17,6 @@ from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
 from amoro_cli.stdio import tell
 from amoro_core.documents.formatting import format_bytes, format_duration, many
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -178,7 +178,7 @@ _FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)
 _CLEAR = "\x1b[H\x1b[2J"  # the screen, not the scrollback
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Look:
     """A document to show, and whether it may still change."""
 
@@ -215,7 +215,7 @@ def show_watched(
             return
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Showing:
     """How a list is shown."""
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,6 @@ from amoro_core.errors import (
 )
 from amoro_core.model.processes import IN_NO_LANE, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient, MaintenanceRequest
@@ -37,7 +36,7 @@ _LONGEST_POLL = timedelta(seconds=20)
 _ANSWER = timedelta(seconds=5)  # for the answer to arrive, on top of the time for the work itself
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Deadline:
     """A moment on the monotonic clock."""
 

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
@@ -25,7 +26,6 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
-from amoro_core.records import record
 from amoro_optimizer.execution import BlobName
 from amoro_optimizer.session import Registration, Running
 
@@ -40,7 +40,7 @@ _RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc
 T = TypeVar("T")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PolledTask:
     """A task that a poll returned for a thread."""
 
@@ -50,7 +50,7 @@ class PolledTask:
     work: Work
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Polled:
     """The answer to a poll: what begins, what is to be abandoned, and whether the optimizer is draining."""
 

@@ -2,17 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from amoro_core.errors import OptimizerError
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import RewriteInput, Work, WorkResult
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BlobName:
     """The name of a blob that the coordinator keeps for a task: its SHA-256 in hexadecimal digits, and its size."""
 
@@ -25,7 +24,7 @@ def no_blob(name: BlobName) -> bytes:
     raise OptimizerError(f"the blob {name.sha256} can't be fetched here")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Run:
     """One execution of an attempt."""
 

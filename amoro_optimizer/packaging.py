@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO
@@ -16,7 +17,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 #: Our own distribution; its packages are taken from where they are imported, so an editable installation works too.
 _ROOT = "amoro"
@@ -38,7 +38,7 @@ _WITHOUT_INTERPRETER = f"""exec python{_VERSION} "$@"
 """
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Archive:
     """An archive that was made."""
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, UnknownToken
@@ -10,7 +11,6 @@ from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import DELETE, WorkResult
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.records import record
 from amoro_optimizer.client import Client, PolledTask, report_of
 
 #: How long a call waits at least for others that are likely to come: little beside any work, much beside the time
@@ -108,7 +108,7 @@ CALL_BYTES = 4 * 1024 * 1024
 Vended = Mapping[str, str] | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Report:
     """A result, and the thread for which the call polls; 0: none."""
 
@@ -117,7 +117,7 @@ class _Report:
     thread_id: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ResultReply:
     """Whether a result was accepted, and what its thread does next, if there is something."""
 

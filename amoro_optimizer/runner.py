@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from amoro_core.errors import (
     AmoroError,
@@ -21,7 +21,6 @@ from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.model.text_sanitizing import Secret, briefly
 from amoro_core.model.tls_files import PLAIN, Trust
-from amoro_core.records import record
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
 from amoro_optimizer.execution import Backend, BlobName, Run, steady_s
@@ -107,7 +106,7 @@ RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 DELIVERY_WINDOW_S = 30.0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizerConfig:
     """The configuration of an optimizer; `memory_bytes` is per thread."""
 

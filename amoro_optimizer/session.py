@@ -1,14 +1,13 @@
 """The state of an optimizer: pure values, and the decisions that follow from them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from amoro_core.model.processes import Attempt
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Registration:
     """The coordinator's answer to a registration."""
 
@@ -19,7 +18,7 @@ class Registration:
     polls_keep_alive: bool = False  # an open poll counts as a heartbeat
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Running:
     """An attempt that is running in a thread."""
 
@@ -32,7 +31,7 @@ class Running:
     core_ms: int = 0  # CPU time of all cores so far; 0: not told
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Session:
     """The optimizer as a whole. `generation` grows with each registration, so that many threads that meet an invalid
     token cause only one new registration."""

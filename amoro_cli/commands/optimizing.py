@@ -1,5 +1,6 @@
 """amoro plan, amoro optimize."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -38,7 +39,6 @@ from amoro_cli.views.processes import optimize_document
 from amoro_cli.wait import Deadline, failure_of, optimize_once
 from amoro_core.errors import InvalidArgument, VerificationFailed
 from amoro_core.model.clustering import Strategy
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -103,7 +103,7 @@ FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: g
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Request:
     """What to rewrite."""
 

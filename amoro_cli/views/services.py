@@ -1,6 +1,7 @@
 """Catalogs, optimizers, and the findings of doctor."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amoro_cli.client import Finding, ListRange, Package
@@ -10,7 +11,6 @@ from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.documents.json_schemas import check_body
 from amoro_core.documents.message_json import encode, encode_all
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -279,7 +279,7 @@ def exported_document(paths: Sequence[str]) -> Document:
 _TITLES = ("FROM", "SERIES", "VALUE", "MIN", "MAX")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Named:
     """A point with its series."""
 

@@ -5,7 +5,7 @@ again: after a conflict, and after a crash of the coordinator.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -33,13 +33,12 @@ from amoro_core.model.processes import Change, Dropped, Figure, OptimizingProces
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.task_payload import Work
-from amoro_core.records import record
 
 #: The roles of a table's format that optimizing needs.
 OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlanningContext:
     """What the coordinator knows about a table when a plan is made."""
 
@@ -61,7 +60,7 @@ class PlanningContext:
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request; without a name the triggers decide."""
 
@@ -89,7 +88,7 @@ class Verdict(Protocol):
         """When there may be something to do without further writes to the table; None: not known."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TriggerVerdict:
     """Whether an action is due."""
 
@@ -98,7 +97,7 @@ class TriggerVerdict:
     due_at: datetime | None = None  # when it is evaluated again at the latest; not before the next refresh
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlannedTask:
     """One task for an optimizer."""
 
@@ -111,7 +110,7 @@ class PlannedTask:
     stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A process to be stored: pinned to a snapshot, with its tasks."""
 

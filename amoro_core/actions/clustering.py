@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from statistics import fmean
 
@@ -67,7 +67,6 @@ from amoro_core.planning.clustering.model import (
 )
 from amoro_core.planning.clustering.planner import plan_clustering
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_input
-from amoro_core.records import record
 from amoro_core.validation.rules import carried_over, validate
 
 #: Keys of the summary of a snapshot that clustering has committed.
@@ -78,7 +77,7 @@ AFTER_KEY = "amoro.cluster-depths-after"
 _AGAIN = "The next round plans it anew."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterPlanState:
     """What the process keeps of its plan beside its tasks."""
 
@@ -113,7 +112,7 @@ class ClusterPlanState:
         return cls(tuple(said["columns"]), said["registers"], said["rejects"], said.get("carries"), before, predicted)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Done:
     """A group that is ready, with its work and what it made."""
 
@@ -240,7 +239,7 @@ def _summary(
     }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Depths:
     """How many files a point query on a column meets, by field id: the mean over the groups of a commit.
 

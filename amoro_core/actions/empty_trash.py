@@ -1,6 +1,7 @@
 """Condemned files of large tables: deleted by tasks of optimizers, batches of one kind together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, Untasked
@@ -12,7 +13,6 @@ from amoro_core.model.processes import STORAGE
 from amoro_core.model.task_payload import DELETE, Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import milliseconds, to_us
-from amoro_core.records import record
 
 #: Files of a task.
 FILES_OF_A_TASK = 10_000
@@ -101,7 +101,7 @@ def _add(work: pb.DeleteWork, batch_id: int, files: Iterable[Condemned]) -> None
 NAME = "empty-trash"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TrashVerdict:
     """Whether any condemned file is due."""
 

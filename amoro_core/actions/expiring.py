@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -17,7 +17,6 @@ from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
 from amoro_core.model.processes import METADATA, Change, CommitOutcome, Figure, ProcessContext, Receipt
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import History
-from amoro_core.records import record
 
 NAME = "expire-snapshots"
 #: The minimum age that a command may set.
@@ -171,7 +170,7 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
 # Released files
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Counted:
     """Counts of released files, named as by Spark's procedure, and their bytes."""
 

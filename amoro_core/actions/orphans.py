@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request, TriggerVerdict, Untasked
@@ -39,7 +39,6 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.task_payload import LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.codec import from_us, milliseconds, to_us
-from amoro_core.records import record
 
 #: Approximate number of known files of a task.
 FILES_OF_A_TASK = 50_000
@@ -239,7 +238,7 @@ class CleanOrphanFiles(Untasked):
         return sum(table.remove_empty_folders(place, before) for place in places)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Looked:
     """The inputs of a search."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,7 +35,6 @@ from amoro_core.model.processes import (
     Receipt,
 )
 from amoro_core.model.properties import parse_into
-from amoro_core.records import record
 from amoro_core.validation.revert_rules import CommitChange, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process it undoes.
@@ -70,7 +69,7 @@ def _all_landed(case: ProcessContext) -> list[CommitAttempt]:
     return found
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Detail:
     """What an undo of files stores of its plan."""
 

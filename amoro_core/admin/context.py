@@ -1,7 +1,7 @@
 """The arguments of operations: the services, the program around them, and the call."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -11,7 +11,6 @@ from amoro_core.errors import NotAllowed
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
@@ -41,7 +40,7 @@ Kept = TypeVar("Kept")
 LEADER = "leader"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Program:
     """The coordinator as a program."""
 
@@ -55,7 +54,7 @@ class Program:
     role: str = LEADER  # reading: it answers one command from the state directory
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Call:
     """Who calls, and whether the caller still waits for the answer."""
 

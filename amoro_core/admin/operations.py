@@ -1,6 +1,7 @@
 """The table of operations: for each method of the AdminService its function, role and deadline."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,10 +20,9 @@ from amoro_core.admin import (
 from amoro_core.admin.context import Acted, Call, Services, by_blocker, by_lease, by_process, by_table
 from amoro_core.model.principals import Role
 from amoro_core.protocol.deadlines import CHECKING, LASTING, QUICK, READING, TOUCHING
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Operation:
     """A function of the services, the request and the call, and its rules."""
 

@@ -6,7 +6,7 @@ import shlex
 import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, wraps
 from inspect import isfunction
@@ -52,7 +52,6 @@ from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.tls_files import Trust
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.records import record
 
 _Message = TypeVar("_Message")
 
@@ -144,7 +143,7 @@ _WORD = re.compile(r" ((?:'[^']*'|`[^`]*`|[^\s'`])+)")
 _STOPS = ".,;:)"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Voice:
     """The Python calls of commands.
 

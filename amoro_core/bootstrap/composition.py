@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -33,7 +33,6 @@ from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.text_sanitizing import Secret, masked
 from amoro_core.model.verification import RowsDigest
 from amoro_core.notifier import Changes
-from amoro_core.records import record
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import LiveOptimizer, Member, no_optimizer_reason, nobody_knows
 from amoro_core.services.accounts import SessionService, TokenService, UserService
@@ -76,7 +75,7 @@ def utc_now() -> datetime:
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CoordinatorHooks:
     """What the services know about the program around them."""
 
@@ -94,7 +93,7 @@ def _nothing() -> None:
     """Nothing was begun."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Dependencies:
     """The parts from which services are built; tests replace some of them."""
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from amoro_core.iceberg.catalog.catalogs import kind_of, other_names, pyiceberg_
 from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
 from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.records import record
 from amoro_core.rpc.tls import valid_until
 from amoro_core.store import catalogs
 from amoro_core.store.connection import ENGINE_VERSION
@@ -39,7 +39,7 @@ RENEWED_BEFORE = timedelta(days=14)
 SQLITE_SAFE = (3, 51, 3)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The result of one check."""
 

@@ -5,7 +5,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,6 @@ from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import LONGEST_HOLD
 from amoro_core.model.text_sanitizing import MASK, is_secret
 from amoro_core.model.tls_files import Certificates, is_loopback
-from amoro_core.records import record
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
@@ -58,7 +57,7 @@ def parse_workers(text: str) -> int:
     return int(text)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The keys of `amoro.yaml`; durations are written 30s, 10m, 1h."""
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -14,7 +15,6 @@ from amoro_core.containers.local import Processes, optimizer_arguments
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.model.group_config import ADDRESS, TOKEN_FILE, Launch, Liveness, Observation, Resource
 from amoro_core.model.text_sanitizing import is_secret, without_secrets
-from amoro_core.records import record
 
 _NAMESPACE = "spark-conf.spark.kubernetes.namespace"
 #: Assumed length of a long log line; YARN counts bytes.
@@ -164,7 +164,7 @@ SUBMIT_S = 300.0
 ASK_S = 60.0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SparkConfig:
     """The properties of a group that configure its Spark applications."""
 

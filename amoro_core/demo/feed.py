@@ -6,7 +6,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +38,13 @@ from amoro_core.iceberg.manifest.writing import added_entry, new_header, write_m
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 
 #: More often than a concurrent optimizer can ever conflict.
 _ATTEMPTS = 50
 _COUNTED = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RowDelta:
     """New files of one snapshot; they get its sequence number."""
 
@@ -246,7 +245,7 @@ _DELETED = 25
 _SEED = 2013
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Written:
     """What the feed has written so far."""
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -38,7 +39,6 @@ from amoro_core.demo.table import (
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.records import record
 from amoro_core.services.task_lifecycle import ProcessView
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -99,7 +99,7 @@ def interruptible() -> Iterator[Interruption]:
 _BETWEEN_LINES_S = 5.0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Scene:
     """The state to show at one moment."""
 

@@ -3,6 +3,7 @@
 import importlib.util
 import zipfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 
 Ids = npt.NDArray[np.int64]
 
@@ -50,7 +50,7 @@ _GENERATED = 150_000
 _SEED = 2013
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Flights:
     """All completed flights in the order of their schedule; a flight's id is its position."""
 
@@ -161,7 +161,7 @@ PROPERTIES = {
 _SPEC = PartitionSpec(PartitionField(source_id=SCHEDULED, field_id=1000, transform=MonthTransform(), name="month"))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileCounts:
     """Numbers of files, and their total size."""
 
@@ -235,7 +235,7 @@ def _properties(directory: Path) -> dict[str, str]:
 _MODULUS = 1 << 64
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Proof:
     """Two counts of the same rows: from the ledger and as read."""
 

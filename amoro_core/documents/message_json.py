@@ -5,10 +5,10 @@ never happened, and ids of what does not exist, are null; other numbers are exac
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amoro_core.documents.formatting import iso_time
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -32,7 +32,7 @@ def encode_all(messages: "Sequence[Message]") -> list[dict[str, Any]]:
     return [encode(message) for message in messages]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FieldShape:
     """How a field of a message appears: under which name, as a time or not, and whether it may be null."""
 

@@ -7,6 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import fastavro
@@ -16,7 +17,6 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.schema.schemas import FIELD_ID
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.records import record
 
 _WIDE = decimal.Context(prec=76)
 _PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -52,7 +52,7 @@ _BUFFER_BYTES = 1 << 20
 _SYNC_BYTES = 16
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AvroInput:
     """An open Avro file."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
@@ -28,14 +29,13 @@ from amoro_core.files.storage.io import FileAccess, reading_file
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat
 from amoro_core.model.task_payload import RewriteInput
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.records import record
 
 _ORC_ID = b"iceberg.id"
 #: The assumed ratio of decoded to stored size.
 _DECODED = 8
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OrcInput:
     """An open ORC file."""
 
@@ -237,7 +237,7 @@ class RowReader:
             yield OpenedRows(source, bind(schema, source.schema, self.mapping, self._constants, file.path))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OpenedRows:
     """An open file with the columns in which its rows are wanted."""
 

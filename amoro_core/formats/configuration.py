@@ -1,6 +1,7 @@
 """Every table property that has a meaning here, for checks, docs and `amoro table properties`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from amoro_core.files.schema.write_options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.manifest.writing import MergeSettings, merge_settings
@@ -22,10 +23,9 @@ from amoro_core.model.optimizing_config import (
 )
 from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
 from amoro_core.planning.clustering.model import ClusteringConfig
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The properties of one subject."""
 

@@ -1,6 +1,7 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -33,14 +34,13 @@ from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manif
 from amoro_core.logger import get_logger
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
-from amoro_core.records import record
 from amoro_core.scan.columns import ColumnPart, Gathering, Paths
 from amoro_core.scan.matching import match, refuse_several_vectors
 
 log = get_logger("amoro.cache")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Known:
     """What may spare a scan the reading of manifests."""
 

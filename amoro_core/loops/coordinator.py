@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,7 +12,6 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, STATISTICS
 from amoro_core.model.tables import OPTIMIZING, BlockedOperation, OptimizingStatus, Pending
-from amoro_core.records import record
 from amoro_core.services.accounts import SessionService
 from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
@@ -52,7 +52,7 @@ COMPARE_TICK_S = 2.0
 SCALE_THREADS = 4
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Timeouts, intervals and sizes of the loops."""
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -18,7 +18,6 @@ from amoro_core.model.maintenance import DataCommit, TimeColumn, TimeKind, TimeP
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.properties import boolean, declared, name, one_of
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
 #: The property that switches it on and off.
@@ -74,7 +73,7 @@ def _column(text: str) -> str:
     return name(text) if text else ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DataExpiryConfig:
     """The properties of a table for data expiry."""
 
@@ -94,7 +93,7 @@ class DataExpiryConfig:
     expires_nulls: bool = declared("maintenance.expire-data.nulls", "keep", one_of({"keep": False, "expire": True}))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Limit:
     """The limit: rows up to that moment are too old; and how the column is read."""
 
@@ -104,7 +103,7 @@ class Limit:
     until: int  # microseconds since 1970
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Expired:
     """Data files that contain only rows that are too old, and counts of the others."""
 
@@ -291,7 +290,7 @@ def _brought_data(snapshot: SnapshotFacts) -> bool:
 DANGLING_SWITCH = "clean-dangling-delete-files.enabled"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DanglingConfig:
     """The properties of a table for the removal of dangling delete files."""
 

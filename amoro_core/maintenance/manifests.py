@@ -1,6 +1,7 @@
 """Which manifests are worth rewriting, and the layout of their entries."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,6 @@ import numpy.typing as npt
 
 from amoro_core.model.properties import boolean, declared, whole
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.records import record
 
 #: The property that switches it on and off.
 SWITCH = "maintenance.rewrite-manifests.enabled"
@@ -22,7 +22,7 @@ _SMALL = 0.5
 _FILLED = 0.7
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestConfig:
     """The properties of a table for rewriting manifests, beside those of merging."""
 
@@ -35,7 +35,7 @@ Key = tuple[Any, ...]
 Point = tuple[Key, ...]  # a partition
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Box:
     """The lower and upper bound of each partition field, by which readers prune manifests."""
 
@@ -43,7 +43,7 @@ class Box:
     high: Point
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Listed:
     """One manifest, as in the manifest list."""
 

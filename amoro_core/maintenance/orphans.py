@@ -12,7 +12,6 @@ from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocatio
 from amoro_core.model.maintenance import EVERYWHERE, Condemned, FileKind, KeyRange, StoredFile, Surroundings
 from amoro_core.model.paths import normalise, path_aliases, split_place
 from amoro_core.model.properties import boolean, declared, minutes
-from amoro_core.records import record
 
 #: The property that switches the action on and off.
 SWITCH = "clean-orphan-file.enabled"
@@ -38,7 +37,7 @@ _METADATA = re.compile(r".*\.metadata\.json(\.gz)?", re.DOTALL)
 _HINT = "version-hint.text"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OrphanConfig:
     """The properties of a table for cleaning orphan files."""
 
@@ -52,7 +51,7 @@ class OrphanConfig:
         return max(self.min_existing_time, LEAST_AGE)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OrphanConditions:
     """The conditions under which files are evaluated."""
 

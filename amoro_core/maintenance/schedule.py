@@ -1,19 +1,19 @@
 """Schedule of maintenance: intervals spread over tables, and the daily window."""
 
 import re
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from hashlib import blake2b
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from amoro_core.model.properties import declared, duration
-from amoro_core.records import record
 
 #: Run times of tables are spread by up to this share of the interval, to either side.
 SPREAD = 0.1
 _WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Window:
     """The part of each day in which maintenance may begin, in local time; its end is exclusive."""
 
@@ -55,7 +55,7 @@ def _zone(text: str) -> ZoneInfo:
         raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MaintenanceConfig:
     """The properties of a table for when it is maintained, and how long that can be undone."""
 

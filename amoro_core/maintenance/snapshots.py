@@ -10,7 +10,6 @@ from enum import StrEnum
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
 from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
-from amoro_core.records import record
 
 #: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
 DEFAULT_AGE = timedelta(days=5)
@@ -58,7 +57,7 @@ def _keys(text: str) -> tuple[str, ...]:
     return keys
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RetentionConfig:
     """Which snapshots of a table are kept and for how long, and how long the files of expired ones are kept."""
 
@@ -133,7 +132,7 @@ class KeepReason(StrEnum):
 PROTECTIONS = (KeepReason.CHAIN, KeepReason.PIN, KeepReason.LEASE)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeptSnapshot:
     """Why one snapshot is kept."""
 
@@ -141,7 +140,7 @@ class KeptSnapshot:
     reason: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Target:
     """What was requested beside the table's properties, and which snapshots the coordinator knows to be needed."""
 
@@ -152,7 +151,7 @@ class Target:
     since: Mapping[int, str] = field(default_factory=dict)  # each stays, with all that are newer
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotSelection:
     """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
 
@@ -343,7 +342,7 @@ def told(age: timedelta) -> str:
 _ABSURD_DIGITS = 20
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotTotals:
     """What a snapshot's summary says of all its files; None: it does not say."""
 
@@ -355,7 +354,7 @@ class SnapshotTotals:
     bytes: int | None  # of data and delete files
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two snapshots, and how one led to the other."""
 

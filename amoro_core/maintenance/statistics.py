@@ -1,13 +1,13 @@
 """Whether a table's statistics must be computed again, and which."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.commits import KnownStatistics
 from amoro_core.model.properties import boolean, declared, fraction
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.records import record
 
 _COLUMNS_KEY = "maintenance.compute-statistics.columns"
 #: The counts in a snapshot's summary from which the number of changed rows is estimated.
@@ -22,7 +22,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatisticsConfig:
     """The properties of a table for computing statistics."""
 
@@ -47,7 +47,7 @@ class StatisticsConfig:
         return tuple(sorted(known[name] for name in self.columns or known))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatisticsVerdict:
     """Whether to compute statistics of the head, and why or why not."""
 

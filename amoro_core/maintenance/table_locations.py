@@ -1,15 +1,14 @@
 """Locations of a table's files, whether they are shared, and the files referenced there."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.maintenance import StoredFile
 from amoro_core.model.paths import is_within, normalise
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableLocations:
     """The locations of a table's files, according to its metadata."""
 
@@ -34,7 +33,7 @@ class TableLocations:
         return is_within(place, self.location) or f"/{self.context}/" in f"{normalise(place)}/"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ReferencedFiles:
     """The files that the table references, as the search needs them."""
 

@@ -1,6 +1,7 @@
 """Amoro's automatic tags: which tag is due, and on which snapshot."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -8,7 +9,6 @@ from zoneinfo import ZoneInfo
 from amoro_core.maintenance.java_date_pattern import DatePattern
 from amoro_core.model.properties import boolean, declared, interval, minutes, one_of
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.records import record
 
 UTC = ZoneInfo("UTC")
 
@@ -54,7 +54,7 @@ def _max_age(text: str) -> timedelta | None:
     return interval(text) or None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TagConfig:
     """The properties of a table for automatic tags, and the zone in which their periods begin."""
 
@@ -77,7 +77,7 @@ class TagConfig:
         return None if self.max_age is None else self.max_age // timedelta(milliseconds=1)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TagVerdict:
     """Whether to create a tag now, and why or why not; `due_at`: when the next one may be due."""
 

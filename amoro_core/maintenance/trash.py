@@ -1,6 +1,7 @@
 """Amoro's moving trash: files that nothing needs are renamed into a folder, and deleted from there days later."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -10,7 +11,6 @@ from amoro_core.errors import TableRefused
 from amoro_core.model.paths import flaw_of_prefix, key_in_place, normalise, split_place
 from amoro_core.model.properties import boolean, declared, optional, parse_into, whole
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 
 SWITCH = "table-trash.enabled"
 ROOT = "table-trash.custom-root-location"
@@ -50,7 +50,7 @@ def _matches(expression: str, texts: Sequence[str]) -> list[bool]:
     return found
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TrashConfig:
     """The table's properties that ask for files to be moved instead of deleted."""
 
@@ -60,7 +60,7 @@ class TrashConfig:
     file_pattern: str = declared("table-trash.file-pattern", _PATTERN, _expression)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Trash:
     """The folder to which a table's files are moved."""
 

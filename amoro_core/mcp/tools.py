@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
@@ -14,7 +14,6 @@ from amoro_core.model.text_sanitizing import without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
-from amoro_core.records import record
 
 #: Of a document: the answer holds it twice, as data and as text, and stays below 25 kB.
 MOST_BYTES = 12_000
@@ -111,7 +110,7 @@ _DRY_RUN: Schema = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool that asks one operation; one that writes asks another one, which only reads, for a dry run."""
 

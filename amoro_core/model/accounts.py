@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -10,7 +11,6 @@ from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.model.principals import Principal, Role, checked_pattern
 from amoro_core.model.text_sanitizing import LONGEST_NAME, briefly, is_name
 from amoro_core.model.tls_files import is_loopback
-from amoro_core.records import record
 
 SHORTEST_PASSWORD = 12  # characters
 LONGEST_PASSWORD = 1024
@@ -21,7 +21,7 @@ IDLE_SESSION, LONGEST_SESSION = timedelta(hours=12), timedelta(days=7)
 LINK_LASTS = timedelta(minutes=10)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class UserAccount:
     """A person who logs in with a password, of which only a slow hash is kept."""
 
@@ -45,7 +45,7 @@ class Holder(StrEnum):
     PERSON = "person"  # of the OpenID provider
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HttpSession:
     """A login of a browser; only the hash of its id is kept."""
 
@@ -87,7 +87,7 @@ PREFIX = "oidc:"
 _ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RoleRule:
     """The role, and for an operator the pattern, of people whose claim has the value."""
 
@@ -96,7 +96,7 @@ class RoleRule:
     pattern: str = ""  # of the tables on which an operator may act; "": all
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProviderTerms:
     """The provider, what we are to it, and what its claims mean here."""
 

@@ -6,14 +6,13 @@ import math
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
 from amoro_core.model import metrics
 from amoro_core.model.metrics import METRICS, Metric, MetricKind, Sample
-from amoro_core.records import record
 
 #: Values by the labels that an expression keeps.
 Vector = Mapping[tuple[str, ...], float]
@@ -22,7 +21,7 @@ CounterKey = tuple[str, tuple[str, ...]]  # a metric's name, and the values of i
 _COUNTERS = frozenset(metric.name for metric in METRICS if metric.kind is MetricKind.COUNTER)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Counted:
     """The samples of a moment, and the counters as they stood an hour before (0 where they were not told)."""
 
@@ -50,7 +49,7 @@ class Expression(Protocol):
         """The same for Prometheus, with rates over an hour."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Sum:
     """The sum of a metric's series by some labels; `where` admits series by the values of other labels."""
 
@@ -67,7 +66,7 @@ class Sum:
         return f"sum{_by(self.by)}({_selector(self)})"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Max:
     """The greatest value of a metric's series by some labels."""
 
@@ -87,7 +86,7 @@ class Max:
         return f"max{_by(self.by)}({_selector(self)})"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Least:
     """The smallest value of a metric's series by some labels."""
 
@@ -107,7 +106,7 @@ class Least:
         return f"min{_by(self.by)}({_selector(self)})"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HourlyIncrease:
     """By how much a counter has grown within the last hour."""
 
@@ -159,7 +158,7 @@ def _selector(wanted: _Chosen) -> str:
     return wanted.metric.name + (f"{{{','.join(matchers)}}}" if matchers else "")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ratio:
     """One expression divided by another with the same labels."""
 
@@ -183,7 +182,7 @@ class Ratio:
         return f"{self.part.promql()} / ({self.whole.promql()} > 0)"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TimeUntil:
     """How many seconds are left until the earliest moment that a metric names."""
 
@@ -211,7 +210,7 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Where:
     """The values of an expression that compare so with a number."""
 
@@ -234,7 +233,7 @@ class Where:
         return f"{self.of.promql()} {self.comparison} {self.number:g}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Both:
     """The values of the first where the others have values, too, under the same labels."""
 
@@ -260,7 +259,7 @@ class Both:
         return " and ".join(one.promql() for one in (self.first, *self.others))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ExternalCheck:
     """What only somebody outside can see, such as that nobody answers: never true inside."""
 
@@ -291,7 +290,7 @@ class Unit(StrEnum):
     SECONDS = "seconds"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Condition:
     """Something that somebody has to look after."""
 
@@ -310,7 +309,7 @@ class Condition:
         return "Amoro" + "".join(part.capitalize() for part in self.name.split("-"))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ActiveAlert:
     """A condition that holds now, for the labels that its expression keeps."""
 

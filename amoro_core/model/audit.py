@@ -2,12 +2,11 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.principals import Principal
-from amoro_core.records import record
 
 #: How long it is kept.
 KEEP_AUDIT = timedelta(days=400)
@@ -27,7 +26,7 @@ class AuditOutcome(StrEnum):
     FAILED = "failed"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Audited:
     """A call before its end."""
 
@@ -38,7 +37,7 @@ class Audited:
     is_dry_run: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AuditEvent:
     """A call, when it began, and its outcome with the code of its error."""
 
@@ -49,7 +48,7 @@ class AuditEvent:
     code: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AuditFilter:
     """Which calls are asked for; empty: all."""
 

@@ -1,12 +1,11 @@
 """Clustering: the order in which the rows of a group are written, the work of a group, and its result."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput
-from amoro_core.records import record
 
 #: The kind of the work.
 CLUSTER = "cluster"
@@ -24,7 +23,7 @@ class Strategy(StrEnum):
     HILBERT = "hilbert"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LayoutKey:
     """A column of a layout; `transform` is named as in Iceberg's sort orders, and is `identity` on a curve."""
 
@@ -34,7 +33,7 @@ class LayoutKey:
     nulls_last: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Layout:
     """An order of rows."""
 
@@ -47,7 +46,7 @@ class Layout:
 REJECTS = "rejects_writers"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownGroup:
     """A group of files whose rows are ordered, as it was made."""
 
@@ -56,7 +55,7 @@ class KnownGroup:
     depths: Mapping[int, float] = field(default_factory=dict)  # that clustering reached, by field id
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """Options of a request to cluster, beside the table's properties."""
 
@@ -71,7 +70,7 @@ class ClusterOptions:
 AS_CONFIGURED = ClusterOptions()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterInput:
     """Everything that clustering a group needs. `rewrite` converts nothing; its outputs are of even size."""
 
@@ -82,7 +81,7 @@ class ClusterInput:
     sort_order_id: int = 0  # that the outputs carry; 0: none
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StageFacts:
     """What one stage of the work took; parts that were repeated count once."""
 
@@ -91,7 +90,7 @@ class StageFacts:
     rows: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterOutput:
     """What clustering a group made."""
 
@@ -110,7 +109,7 @@ BoundKey = Callable[[bytes], SortKey | None]
 PartitionOrder = Callable[[PartitionKey], tuple[tuple[int, SortKey], ...]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of the current schema, nested ones too."""
 
@@ -120,7 +119,7 @@ class Column:
     problem: str = ""  # why rows can't be ordered by it; "" where they can
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SortOrder:
     """A sort order of the metadata; 0 is the one of no order."""
 
@@ -129,7 +128,7 @@ class SortOrder:
     problem: str = ""  # why rows can't be written in it; "" where they can
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Sorting:
     """What layouts are resolved by, as of one state of the table."""
 

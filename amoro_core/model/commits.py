@@ -1,18 +1,17 @@
 """Values of validation and commits: the plan's record, the head of the table, and the change."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput
-from amoro_core.records import record
 
 #: The key of a snapshot's summary that names the process which committed it.
 PROCESS_ID = "amoro.process-id"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LookUp:
     """How rows of the inputs are found in outputs that hold them in another order."""
 
@@ -20,7 +19,7 @@ class LookUp:
     most_rows: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Group:
     """One task as it was planned, with its result; groups are committed or dropped independently."""
 
@@ -31,7 +30,7 @@ class Group:
     look_up: LookUp | None = None  # None: rows are followed by the map of positions, or not at all
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlanRecord:
     """The state of the table when the process was planned, as stored; never taken from a reloaded table."""
 
@@ -44,7 +43,7 @@ class PlanRecord:
     groups: tuple[Group, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Head:
     """The table's present state relative to a plan's snapshot."""
 
@@ -67,7 +66,7 @@ class Operation(StrEnum):
     OVERWRITE = "overwrite"  # files and rows are added and removed
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitContent:
     """The change of a snapshot. Added files carry their data sequence number explicitly, but for carried deletes."""
 
@@ -80,7 +79,7 @@ class CommitContent:
     carried_deletes: tuple[DeleteFile, ...] = ()  # added with the snapshot's own sequence number
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Validation:
     """Whether a rewrite may be committed on a head: not at all, or without some groups.
 
@@ -92,7 +91,7 @@ class Validation:
     content: CommitContent | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StagedCommit:
     """A commit whose manifests are written; its payload can be sent repeatedly, byte for byte."""
 
@@ -104,7 +103,7 @@ class StagedCommit:
     metadata_files: tuple[str, ...]  # every file written for it, the manifest list included
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotAdded:
     """A snapshot is in the table, or a file that it adds is reachable."""
 
@@ -114,7 +113,7 @@ class SnapshotAdded:
     files: tuple[str, ...] = ()  # data and delete files that it adds
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotsGone:
     """None of the snapshots is in the table any more; if there are none, none of the references is unchanged."""
 
@@ -126,7 +125,7 @@ class SnapshotsGone:
     metadata_location: str = ""  # the only state that it may be applied to; "": any that has the references
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RefAt:
     """A branch or tag points at a snapshot."""
 
@@ -134,7 +133,7 @@ class RefAt:
     snapshot_id: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatisticsNamed:
     """The metadata names files with statistics of a snapshot."""
 
@@ -142,7 +141,7 @@ class StatisticsNamed:
     paths: tuple[str, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatisticsGone:
     """The metadata names none of these files with statistics of a snapshot any more."""
 
@@ -150,7 +149,7 @@ class StatisticsGone:
     paths: tuple[str, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SortOrderAdded:
     """The metadata has a sort order with these keys."""
 
@@ -170,7 +169,7 @@ class Trace(StrEnum):
     OPEN = "open"  # it still may be
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class VectorFacts:
     """What was found in a Puffin file about a deletion vector."""
 
@@ -180,7 +179,7 @@ class VectorFacts:
     last_position: int  # −1 of an empty one
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileFacts:
     """Facts from the footer of a Parquet file; counts are of leaf columns by field id.
 
@@ -194,7 +193,7 @@ class FileFacts:
     vectors: Mapping[int, VectorFacts] = field(default_factory=dict)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestCluster:
     """Manifests of one content and spec to be merged into fewer, sorted by partition."""
 
@@ -206,7 +205,7 @@ class ManifestCluster:
     reason: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestsStaged:
     """A staged snapshot with the same files in other manifests."""
 
@@ -218,7 +217,7 @@ class ManifestsStaged:
     dropped: tuple[str, ...] = ()  # why clusters were left out
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ColumnSketch:
     """The serialized sketch of a column's number of distinct values."""
 
@@ -227,7 +226,7 @@ class ColumnSketch:
     payload: bytes = field(repr=False)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatisticsEntry:
     """An entry of the metadata that names a file with statistics of a snapshot."""
 
@@ -237,7 +236,7 @@ class StatisticsEntry:
     ndv_fields: frozenset[int] = frozenset()  # ids of the columns whose distinct values it counts; empty for partitions
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownStatistics:
     """All entries of a table's metadata."""
 
@@ -250,7 +249,7 @@ class KnownStatistics:
         return (*self.columns, *self.partitions)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StagedStatistics:
     """Statistics whose files are written, but not referenced by the metadata yet."""
 

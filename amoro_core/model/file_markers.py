@@ -8,10 +8,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.records import record
 
 #: What names of such files end with, before the extension.
 SUFFIX = "-copied"
@@ -44,7 +44,7 @@ UNTOLD = "the optimizer does not tell"
 _LONGEST = 200  # characters of a reason: it comes from outside, and may name a column
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EncodedFiles:
     """How many files were encoded for one reason: of several that a file has, the first."""
 

@@ -2,11 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
-
-from amoro_core.records import record
 
 #: One value for each partition field, in Iceberg's single-value binary form; None is null.
 #: Bytes compare and hash exactly, whatever the type (decimals, NaN, −0.0).
@@ -46,7 +44,7 @@ class DeleteKind(StrEnum):
     EQUALITY = "equality"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ColumnMetrics:
     """Counts and bounds by field id, as in a manifest entry; a missing key means "not known"."""
 
@@ -61,7 +59,7 @@ class ColumnMetrics:
 NO_METRICS = ColumnMetrics()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DataFile:
     """A data file that is (or is to become) part of a table."""
 
@@ -86,7 +84,7 @@ class DeleteIdentity(NamedTuple):
     size: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DeleteFile:
     """A position or equality delete file."""
 
@@ -158,7 +156,7 @@ class DeleteFile:
         return lower.decode(errors="surrogateescape"), upper.decode(errors="surrogateescape")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScannedFile:
     """A live data file with every delete file that applies to it, sorted by sequence number and path."""
 
@@ -175,7 +173,7 @@ class ScannedFile:
         return max((delete.sequence_number for delete in self.deletes if delete.is_converted), default=-1)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableScan:
     """All live files of one snapshot. `dangling` deletes apply to no live data file.
 

@@ -2,13 +2,13 @@
 
 import difflib
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.properties import parse_duration, parse_memory
-from amoro_core.records import record
 
 MEMORY = "memory"
 MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
@@ -19,7 +19,7 @@ _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupConfig:
     """The typed properties of a group, in bytes."""
 
@@ -28,7 +28,7 @@ class GroupConfig:
     has_table_metrics: bool = False  # Prometheus is told of each of its tables
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """The capacity of a group."""
 
@@ -97,7 +97,7 @@ class ResourceState(StrEnum):
     STOPPING = "stopping"  # it is being killed
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resource:
     """An instance that a container started, or is about to; it is forgotten once it has ended."""
 
@@ -110,7 +110,7 @@ class Resource:
     handle: str = ""  # the container's id for it; "": the coordinator died before it was recorded
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Scaling:
     """The target number of instances of a group, and its failed starts."""
 
@@ -120,7 +120,7 @@ class Scaling:
     failure: str = ""  # of the last failed start
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScalingConfig:
     """The properties of a group that configure its instances."""
 
@@ -131,7 +131,7 @@ class ScalingConfig:
     drain_timeout: timedelta = timedelta(minutes=15)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Launch:
     """An optimizer to start."""
 
@@ -153,7 +153,7 @@ class Liveness(StrEnum):
     UNKNOWN = "unknown"  # it can't be told now
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Observation:
     """The state of an instance as reported by its container."""
 
@@ -161,7 +161,7 @@ class Observation:
     detail: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Instance:
     """A resource, and the optimizer that it is registered as ("": none)."""
 
@@ -169,7 +169,7 @@ class Instance:
     optimizer_id: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class InstanceStatus:
     """An instance, and its state as reported by its container."""
 
@@ -177,7 +177,7 @@ class InstanceStatus:
     observed: Observation
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class InstancesView:
     """The instances of a group."""
 

@@ -1,12 +1,11 @@
 """What is kept of what happened: attempts of tasks that have ended, and events."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.model.processes import Attempt, OptimizerThread
-from amoro_core.records import record
 
 #: Attempts of one task that are kept; earlier ones are forgotten.
 MOST_ATTEMPTS = 100
@@ -27,7 +26,7 @@ class AttemptOutcome(StrEnum):
     CANCELED = "canceled"  # its process needed it no longer
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskAttempt:
     """One attempt of a task, from when it was scheduled to its end."""
 
@@ -71,7 +70,7 @@ class EventKind(StrEnum):
     LEADER_CHANGED = "leader-changed"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class About:
     """What an event is about; "" and 0: of no such thing."""
 
@@ -82,7 +81,7 @@ class About:
     group: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened, in words for people and in figures for programs."""
 
@@ -94,7 +93,7 @@ class Event:
     event_id: int = 0  # grows in the order in which events were stored; 0: not stored yet
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EventFilter:
     """Which events are wanted; what is empty does not limit."""
 

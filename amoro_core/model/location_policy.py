@@ -1,14 +1,15 @@
 """Where the files of a catalog's tables may lie: decided by an administrator, never by a table's owner alone."""
 
+from dataclasses import dataclass
+
 from amoro_core.errors import CatalogMisconfigured, TableRefused
 from amoro_core.model.paths import flaw_of_location, is_local, is_within
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.records import record
 
 STRICT_LOCATIONS = "strict-locations"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Grant:
     """The prefixes below which a catalog's tables may have their files: its warehouse, and the allowed ones.
 

@@ -1,13 +1,12 @@
 """A column that tells the age of rows, and its values in data files and partitions."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 
 class TimeKind(StrEnum):
@@ -20,7 +19,7 @@ class TimeKind(StrEnum):
     STRING = "string"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TimePart:
     """A partition field derived from the column."""
 
@@ -29,7 +28,7 @@ class TimePart:
     width: int = 0  # of a truncation
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TimeColumn:
     """A top-level column with the partition fields derived from it, by spec."""
 
@@ -39,7 +38,7 @@ class TimeColumn:
     parts: Mapping[int, tuple[TimePart, ...]] = field(default_factory=dict)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DataCommit:
     """A commit that added data."""
 
@@ -47,7 +46,7 @@ class DataCommit:
     committed_at_ms: int  # since 1970
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file in its storage."""
 
@@ -56,7 +55,7 @@ class StoredFile:
     modified_at: datetime | None  # by the storage's clock; None: it does not say
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeyRange:
     """A range of paths without scheme and authority, as they sort: after the first, and not after the last."""
 
@@ -76,7 +75,7 @@ class KeyRange:
 EVERYWHERE = KeyRange()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reach:
     """Where a table lies, and what may be touched of its files."""
 
@@ -95,7 +94,7 @@ class Ended(StrEnum):
     MOVED = "moved"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Removal:
     """The outcome of deleting a file, with the reason of a failure."""
 
@@ -118,7 +117,7 @@ class FileKind(StrEnum):
     OTHER = "other"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Condemned:
     """A file that the table no longer needs; it is deleted later, unless the guard finds that it is needed."""
 
@@ -140,7 +139,7 @@ class Condemned:
         return abs(stored.modified_at - self.modified_at) < timedelta(milliseconds=1)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DueBatch:
     """Condemned files of one kind that are due to be deleted."""
 
@@ -149,7 +148,7 @@ class DueBatch:
     files: tuple[Condemned, ...] = field(repr=False)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Released:
     """A file that the table no longer needs once some of its snapshots are gone."""
 
@@ -159,7 +158,7 @@ class Released:
     has_equality_deletes: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Options:
     """Options of a request that override the table's properties; each action refuses those it does not have by name."""
 
@@ -222,7 +221,7 @@ def refuse_options(action: str, options: Options) -> None:
         raise InvalidArgument(f"{action} takes no {', '.join(refused)}", hint=f"Leave {', '.join(refused)} out.")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Condemned files of a table that are due to be deleted."""
 
@@ -234,7 +233,7 @@ class Waiting:
 NOTHING_WAITS = Waiting()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ReservedFiles:
     """The files that plans of a table have which have not ended."""
 
@@ -245,7 +244,7 @@ class ReservedFiles:
 NOTHING_TAKEN = ReservedFiles()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the coordinator knows about the surroundings of a table, as of one moment."""
 
@@ -265,7 +264,7 @@ _NAMES = ("engine-name", "app-name", "spark.app.name")
 _IDS = ("app-id", "spark.app.id", "flink.job-id", "trino_query_id")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LateDelete:
     """A snapshot that deletes rows of files which a commit of ours had replaced before: these rows are back."""
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from amoro_core.records import record
-
 #: Upper bounds of the buckets of all histograms, in seconds: from a write of the store to an hour of a task.
 BUCKETS_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
@@ -28,7 +26,7 @@ class Metric:
     labels: tuple[str, ...] = ()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One value of a metric, with the values of its labels; of a histogram the sum in seconds."""
 
@@ -184,7 +182,7 @@ METRICS = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AppliedMigration:
     """A step of the schema that the file has."""
 
@@ -193,7 +191,7 @@ class AppliedMigration:
     applied_at: datetime | None  # None: by a version that did not note it
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StateFacts:
     """The file, its room, and its schema; sizes in bytes, 0 where there is no file yet."""
 
@@ -206,7 +204,7 @@ class StateFacts:
     engine: str  # the version of SQLite
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownBackup:
     """A backup that was made; whether the copy is still there is not known."""
 

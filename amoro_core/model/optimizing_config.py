@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
@@ -19,7 +20,6 @@ from amoro_core.model.properties import (
     properties_of,
     whole,
 )
-from amoro_core.records import record
 
 ENABLED_KEY = "self-optimizing.enabled"
 #: Allows rewritten files to be Parquet although the table's writers use another format.
@@ -39,7 +39,7 @@ def _boolean_if_set(text: str) -> bool | None:
     return boolean(text) if text.strip() else None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizingConfig:
     """The properties of one table that control its optimizing; sizes in bytes."""
 
@@ -122,7 +122,7 @@ class Origin(StrEnum):
     UNKNOWN = "unknown"  # set, but not a property of ours: it has no effect
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EffectiveProperty:
     """A property's value as written, even if malformed, and its origin."""
 
@@ -132,7 +132,7 @@ class EffectiveProperty:
     default: str = ""  # what would hold if nobody set it; "" where nothing would
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Enabled:
     """Whether a table is optimized, and what decides it."""
 

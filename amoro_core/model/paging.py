@@ -3,18 +3,18 @@
 import json
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 Item = TypeVar("Item")
 Other = TypeVar("Other")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Window:
     """The requested part of a list: at most `limit` items after the one named by `after`."""
 
@@ -34,7 +34,7 @@ def page_limit(limit: int, most: int = PAGE) -> int:
     return min(limit or most, most)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
     """Some items of a list, and how many there are on all pages."""
 
@@ -133,7 +133,7 @@ class Line(StrEnum):
     WAITING = "waiting"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class QueueCursor:
     """Where in a list of lines a page has ended."""
 
@@ -146,7 +146,7 @@ class QueueCursor:
 START = QueueCursor()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class QueuePage(Generic[Item]):
     """A page of a list of lines."""
 

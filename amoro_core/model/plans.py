@@ -1,12 +1,11 @@
 """The files of a table in figures: how large they are, and which partitions need work most."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.files import Partition, ScannedFile
 from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
-from amoro_core.records import record
 
 #: The least size in each bin, in bytes: below 1 kB, then by powers of two to 8 GB and more.
 BOUNDS: tuple[int, ...] = (0, *(2**power for power in range(10, 34)))
@@ -16,7 +15,7 @@ MOST_PARTITIONS = 200
 LONGEST_NAME = 200
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SizeHistogram:
     """Files and bytes by the bins of `BOUNDS`."""
 
@@ -24,7 +23,7 @@ class SizeHistogram:
     sizes: tuple[int, ...] = (0,) * len(BOUNDS)  # bytes
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionDigest:
     """One partition in figures; each delete file counts once."""
 
@@ -40,7 +39,7 @@ class PartitionDigest:
     equality_delete_files: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileDigest:
     """The files of one snapshot in figures."""
 
@@ -53,7 +52,7 @@ class FileDigest:
     partitions_total: int = 0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeptDigest:
     """A digest, and when its files were read."""
 
@@ -68,7 +67,7 @@ class PartitionKey(NamedTuple):
     partition: Partition
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskPlan:
     """One group of files of one partition: rewritten or converted together, committed or dropped together."""
 
@@ -80,7 +79,7 @@ class TaskPlan:
     marks: bool = False  # converted files get a position delete each even without positions: equality deletes stay
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionVerdict:
     """The verdict on one partition, with the reason; `type` None: nothing to do."""
 
@@ -105,7 +104,7 @@ class PartitionVerdict:
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The verdict on a table; `type` None: nothing to do now."""
 
@@ -120,7 +119,7 @@ class Evaluation:
     digest: FileDigest | None = field(default=None, compare=False, repr=False)  # None: files were not read
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizingPlan:
     """Tasks of one process, all planned on one snapshot."""
 
@@ -135,7 +134,7 @@ class OptimizingPlan:
 LARGEST = 262_144
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SavedPlan:
     """A plan of a table, as `content`, which only whoever has made it reads."""
 

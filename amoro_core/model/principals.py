@@ -3,13 +3,13 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 
 
 class Role(StrEnum):
@@ -28,7 +28,7 @@ class Role(StrEnum):
 _RANKS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AccessToken:
     """A created token; only its hash is kept."""
 
@@ -129,7 +129,7 @@ class Channel(StrEnum):
     LOCAL = "local"  # of the coordinator's own process
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Principal:
     """An account that was authenticated, for one call or one HTTP session."""
 

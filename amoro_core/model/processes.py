@@ -1,7 +1,7 @@
 """Lanes: the part of a table that a process changes, and thus which processes may run concurrently."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -20,7 +20,6 @@ from amoro_core.model.commits import (
 from amoro_core.model.file_markers import EncodedFiles
 from amoro_core.model.tables import OptimizingType, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
-from amoro_core.records import record
 
 FILES = "files"
 METADATA = "metadata"
@@ -138,7 +137,7 @@ class OptimizingTask(NamedTuple):
     stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Delay:
     """Why a commit could not proceed, and when it is retried."""
 
@@ -149,7 +148,7 @@ class Delay:
     refusals: int = 0  # how many of the latest tries, in a row, were refused permanently
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizingProcess:
     """One round of an action on one table, pinned to the snapshot it was planned on."""
 
@@ -209,7 +208,7 @@ _AIMS: Mapping[str, str] = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A number of a receipt."""
 
@@ -218,7 +217,7 @@ class Figure:
     unit: str  # "files", "rows", "bytes", ...; "" for a plain count
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Equation:
     """Two figures of a receipt, by name, that must be equal."""
 
@@ -240,7 +239,7 @@ _UNITS: Mapping[str, str] = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What a process did to the table; files, bytes and rows are those of the process."""
 
@@ -288,7 +287,7 @@ class Receipt:
         return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0, words=words, more=more, equal=equal)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitAttempt:
     """One attempt to send a commit, stored before it is sent; only its outcome ever changes."""
 
@@ -352,7 +351,7 @@ class CommitOutcome(StrEnum):
     REFUTED = "refuted"  # was unknown; can no longer land
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Optimizer:
     """A registered optimizer; its token is kept only as a hash."""
 
@@ -368,7 +367,7 @@ class Optimizer:
     max_cluster_bytes: int = 0  # the largest group of files that it puts in order; 0: none
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SiteFile:
     """A configuration file uploaded for a catalog, and the properties derived from it."""
 
@@ -377,7 +376,7 @@ class SiteFile:
     properties: tuple[tuple[str, str], ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CatalogConfig:
     """A catalog that was added, or that pyiceberg's own configuration names."""
 
@@ -405,7 +404,7 @@ class CatalogConfig:
         return replace(self, properties=tuple(sorted({**merged, **dict(self.properties)}.items())))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CatalogRules:
     """The rules of `amoro.yaml` for the locations of a catalog's tables, wherever the catalog is configured."""
 
@@ -414,7 +413,7 @@ class CatalogRules:
     strict_locations: bool = False  # tables' own locations in object stores are not granted
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ResourceGroup:
     """A group of optimizers and the tables they work for; the group `default` always exists."""
 
@@ -424,7 +423,7 @@ class ResourceGroup:
     container: str = "external"  # what starts its optimizers
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskResult:
     """A task that has succeeded: its number, the kind of its work, and the kind's own messages."""
 
@@ -434,7 +433,7 @@ class TaskResult:
     output: bytes = field(repr=False)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessContext:
     """A process with everything stored about it."""
 
@@ -447,14 +446,14 @@ class ProcessContext:
     undone_by: str = ""  # the process that took it back
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """Groups that can't be committed any more, with the reasons; nothing else of the process is ready."""
 
     groups: Mapping[int, str]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Change:
     """A staged change for one head: its files are written, but it is not visible to readers yet."""
 

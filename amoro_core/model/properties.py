@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from amoro_core.errors import TableRefused
-from amoro_core.records import record
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -54,7 +53,7 @@ C = TypeVar("C", bound="DataclassInstance")
 Parse = Callable[[str], T]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Property:
     """One property, or with a key that ends in `*` one for each column."""
 

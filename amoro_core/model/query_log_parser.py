@@ -3,14 +3,13 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.scan_stats import ColumnFilter, Operator
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.records import record
 
 _STARTED = "SparkListenerSQLExecutionStart"
 _APPLICATION = '"SparkListenerApplicationStart"'
@@ -34,7 +33,7 @@ MOST_OF_SOURCE = 256
 Filters = frozenset[ColumnFilter]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScanRecord:
     """Scans that filter by the same columns in the same way, as somebody told of them."""
 

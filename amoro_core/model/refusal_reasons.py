@@ -1,11 +1,10 @@
 """The words of REFUSED(word): what each means for a table, and its remedy."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from amoro_core.records import record
 
-
-@record
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The meaning of a word, and its remedy, each a sentence."""
 

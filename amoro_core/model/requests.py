@@ -2,13 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
 
-from amoro_core.records import record
 
-
-@record
+@dataclass(frozen=True, slots=True)
 class KeptAnswer:
     """What was answered over HTTP; `content` is empty where it held a secret, which is kept nowhere."""
 
@@ -18,7 +17,7 @@ class KeptAnswer:
     content: bytes
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeyedRequest:
     """A request with a key that was begun; `answer` is None until it has ended."""
 

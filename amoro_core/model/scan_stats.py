@@ -1,14 +1,13 @@
 """How a table is read: the columns that queries filter by, and what these reads took."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import Strategy
-from amoro_core.records import record
 
 #: How long reports of scans are kept.
 KEEP_SCANS = timedelta(days=30)
@@ -23,7 +22,7 @@ class Operator(StrEnum):
     PREFIX = "prefix"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ColumnFilter:
     """A column that a scan filters by."""
 
@@ -31,7 +30,7 @@ class ColumnFilter:
     operator: Operator
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScanUse:
     """Scans of one day that filter by the same columns in the same way."""
 
@@ -43,7 +42,7 @@ class ScanUse:
     bytes_read: int = 0  # 0: nobody told
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ColumnChoice:
     """Columns that were chosen by how the table is read, with the figures for it."""
 

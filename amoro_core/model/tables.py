@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 #: A catalog's property with the formats of its tables, as in Amoro.
 TABLE_FORMATS = "table-formats"
@@ -110,7 +109,7 @@ OPTIMIZING = frozenset(
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileSummary:
     """Counts over all live files of a table, including healthy ones."""
 
@@ -128,7 +127,7 @@ class FileSummary:
     coarse_bytes: int = 0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HealthParts:
     """The parts of the health score: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
 
@@ -146,7 +145,7 @@ class HealthParts:
 FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HealthBasis:
     """The parameters with which the health score was computed."""
 
@@ -156,7 +155,7 @@ class HealthBasis:
     full_weight_files: int  # if it also has at least this many data files
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableFacts:
     """Facts about a table from its metadata alone, before any manifest is read."""
 
@@ -174,7 +173,7 @@ class TableFacts:
     last_column_id: int = 0  # the highest field id ever assigned in the table
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SchemaColumn:
     """A column of a table's current schema."""
 
@@ -186,7 +185,7 @@ class SchemaColumn:
     identifies: bool  # it is one of the identifier fields
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionColumn:
     """A field of a table's default partition spec."""
 
@@ -197,7 +196,7 @@ class PartitionColumn:
     source: str  # the column's name; "": the current schema lacks it
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """A table's current schema and default partition spec."""
 
@@ -207,7 +206,7 @@ class TableSchema:
     partition: tuple[PartitionColumn, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotFacts:
     """One snapshot that the table's metadata knows."""
 
@@ -220,7 +219,7 @@ class SnapshotFacts:
     refs: tuple[str, ...]  # branches and tags that point at it
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ref:
     """A branch or tag of a table, with its own retention."""
 
@@ -232,7 +231,7 @@ class Ref:
     max_ref_age: timedelta | None = None  # None: as the table says
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class History:
     """All snapshots and references of a table, in one state of it."""
 
@@ -242,7 +241,7 @@ class History:
     metadata_location: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LastOptimized:
     """When a partition was last optimized, by type; a commit of a heavier type does not count for lighter ones."""
 
@@ -251,7 +250,7 @@ class LastOptimized:
     full: datetime | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ActionRecord:
     """What the coordinator keeps about one action on one table. Times are UTC."""
 
@@ -268,7 +267,7 @@ class ActionRecord:
     properties: str = ""  # a digest of those that it goes by, as they were last seen; "": not seen yet
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableRuntime:
     """What the coordinator keeps about one table. Times are UTC."""
 
@@ -309,7 +308,7 @@ DATABASE_FILTER = "database-filter"
 TABLE_FILTER = "table-filter"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DiscoveryFilter:
     """Patterns that the whole name must match; None: any name matches."""
 
@@ -362,7 +361,7 @@ class Order(StrEnum):
     DESC = "desc"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableFilter:
     """Which tables are listed; "" and None: any."""
 
@@ -391,7 +390,7 @@ class TableFilter:
         return bool(self.catalog) and self == TableFilter(self.catalog)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableOrder:
     """The order of a list of tables."""
 
@@ -399,7 +398,7 @@ class TableOrder:
     order: Order = Order.ASC
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What the place of a table that waits for a plan goes by."""
 
@@ -409,7 +408,7 @@ class Turn:
     last_optimized_at: datetime | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A table that waits for a plan."""
 
@@ -435,7 +434,7 @@ class BlockedOperation(StrEnum):
     BATCH_WRITE = "batch-write"  # writers that ask before they write
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Blocker:
     """Keeps its operations off a table until it is released or expires; at `expires_at` it no longer holds."""
 

@@ -1,10 +1,9 @@
 """The work of a task and its result, as sent: a kind, and the kind's own message."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from amoro_core.model.files import DataFile, DeleteFile
-from amoro_core.records import record
 
 #: Files rewritten and converted; the one kind that is always known.
 REWRITE = "rewrite"
@@ -12,7 +11,7 @@ REWRITE = "rewrite"
 LIST, DELETE, SKETCH = "list", "delete", "sketch"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Work:
     """The work of a task; `payload` is the protobuf message of its kind."""
 
@@ -20,7 +19,7 @@ class Work:
     payload: bytes = field(repr=False)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WorkResult:
     """The result of work; `payload` is the result message of its kind."""
 
@@ -32,7 +31,7 @@ class WorkResult:
 MAP_ENDING = "-applied.puffin"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableContext:
     """What an executor must know about the table, as of the plan; JSON as in the Iceberg specification, appendix C."""
 
@@ -52,7 +51,7 @@ class TableContext:
     once_unknown: tuple[int, ...] = ()  # ids of compared columns that had the type unknown: deletes may lack them
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class InputFile:
     """A data file with the indexes (into the input's deletes) of the deletes that apply to it."""
 
@@ -60,7 +59,7 @@ class InputFile:
     deletes: tuple[int, ...] = ()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CopyRule:
     """Which row groups are copied byte for byte instead of decoded and encoded."""
 
@@ -77,7 +76,7 @@ class CopyRule:
         return size_bytes < self.min_row_group_bytes * row_groups and 2 * rows < row_limit * row_groups
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RewriteInput:
     """Everything a rewrite needs. All files share one (spec, partition); each delete is listed once."""
 
@@ -94,7 +93,7 @@ class RewriteInput:
     max_hidden_ratio: float = 0.0  # of an output's rows, hidden where an input is gone when it is committed
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LeftOutRows:
     """The rows of one rewritten file that the outputs do not hold, as a deletion vector in the file of the map."""
 
@@ -104,7 +103,7 @@ class LeftOutRows:
     record_count: int  # at least one
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PositionMap:
     """Where each row of the rewritten files went.
 
@@ -116,7 +115,7 @@ class PositionMap:
     left_out: tuple[LeftOutRows, ...]  # in the order of the inputs; inputs that lost no row are missing
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RewriteOutput:
     """The result of a rewrite. Rows are those of the rewritten files only: read − deleted = written."""
 

@@ -1,11 +1,10 @@
 """Values over time: which are kept, in which steps, and for how long."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-
-from amoro_core.records import record
 
 
 class SeriesKind(StrEnum):
@@ -16,7 +15,7 @@ class SeriesKind(StrEnum):
     STATE = "state"  # noted when it changed: it holds until the next value
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SeriesFacts:
     """What a series is."""
 
@@ -60,7 +59,7 @@ TABLE_SERIES: Mapping[str, SeriesFacts] = MappingProxyType(
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Step:
     """How long a step lasts, and how long its values are kept."""
 
@@ -87,7 +86,7 @@ MOST_GROUPS = 32
 COMFORTABLE = 1500
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Sample:
     """A value to be added to its series."""
 
@@ -96,7 +95,7 @@ class Sample:
     label: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Point:
     """The values of one step. A step without any has no point: that is a gap."""
 
@@ -107,7 +106,7 @@ class Point:
     max: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Series:
     """The points of one series, by time."""
 
@@ -116,7 +115,7 @@ class Series:
     points: tuple[Point, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableFigures:
     """The numbers of a table at a moment, in the order of `TABLE_SERIES`."""
 

@@ -1,13 +1,12 @@
 """TLS files by which a coordinator and its clients authenticate each other."""
 
+from dataclasses import dataclass
 from pathlib import Path
-
-from amoro_core.records import record
 
 SECURE = "grpcs://"  # before HOST:PORT: encrypted, also without a CA file
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Trust:
     """Files in PEM; with any of them the channel is encrypted. Without a CA file public authorities are trusted."""
 
@@ -19,7 +18,7 @@ class Trust:
 PLAIN = Trust()  # unencrypted, except for an address with grpcs://
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Certificates:
     """Files in PEM: the coordinator's certificate chain, its key, and the authority of its clients."""
 

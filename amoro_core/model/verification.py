@@ -1,11 +1,11 @@
 """Results of comparing the rows of snapshots."""
 
-from amoro_core.records import record
+from dataclasses import dataclass
 
 _MODULUS = 2**64
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RowsDigest:
     """A digest of a multiset of rows: their number, and two sums of their hashes modulo 2^64; order does not matter."""
 
@@ -25,7 +25,7 @@ class RowsDigest:
         return f"{self.first:016x}{self.second:016x}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Span:
     """Two snapshots whose rows must be the same, and the processes that committed between them."""
 
@@ -34,7 +34,7 @@ class Span:
     process_ids: tuple[str, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ComparisonSelection:
     """The comparisons to make. `note` says why there are none."""
 
@@ -44,7 +44,7 @@ class ComparisonSelection:
     note: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ComparedPartition:
     """One partition before and after; only data files that are not in both with the same deletes."""
 
@@ -61,7 +61,7 @@ class ComparedPartition:
         return self.before == self.after
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The rows of two snapshots."""
 
@@ -76,7 +76,7 @@ class Comparison:
         return all(partition.is_equal for partition in self.partitions)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Verification:
     """Every comparison, and what is wrong with the files of the snapshot that was checked."""
 

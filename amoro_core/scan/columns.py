@@ -16,7 +16,6 @@ from amoro_core.model import file_markers
 from amoro_core.model.file_markers import ENDING, is_mixed
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 
 T = TypeVar("T")
 Ids = npt.NDArray[np.int64]
@@ -40,7 +39,7 @@ _WAYS = {
 _TOLD = rf"^(?:\.{{0,2}}|{file_markers.NAME})$"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Shape:
     """What tells most about paths: their directories, which are few, and the few whose names need a look."""
 

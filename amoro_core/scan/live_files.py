@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
@@ -13,13 +13,12 @@ from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, Scann
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.task_payload import InputFile, RewriteInput, TableContext
-from amoro_core.records import record
 from amoro_core.scan.columns import DataColumns, Ids, Mask, Numbers, columns_of
 
 _NONE, _ABOVE_ALL = -1, 2**63 - 1
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ordered:
     """Equality deletes sorted by sequence number: those that apply to a file are a suffix of the indexes."""
 
@@ -36,7 +35,7 @@ class Ordered:
         return self.numbers[-1] if self.numbers else _NONE
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EqualityIndex:
     """Equality deletes by scope: global, or in one place, identified by its index."""
 
@@ -68,7 +67,7 @@ class EqualityIndex:
         return np.where(found > columns.numbers, found, _NONE)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pairs:
     """Pairs of a file and a delete that applies to it, by their indexes, in the order of the files."""
 
@@ -92,7 +91,7 @@ class Memory:
         self.found: Mapping[Any, Any] = {}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestIndex:
     """The manifests of files, by path: of each part of the columns, and of delete files."""
 

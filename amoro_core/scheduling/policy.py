@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from math import ceil
@@ -10,13 +10,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.records import record
 
 #: Only run time within this period before now counts (Amoro's constant).
 LOOK_BACK = timedelta(hours=1)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskRun:
     """The time for which a task held a thread; `ended_at` None: it still does."""
 
@@ -54,7 +53,7 @@ FIRST_GUESS_S = 60.0
 _SMOOTHING = 8  # exponential smoothing: the latest task's time counts one eighth
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Accounts:
     """The accounts of the tables of one group at one moment."""
 
@@ -98,7 +97,7 @@ def settled(
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PendingTable:
     """A table that waits to be planned."""
 
@@ -112,7 +111,7 @@ class PendingTable:
 Policy = Callable[[PendingTable, datetime], Any]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CandidateTask:
     """A planned task that may be scheduled."""
 

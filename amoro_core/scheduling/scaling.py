@@ -1,6 +1,7 @@
 """Scaling of a group: actions derived from the target, the started instances and the registered optimizers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -14,7 +15,6 @@ from amoro_core.model.group_config import (
     Scaling,
     ScalingConfig,
 )
-from amoro_core.records import record
 
 #: An instance that ends by itself before its optimizer was registered for this long is a failed start.
 SETTLED = timedelta(minutes=1)
@@ -24,7 +24,7 @@ FIRST_WAIT = timedelta(seconds=1)
 LAST_WAIT = timedelta(minutes=5)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Target:
     """The target of a group."""
 
@@ -43,7 +43,7 @@ class Target:
         return self.scaling.failed_starts >= self.config.max_failed_starts
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LiveOptimizer:
     """A registered optimizer with the id of the resource it was started as."""
 
@@ -53,12 +53,12 @@ class LiveOptimizer:
     is_draining: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Start:
     """Start one more instance."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Note:
     """Record the instance's new state; nothing else is done."""
 
@@ -66,7 +66,7 @@ class Note:
     state: ResourceState
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Drain the optimizer: it finishes its tasks and leaves."""
 
@@ -74,7 +74,7 @@ class Drain:
     resource_id: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Stop the instance, gracefully or by force. With a failure it counts as a failed start."""
 
@@ -83,7 +83,7 @@ class Stop:
     failure: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Forget an instance that has ended; tasks that its optimizer still holds go to others."""
 
@@ -92,7 +92,7 @@ class Forget:
     failure: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Reset the count of failed starts: instances of the group run."""
 
@@ -233,7 +233,7 @@ def is_resource_id(text: str) -> bool:
         return False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Member:
     """A registered optimizer of the group."""
 

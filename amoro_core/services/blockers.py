@@ -1,7 +1,7 @@
 """Blockers, which keep kinds of work off a table for a while."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
@@ -10,7 +10,6 @@ from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.processes import IN_NO_LANE
 from amoro_core.model.tables import LONGEST_HOLD, BlockedOperation, Blocker, OptimizingStatus, TableIdentifier
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.store import blockers, processes, tables
 from amoro_core.store.database import Connection, Store
 
@@ -19,7 +18,7 @@ log = get_logger("amoro.blockers")
 #: For longer it must be renewed: a holder that died must not prevent a table from being optimized for ever.
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HeldBlocker:
     """A blocker with the name of its table."""
 

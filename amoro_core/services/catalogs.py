@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from amoro_core.errors import (
     AlreadyExists,
@@ -23,7 +23,6 @@ from amoro_core.model.principals import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
 from amoro_core.model.tables import TableIdentifier, discovery_filter, parse_table
 from amoro_core.model.text_sanitizing import NAMES, is_name
-from amoro_core.records import record
 from amoro_core.store import catalogs, tables
 from amoro_core.store.database import Connection, Store
 
@@ -32,7 +31,7 @@ log = get_logger("amoro.catalogs")
 _ADD_ONE = "Add one with `amoro catalog add NAME type=… uri=…`, or configure it in ~/.pyiceberg.yaml."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CatalogChange:
     """A change of a catalog; whatever is not given stays."""
 
@@ -44,7 +43,7 @@ class CatalogChange:
     removed_site_files: frozenset[str] = frozenset()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Selected:
     """The result of selecting tables by names and patterns."""
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -34,7 +34,6 @@ from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.text_sanitizing import without_secrets
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.scheduling.scaling import (
     Action,
     Drain,
@@ -64,7 +63,7 @@ DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_LOG_LINES = 10_000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LaunchParameters:
     """The arguments with which an instance finds the coordinator and registers."""
 
@@ -73,7 +72,7 @@ class LaunchParameters:
     heartbeat_interval: timedelta
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Registrations:
     """The registered optimizers that were started as a resource, and how to drain or dismiss one."""
 

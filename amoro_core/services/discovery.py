@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -15,7 +16,6 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.requests import Throttle
 from amoro_core.model.tables import OptimizingStatus, TableFilter, TableIdentifier, TableRuntime, discovery_filter
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
-from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
 from amoro_core.store import table_listing, tables
 from amoro_core.store.database import Connection, Store
@@ -26,7 +26,7 @@ from amoro_core.transactions.table_registry import add_all, add_table, dispose, 
 log = get_logger("amoro.tables")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Exploration:
     """The changes after listing a catalog."""
 
@@ -108,7 +108,7 @@ class DiscoveryService:
 MOST_COUNTED = 10_000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CatalogLook:
     """What is known of a catalog without asking it."""
 
@@ -159,7 +159,7 @@ _RESTING = frozenset({OptimizingStatus.IDLE, OptimizingStatus.PENDING})
 _AT_ONCE = 2000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Compared:
     """What looking over a catalog has found."""
 

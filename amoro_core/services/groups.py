@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
 from typing import TypeVar
@@ -14,7 +14,6 @@ from amoro_core.model.paging import Page, cut
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import NAMES, is_name
-from amoro_core.records import record
 from amoro_core.scheduling.policy import (
     DEFAULT_POLICY,
     POLICIES,
@@ -36,7 +35,7 @@ DEFAULT_GROUP = "default"
 Table = TypeVar("Table", bound=Waits)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupChange:
     """A change of a group; whatever is not given stays."""
 
@@ -46,7 +45,7 @@ class GroupChange:
     container: str | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupUse:
     """A table's recent use of its group."""
 
@@ -58,7 +57,7 @@ class GroupUse:
     table_id: int = 0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupView:
     """The present state of a group."""
 

@@ -1,7 +1,7 @@
 """What is kept of the past: attempts of tasks, events, and what tables' files were like."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,7 +17,6 @@ from amoro_core.model.paging import Page, Window, cut
 from amoro_core.model.plans import KeptDigest
 from amoro_core.model.scan_stats import KEEP_SCANS
 from amoro_core.model.tables import TableIdentifier, TableRuntime
-from amoro_core.records import record
 from amoro_core.store import attempts, events, processes, table_stats, tables, time_series
 from amoro_core.store.column_codecs import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
@@ -27,7 +26,7 @@ from amoro_core.transactions.journal import append_event
 COUNTED = 10_000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EventPage:
     """Some events; the total is counted up to 10,000."""
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -45,7 +46,6 @@ from amoro_core.model.tables import (
     TableRuntime,
     parse_table,
 )
-from amoro_core.records import record
 from amoro_core.scheduling.policy import (
     DEFAULT_POLICY,
     LOOK_BACK,
@@ -73,7 +73,7 @@ BY_NAME = TableOrder()
 Progress = Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskFigures:
     """The tasks of a process in figures."""
 
@@ -89,7 +89,7 @@ class TaskFigures:
         return sum(self.by_status.values())
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessSummary:
     """A process with its table, and its tasks in figures."""
 
@@ -98,7 +98,7 @@ class ProcessSummary:
     figures: TaskFigures
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskPage:
     """A process, and some of its tasks."""
 
@@ -277,7 +277,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _Ordered = tuple[str, Any, PendingTable]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PendingPlace:
     """A table that waits for a plan."""
 
@@ -290,7 +290,7 @@ class PendingPlace:
     held_back: str  # why it is not planned though it is its turn; "": it is not
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WaitingPlace:
     """A process whose tasks wait for threads."""
 
@@ -300,7 +300,7 @@ class WaitingPlace:
     use: Use  # of the group by its table
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Queue:
     """A page of what waits, by group."""
 
@@ -312,7 +312,7 @@ class Queue:
     order_changed: bool  # whether what stands before this page is not what it was
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Start:
     """Where a page begins."""
 

@@ -1,7 +1,7 @@
 """The state of the actions other than optimizing on a table, for display."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import (
@@ -27,7 +27,6 @@ from amoro_core.model.optimizing_config import decide_enabled, effective_propert
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
-from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
 from amoro_core.state import backoff
 from amoro_core.state import processes as process_machine
@@ -67,7 +66,7 @@ from amoro_core.transactions.store_plan import (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownAction:
     """The state of an action on a table."""
 
@@ -130,7 +129,7 @@ log = get_logger("amoro.maintaining")
 HELD_FOR = timedelta(days=7)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Maintained:
     """The result of requesting an action; `process_id` "": there is nothing to do, or it was a preview."""
 
@@ -142,7 +141,7 @@ class Maintained:
     verdict: Verdict | None = None  # of the action, where it was asked
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Looked:
     """A table that was loaded for an action."""
 
@@ -150,7 +149,7 @@ class _Looked:
     situation: PlanningContext
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WorkLimits:
     """Limits of work done by optimizers."""
 
@@ -497,7 +496,7 @@ _NOTES = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Upgrade:
     """What an upgrade does or has done."""
 

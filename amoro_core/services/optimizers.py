@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
@@ -18,7 +18,6 @@ from amoro_core.model.principals import hash_token
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.task_payload import REWRITE
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
@@ -32,7 +31,7 @@ log = get_logger("amoro.optimizers")
 Adopt = Callable[[Connection, str, str, Sequence[Attempt]], list[Attempt]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Registered:
     """The answer to a registration; the token is shown only here."""
 
@@ -41,7 +40,7 @@ class Registered:
     adopted: tuple[Attempt, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OptimizerLiveness:
     """State of a live optimizer that is kept in memory only."""
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action, Optimizing, PlanningContext, Request
@@ -17,7 +17,6 @@ from amoro_core.model.plans import Evaluation, SavedPlan
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
-from amoro_core.records import record
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, plans, tables
@@ -29,7 +28,7 @@ from amoro_core.transactions.store_plan import EVALUATION, ProcessRequest, Works
 log = get_logger("amoro.planning")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StartResult:
     """The result of planning a process; `process_id` None: nothing to do."""
 

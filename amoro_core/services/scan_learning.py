@@ -1,7 +1,7 @@
 """How tables are read, as others tell it, and the columns that it speaks for."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 from amoro_core.errors import InvalidArgument
@@ -14,7 +14,6 @@ from amoro_core.model.scan_stats import KEEP_SCANS, ScanUse
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import SCAN_DAYS, Suggested, suggest
 from amoro_core.planning.clustering.model import ClusterFacts
-from amoro_core.records import record
 from amoro_core.store import table_stats, tables
 from amoro_core.store.database import Store
 
@@ -26,7 +25,7 @@ MOST_TOLD = 50_000
 MOST_SCANS = 10**12
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Learned:
     """What was kept of a report."""
 

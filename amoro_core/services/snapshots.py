@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action
@@ -33,14 +33,13 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier, TableRuntime
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.store import commits, processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.snapshot_leases import SnapshotLease
 from amoro_core.transactions.maintenance_schedule import surroundings
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Retention:
     """What an expiry would decide now on every snapshot and reference of a table."""
 
@@ -111,7 +110,7 @@ _TAGGING = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN, Role.EXPIRE})
 _LONGEST_HOLDER = 255  # characters
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HeldLease:
     """A lease, with the table that it is about."""
 

@@ -1,6 +1,7 @@
 """Inspecting one table: properties, health, files, snapshots. Nothing is changed."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -20,7 +21,6 @@ from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.store import tables
 from amoro_core.store.database import Store
@@ -28,7 +28,7 @@ from amoro_core.store.database import Store
 Item = TypeVar("Item")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ShownFile:
     """A live file of a table's head."""
 
@@ -38,7 +38,7 @@ class ShownFile:
     is_dangling: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ShownFiles:
     """Some of the live files of a snapshot, and their total number."""
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_se
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import evaluate_totals, excluding_reserved, kept_in, told, totals_of
 from amoro_core.planning.optimizing.planner import plan
-from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
 from amoro_core.state.transition_events import figures_of
 from amoro_core.store import actions, groups, table_listing, table_stats, tables, time_series
@@ -46,7 +45,7 @@ from amoro_core.transactions.table_registry import (
 log = get_logger("amoro.tables")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Preview:
     """What optimizing would do with a table, and why."""
 

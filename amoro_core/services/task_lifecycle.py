@@ -1,6 +1,7 @@
 """Processes from their first to their last task: scheduling, results, losses, cancelling."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,7 +13,6 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.records import record
 from amoro_core.state import tables as table_machine
 from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, processes, tables, tasks
@@ -57,7 +57,7 @@ __all__ = [
 log = get_logger("amoro.optimizing")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Signals:
     """Callbacks, called after the change is committed to the store."""
 
@@ -67,7 +67,7 @@ class Signals:
     changed: Callable[[], None]  # any process or task changed
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessView:
     """A process with its table and its tasks."""
 

@@ -1,7 +1,7 @@
 """Sampling the system and its groups, once a minute, and reading what was sampled."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableNotFound
@@ -19,7 +19,6 @@ from amoro_core.model.time_series import (
     Step,
     fitting,
 )
-from amoro_core.records import record
 from amoro_core.store import groups, optimizers, processes, queue_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
 
@@ -28,7 +27,7 @@ MOST_POINTS = 50_000
 _ENDS = tuple(status for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Range:
     """A time, and the step of the values: None for one that fits."""
 
@@ -37,7 +36,7 @@ class Range:
     step_s: int | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FoundSeries:
     """Series, and the step of their points."""
 

@@ -1,7 +1,7 @@
 """Condemned files that are not deleted yet: listing, restoring, making due."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -14,7 +14,6 @@ from amoro_core.model.maintenance import Condemned
 from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 from amoro_core.store import pending_deletions, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
@@ -23,7 +22,7 @@ from amoro_core.transactions.file_holds import place_of, returned
 log = get_logger("amoro.trash")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Trash:
     """Files that a process has condemned and that are not deleted yet."""
 
@@ -39,7 +38,7 @@ class Trash:
 TrashFile = tuple[Condemned, BatchStatus, str]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TrashFiles:
     """What a process has condemned, and some of its files."""
 

@@ -1,7 +1,7 @@
 """What the state of its tasks means for a process."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from amoro_core.errors import CommitConflict, IllegalState, WorkFailed
@@ -18,23 +18,22 @@ from amoro_core.model.processes import (
     TaskId,
     TaskStatus,
 )
-from amoro_core.records import record
 from amoro_core.state.tasks import is_poisoned
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing to do until a task changes."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class RetryTask:
     """This failed task has runs left."""
 
     task_id: TaskId
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GiveUpTask:
     """This planned task is poisoned: cancel it, so that it is not scheduled again."""
 
@@ -42,14 +41,14 @@ class GiveUpTask:
     reason: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StartCommit:
     """These tasks (by number, in order) have results to commit; nothing else is open."""
 
     groups: tuple[int, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EndCommitted:
     """Nothing is open any more, and every group is committed, dropped or lost; `reason` "" where all are committed."""
 
@@ -57,12 +56,12 @@ class EndCommitted:
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EndWork:
     """The process commits nothing, and no task is open any more: it removes its files, if any, and ends."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FailProcess:
     """The process can't succeed any more; cancel its open tasks."""
 
@@ -73,7 +72,7 @@ class FailProcess:
 Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork | FailProcess
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What is known of the groups of a process that commits several times."""
 
@@ -219,7 +218,7 @@ def conflicting_process(
     return None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A period with a timeout: of an attempt until its ack, for each optimizer that gets it, or after its ack."""
 

@@ -1,55 +1,54 @@
 """The state machine of processes, and what follows for a process from the states of its tasks."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.errors import ConfirmationRequired, IllegalState
 from amoro_core.model.processes import Delay, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.records import record
 from amoro_core.state.backoff import pause
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BeginCommit:
     """No task is open any more, and there is something to commit."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitSent:
     """A commit attempt is stored and about to be sent, for the first time or again."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The table has the whole result."""
 
     receipt: Receipt
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommittedPartly:
     """The table has the result without some groups (failed, cancelled or in conflict)."""
 
     receipt: Receipt
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BeginClearing:
     """The work is done, with its receipt; the files to remove are stored."""
 
     receipt: Receipt | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Cleared:
     """Nothing is left to remove; or there was nothing, and nothing to commit either."""
 
     receipt: Receipt | None = None  # None: its present one
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClearedPartly:
     """The work is done, but some files could not be removed and are given up."""
 
@@ -57,7 +56,7 @@ class ClearedPartly:
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitDelayed:
     """Nothing could be sent, traced or removed; it is retried. `refused`: access was denied, and may be again."""
 
@@ -66,19 +65,19 @@ class CommitDelayed:
     refused: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitUnclear:
     """An attempt was sent, and it is unknown whether it was or will be applied."""
 
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommitRefuted:
     """The table shows that no attempt was or ever can be applied; the commit is made again or fails."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableGone:
     """The catalog says that the table does not exist: the outcome of a sent attempt will never be known.
 
@@ -89,7 +88,7 @@ class TableGone:
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessFailed:
     """Nothing was committed and nothing will be."""
 
@@ -97,7 +96,7 @@ class ProcessFailed:
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessClosed:
     """The process was cancelled before anything was sent; `code` is that of an error if nobody requested it."""
 
@@ -105,29 +104,29 @@ class ProcessClosed:
     code: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Hold:
     """A breaker or the guard has stopped the process: a person must check it."""
 
     reason: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Started:
     """A stored plan starts, by command or because its time has come."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CommittedSome:
     """The table has the results of some groups; the others follow, or are still being worked on."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupsDropped:
     """None of the groups that were to be committed together can be; the others go on."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EndedPartly:
     """Some groups were committed, and no more will be; why, with the receipt of all commits."""
 
@@ -136,7 +135,7 @@ class EndedPartly:
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Confirmed:
     """A person confirmed it; the process was planned again."""
 

@@ -1,17 +1,16 @@
 """The state machine of a table's optimizing status."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
 from amoro_core.errors import IllegalState
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Necessary:
     """The evaluator found work of this type."""
 
@@ -19,70 +18,70 @@ class Necessary:
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Unnecessary:
     """The evaluator found nothing to do, or optimizing is not enabled."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BeginPlan:
     """A plan is being made, outside of any transaction."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlannedMinor:
     """A minor process begins."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlannedMajor:
     """A major process begins."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlannedFull:
     """A full process begins."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlanEmpty:
     """The plan has no tasks."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlanFailed:
     """Planning failed, or the coordinator ended during it."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BeginCommit:
     """The process commits; an unknown commit counts as this until it is reconciled."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessEnded:
     """The process is over, however it ended."""
 
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The table has an unsupported feature; `refusal` is its word, `reason` the sentence."""
 
@@ -90,7 +89,7 @@ class Refuse:
     reason: str = ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Mended:
     """The reason for which the table was refused is gone."""
 

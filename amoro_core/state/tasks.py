@@ -1,27 +1,27 @@
 """The state machine of tasks: six states, ten edges. Attempts fence everything that an optimizer reports."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import assert_never
 
 from amoro_core.errors import IllegalState, StaleReport
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskStatus
-from amoro_core.records import record
 
 #: Lost attempts, and the registrations they were lost over, that make a task a poisoned one.
 POISON_ATTEMPTS = 3
 POISON_REGISTRATIONS = 2
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """The task is assigned to a thread; a new attempt begins."""
 
     thread: OptimizerThread
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ack:
     """The optimizer has the work and begins."""
 
@@ -29,7 +29,7 @@ class Ack:
     optimizer_id: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Succeed:
     """The optimizer reports a result."""
 
@@ -37,7 +37,7 @@ class Succeed:
     optimizer_id: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Fail:
     """The optimizer reports that the attempt failed."""
 
@@ -47,12 +47,12 @@ class Fail:
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Retry:
     """A failed task is planned again."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reset:
     """The attempt is taken back. `lost` is False when the optimizer returned it itself (a drain)."""
 
@@ -60,7 +60,7 @@ class Reset:
     lost: bool = True
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """The task is no longer needed."""
 

@@ -1,15 +1,15 @@
 """What a change of a task, a process, a table or an action amounts to: an attempt that ended, an event, numbers."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
 from amoro_core.model.time_series import Sample, TableFigures
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EventText:
     """The kind and the words of an event."""
 

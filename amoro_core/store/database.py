@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,7 +16,6 @@ from typing import Any, Self, TypeVar
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
 from amoro_core.model.metrics import StateFacts
 from amoro_core.notifier import Subject
-from amoro_core.records import record
 from amoro_core.store import change_capture
 from amoro_core.store.change_capture import Follower
 from amoro_core.store.connect import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
@@ -31,13 +31,13 @@ T = TypeVar("T")
 MAX_BATCH = 256
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Write:
     run: Callable[[Connection], Any]
     future: Future[Any]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Outcome:
     result: Any
     error: BaseException | None

@@ -3,12 +3,11 @@
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
-from amoro_core.records import record
 from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 from amoro_core.store.connection import Connection, Row
 
@@ -44,7 +43,7 @@ _SWEPT = (BatchStatus.WAITING, BatchStatus.MOVED, BatchStatus.MOVING, BatchStatu
 _DUE = "(status IN ('moving', 'deleting') OR (status IN ('waiting', 'moved') AND purge_at_ms <= :now_ms))"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Condemned files of one process."""
 
@@ -60,7 +59,7 @@ class Batch:
     moved_to: str = ""  # the folder in a trash; "": they are where they were
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
     """A batch without its files."""
 

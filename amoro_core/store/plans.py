@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,12 +10,11 @@ from amoro_core.model.file_markers import EncodedFiles
 from amoro_core.model.maintenance import NO_OPTIONS, Options
 from amoro_core.model.plans import SavedPlan
 from amoro_core.model.processes import Equation, Figure, Receipt
-from amoro_core.records import record
 from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_json, to_ms, to_ms_or_none
 from amoro_core.store.connection import Connection
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeptPlan:
     """The preview that a process began with, the options that it was asked for with, and how long files stay."""
 

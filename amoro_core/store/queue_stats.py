@@ -1,11 +1,11 @@
 """What scheduling needs of tasks that are not done, read in bulk from `task_runtime`: no whole tasks."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskStatus
-from amoro_core.records import record
 from amoro_core.store.column_codecs import from_ms, from_ms_or_none, to_json, to_ms
 from amoro_core.store.connection import Connection, Row
 
@@ -54,7 +54,7 @@ class OpenTask(NamedTuple):
         return Attempt(self.task_id, self.attempt)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class OpenProcess:
     """A process whose planned tasks are scheduled."""
 
@@ -124,7 +124,7 @@ def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
     return [row["process_id"] for row in db.select(_QUIET, {"asked": to_json(list(asked))})]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EndedTask:
     """The last attempt of a task that has ended."""
 
@@ -189,7 +189,7 @@ def _from_row(row: Row) -> OpenTask:
     )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WaitingTasks:
     """The tasks of a process that wait for threads of a group."""
 
@@ -228,7 +228,7 @@ def list_waiting(db: Connection, group: str = "") -> list[WaitingTasks]:
     ]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WaitingFigures:
     """How much there is of what."""
 
@@ -331,7 +331,7 @@ def _of(row: str) -> str:
     return ", ".join(f"{row}.{name}" for name in _KEY)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskSum:
     """The tasks of one process in one status, for one group."""
 

@@ -1,8 +1,8 @@
 """Leases of snapshots, in `snapshot_lease`."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.records import record
 from amoro_core.store.column_codecs import from_ms, insert_into, to_ms
 from amoro_core.store.connection import Connection, Row
 
@@ -13,7 +13,7 @@ _COLUMNS = (
 _INSERT = insert_into("snapshot_lease", _COLUMNS)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SnapshotLease:
     """Somebody's word that a snapshot is needed for a while; its chain to the branch's head stays with it."""
 

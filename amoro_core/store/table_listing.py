@@ -1,10 +1,10 @@
 """Lists of tables in `table_listing`: a narrow copy of what they are sorted and filtered by, saved with runtimes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amoro_core.model.paging import Key
 from amoro_core.model.tables import Order, TableFilter, TableIdentifier, TableKey, TableOrder, TableRuntime
-from amoro_core.records import record
 from amoro_core.store.column_codecs import insert_into, to_json, to_ms, tuple_from_json, update_of
 from amoro_core.store.connection import Connection, Row
 
@@ -35,7 +35,7 @@ _KEYS: dict[TableKey, tuple[str, ...]] = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ListPosition:
     """A table's place in a list."""
 

@@ -7,7 +7,7 @@ runtime is written at each refresh.
 import json
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
@@ -27,7 +27,6 @@ from amoro_core.model.tables import (
     TableRuntime,
     Turn,
 )
-from amoro_core.records import record
 from amoro_core.store import actions, table_listing
 from amoro_core.store.column_codecs import (
     from_ms,
@@ -223,7 +222,7 @@ def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list
     ]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class StatusCount:
     """Tables of one group in one status, refused for the same word."""
 
@@ -525,7 +524,7 @@ _SPREAD = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownLocation:
     """Where a table's metadata was at its last refresh."""
 
@@ -535,7 +534,7 @@ class KnownLocation:
     format: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DueTable:
     """A table that rests or waits for its plan, and what it is refreshed for."""
 

@@ -1,6 +1,7 @@
 """What a task's row may say in each status, as the migration makes it; append another migration, do not edit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import compress
@@ -9,7 +10,6 @@ from typing import Any
 
 from amoro_core.errors import IllegalState, TaskNotFound
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
-from amoro_core.records import record
 from amoro_core.store.column_codecs import (
     from_ms,
     from_ms_or_none,
@@ -275,7 +275,7 @@ def count_held(db: Connection) -> dict[str, int]:
     return {row["group_name"]: int(row["tasks"]) for row in rows}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TaskHold:
     """The time for which a task of a table held a thread of a group; `until` None: it still does."""
 

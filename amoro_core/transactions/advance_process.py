@@ -23,7 +23,6 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, TableRuntime
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.state import backoff, process_decisions
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
@@ -294,7 +293,7 @@ def release_condemned(db: Connection, process: OptimizingProcess, now: datetime)
 settling_log = get_logger("amoro.optimizing")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EndedAttempt:
     """How an attempt ended, one of ATTEMPT_OUTCOMES, and how long it ran since its ack; None: it was not acked."""
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -27,7 +27,6 @@ from amoro_core.model.processes import UNDOES
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import ActionRecord
 from amoro_core.planning.clustering.model import ClusterVerdict
-from amoro_core.records import record
 from amoro_core.state.backoff import seen_with
 from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import actions, cluster_groups, pending_deletions, processes, snapshot_leases, table_stats, tables
@@ -113,7 +112,7 @@ GC_KEY = "gc.enabled"
 _BRANCHING = "nessie."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScheduleDecision:
     """Whether an action is scheduled on a table, and why or why not."""
 
@@ -121,7 +120,7 @@ class ScheduleDecision:
     reason: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ActionState:
     """What to store about an action on a table after evaluating it."""
 
@@ -137,7 +136,7 @@ class ActionState:
 Looks = Mapping[str, ActionState]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Scheduled:
     """A scheduled action and what it is, asked once: whether an object fits a protocol takes long to tell."""
 

@@ -1,7 +1,7 @@
 """What came of some groups of a process that commits group by group, within the write that stores it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.errors import CommitConflict
@@ -9,7 +9,6 @@ from amoro_core.model.clustering import KnownGroup
 from amoro_core.model.optimizing_config import is_switched_off
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
-from amoro_core.records import record
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
 from amoro_core.store import actions, cluster_groups, commits, processes, queue_stats, tables
@@ -25,7 +24,7 @@ from amoro_core.transactions.advance_process import (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LandedGroups:
     """A commit of some groups that has landed."""
 
@@ -53,7 +52,7 @@ def keep_dropped(db: Connection, process_id: str, dropped: Mapping[int, str], ef
     advance_process(db, process_id, effects, now)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ending:
     """Why a process is ended; `code` is that of the corresponding error, "" if it was requested."""
 

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.action_api import Action, Based, Request, Undoing
@@ -36,7 +36,6 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import SnapshotFacts, TableRuntime
 from amoro_core.model.task_payload import Work
-from amoro_core.records import record
 from amoro_core.store import commits, pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection
 
@@ -103,7 +102,7 @@ def refuse_second(case: ProcessContext, snapshots: Iterable[SnapshotFacts]) -> N
 _ALL = 2**31 - 1
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Pins:
     """Snapshots and files that must stay."""
 

@@ -1,6 +1,7 @@
 """Storing a plan: the process with its tasks, if it may start on the table."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.actions.action_api import Action, Clustering, Plan, PlannedTask, Request
@@ -22,7 +23,6 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import BlockedOperation, TableRuntime
 from amoro_core.model.uuid7 import uuid7
-from amoro_core.records import record
 from amoro_core.state import processes as process_machine
 from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import blockers, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
@@ -39,7 +39,7 @@ EVALUATION = "evaluation"
 Works = Sequence[tuple[OptimizingTask, bytes]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ProcessRequest:
     """The trigger of a process, and the request."""
 

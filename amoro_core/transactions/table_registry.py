@@ -1,7 +1,7 @@
 """Adding and disposing of tables, and what a refresh changes beside the table's own row."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.actions.action_api import OPTIMIZING_ROLES
@@ -16,7 +16,6 @@ from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide
 from amoro_core.model.plans import Evaluation, KeptDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.records import record
 from amoro_core.scheduling.refresh_interval import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.tables import with_evaluation
@@ -117,7 +116,7 @@ def dispose(db: Connection, table_id: int, now: datetime) -> bool:
 BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Evaluated:
     """An evaluation, and when the files that it is based on were read."""
 
@@ -132,7 +131,7 @@ class Evaluated:
             table_stats.save_digest(db, table_id, self.digest, KeptDigest(made, self.scanned_at))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LoadedTable:
     """A loaded table, with its effective configuration."""
 

@@ -1,15 +1,14 @@
 """What is given to optimizers, and what they report."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
 from amoro_core.model.processes import Attempt
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import Work, WorkResult
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScheduledTask:
     """A task as it is given to a thread."""
 
@@ -19,7 +18,7 @@ class ScheduledTask:
     work: Work
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why an attempt failed, in the optimizer's words."""
 
@@ -27,7 +26,7 @@ class Failure:
     message: str
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The optimizer does not know that kind of work: nothing has begun."""
 
@@ -38,7 +37,7 @@ class Refusal:
 Outcome = WorkResult | Failure | Refusal
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Report:
     """What an optimizer says of an attempt that it has ended."""
 
@@ -55,7 +54,7 @@ class Admission(Enum):
     REFUSED = "refused"  # it is not the optimizer's any more
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Acks:
     """Attempts that an optimizer has and begins."""
 
@@ -63,7 +62,7 @@ class Acks:
     attempts: tuple[Attempt, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PollRequest:
     """An optimizer that asks for at most one task for each of these free threads."""
 
@@ -72,7 +71,7 @@ class PollRequest:
     thread_ids: tuple[int, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ReportCall:
     """What an optimizer says in one call: results and acks, and that it asks for more in the same breath."""
 
@@ -85,7 +84,7 @@ class ReportCall:
 Named = dict[Attempt, TableIdentifier | None]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ReportReply:
     """Whether each result of a call counts, what was scheduled afterwards, and which acks were accepted."""
 

@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar
 
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
-from amoro_core.records import record
 from amoro_core.scheduling.policy import (
     LOOK_BACK,
     Accounts,
@@ -30,7 +29,7 @@ from amoro_core.store.tasks import TaskHold
 K = TypeVar("K")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Capability:
     """What an optimizer can do."""
 

@@ -5,16 +5,16 @@ Used by the check before a commit: `live.matching`, with which plans are made, m
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, ScannedFile
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 
 _Place = tuple[int, Partition]  # spec and partition
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Ordered:
     """Deletes sorted by sequence number: those that apply to a data file by number are a suffix."""
 
@@ -31,7 +31,7 @@ class _Ordered:
 _NONE = _Ordered((), ())
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Index:
     everywhere: _Ordered  # equality deletes of unpartitioned specs
     equality: dict[_Place, _Ordered]

@@ -6,12 +6,12 @@ could read the table, and with either alone a row would come back.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 from amoro_core.model.task_payload import InputFile
-from amoro_core.records import record
 from amoro_core.validation.view import (
     ValidationView,
     can_translate_positions,
@@ -31,7 +31,7 @@ from amoro_core.validation.view import (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class JoinedVector:
     """The positions of a converted file's new vector, and the vectors in whose place it comes."""
 

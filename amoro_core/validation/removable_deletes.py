@@ -9,14 +9,13 @@ import numpy as np
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 from amoro_core.scan.columns import Ids, Mask, Numbers, Place
 from amoro_core.scan.live_files import LiveFiles
 
 Numbered = tuple[DeleteIdentity, int]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Outside:
     """The live data files that the commit leaves unchanged.
 

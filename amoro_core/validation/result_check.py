@@ -6,6 +6,7 @@ are stored, so it is part of the input's identity.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from amoro_core.errors import CheckFailed
@@ -25,7 +26,6 @@ from amoro_core.model.files import (
 )
 from amoro_core.model.paths import normalise
 from amoro_core.model.task_payload import MAP_ENDING, InputFile
-from amoro_core.records import record
 from amoro_core.validation.view import can_translate_positions
 
 
@@ -108,7 +108,7 @@ def map_problems(group: Group) -> Iterator[str]:
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Task:
     """One group with everything known about its files."""
 

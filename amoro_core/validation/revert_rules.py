@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from amoro_core.model.commits import CommitContent, Head, Operation
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 from amoro_core.scan.columns import Ids, Place
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.matching import match
@@ -26,7 +25,7 @@ from amoro_core.validation.removable_deletes import Numbered, needed_outside
 Named = Mapping[DeleteIdentity, Collection[str]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Revert:
     """How to undo a commit on a head. `refusal` says why that is impossible; `content` is None exactly then."""
 

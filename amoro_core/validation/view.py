@@ -6,7 +6,7 @@ outputs' numbers of rows; so the deletes are translated to positions of the outp
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -16,12 +16,11 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteK
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 from amoro_core.model.task_payload import InputFile
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.validation.removable_deletes import Numbered
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CarriedRows:
     """Rows of an output that others have deleted from the inputs, at least one; or all of a converted file's vector."""
 
@@ -65,7 +64,7 @@ def translate(
 Positions = Mapping[str, PositionSet]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Read:
     """What was read to decide; what could not be read is missing."""
 
@@ -74,7 +73,7 @@ class Read:
     found: Mapping[int, "Found"] = field(default_factory=dict)  # by task whose rows are looked up
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Found:
     """Where rows that others have deleted since the plan are in the outputs of a task."""
 
@@ -85,7 +84,7 @@ class Found:
 NOTHING_READ = Read()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ValidationView:
     """The head as seen by the rules of a group."""
 

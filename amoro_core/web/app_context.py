@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -14,13 +14,12 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Channel, Principal
 from amoro_core.notifier import Revisions
-from amoro_core.records import record
 from amoro_core.services.audit import RepeatingService
 from amoro_core.web.login import LoginService
 from amoro_core.web.oidc import OidcLogin
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AppContext:
     """The operations, and the parts around them. Blocking work runs in `pool`, never in the event loop."""
 

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -28,7 +28,6 @@ from amoro_core.errors import InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.accounts import ProviderTerms, is_safe_url
 from amoro_core.model.principals import Principal
 from amoro_core.model.text_sanitizing import MASK, Secret, briefly
-from amoro_core.records import record
 from amoro_core.web.middleware import LOOPBACK_NAMES, host_of
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ _MOST_ATTEMPTS = 1000
 AT_ONCE, LONGEST_S = 4, 30
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """A login that has begun; all of it but the provider's own words is random, and used once."""
 

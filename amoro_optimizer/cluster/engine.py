@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -20,7 +21,6 @@ from amoro_core.model.file_markers import METADATA_KEY, group_suffix, layout_tex
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
-from amoro_core.records import record
 from amoro_optimizer.cluster.range_partitioner import (
     TAG_BYTES,
     Cuts,
@@ -130,7 +130,7 @@ def placed_batches(
                 raise UnreadableFile(f"{source.path} ends after {rows} of {expected} rows")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Row groups of a Parquet file."""
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +28,6 @@ from amoro_core.files.hashing import hashes_32
 from amoro_core.files.schema.schemas import arrow_type, key_path, select_ids
 from amoro_core.files.sketches import stored_bytes
 from amoro_core.model.clustering import CURVE_VERSION, MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
-from amoro_core.records import record
 
 Words = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
@@ -334,7 +334,7 @@ _MADE: dict[type, Callable[..., Parts]] = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Column:
     path: tuple[int, ...]
     is_optional: bool

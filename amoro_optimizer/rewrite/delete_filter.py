@@ -44,7 +44,6 @@ from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import InputFile, RewriteInput
-from amoro_core.records import record
 from amoro_optimizer.rewrite.delete_keys import KeyColumns, KeyIndex, Mask, Ranges, SpilledKeys, gather, parts_of
 from amoro_optimizer.rewrite.reading import WatchedAccess, groups_within
 
@@ -127,7 +126,7 @@ class BoundedCache:
 DECODED_DELETES = BoundedCache()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EqualityDeleteGroup:
     """Deletes with one set of ids, each with a level: a file of class c is subject to those with levels up to c.
 

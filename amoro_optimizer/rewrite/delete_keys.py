@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pyarrow.compute as pc
 
 from amoro_core.files.deletes.delete_files import KeyTable
 from amoro_core.files.hashing import Hashes, key_hashes
-from amoro_core.records import record
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory
 
 Mask = npt.NDArray[np.bool_]
@@ -59,7 +59,7 @@ class HashFilter:
         return hashes >> self._shift, bit
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeyIndex:
     """Keys sorted by hash; among equal keys the one with the lowest level comes first."""
 
@@ -189,7 +189,7 @@ class _Keys:
             yield self._parts.pop(0)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SpilledKeys:
     """Keys that did not fit into memory, and a filter of all their hashes."""
 

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -25,7 +26,6 @@ from amoro_core.model.files import FORMAT_WITH_VECTORS, DataFile, DeleteFile, Fi
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import LeftOutRows, PositionMap, RewriteInput
-from amoro_core.records import record
 
 #: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
 _UNEVENNESS = 0.05
@@ -33,7 +33,7 @@ _UNEVENNESS = 0.05
 _OVERSIZE = 1.5
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Labels:
     """Labels of all data files of an attempt."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
@@ -16,7 +17,6 @@ from amoro_core.files.parquet.reading import ParquetInput
 from amoro_core.files.schema.projection import Projection, held_columns
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.files import ColumnMetrics, DataFile
-from amoro_core.records import record
 
 #: Arrow types whose stored numbers are those of keys, with no conversion between the two.
 _EXACT = (
@@ -258,7 +258,7 @@ class ReadAhead:
         return _Fetched(contents, None not in cached.values())
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Fetched:
     """Files that were read together."""
 

@@ -1,6 +1,7 @@
 """Key columns of equality deletes, as arrays whose values are equal exactly when they are to Iceberg."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from amoro_core.model.files import (
     FileFormat,
 )
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -90,7 +90,7 @@ _EXACT = {"file_path": "full", "pos": "full"}
 _WRITE_ROWS = 1 << 20
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeyTable:
     """The keys of equality deletes with one set of ids: arrays of equal length, in the order of the ids."""
 

@@ -1,6 +1,7 @@
 """Hashes of whole rows, nested values too, and whether rows are the same: every value of every column counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
@@ -17,7 +18,6 @@ from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.files import FORMAT_WITH_LINEAGE, DataFile, DeleteFile, DeleteKind
 from amoro_core.model.row_positions import NO_POSITIONS, PositionSet
 from amoro_core.model.task_payload import InputFile, RewriteInput
-from amoro_core.records import record
 
 #: Values up to this length are hashed whole by `key_hashes`.
 _LONG = 256
@@ -188,7 +188,7 @@ def _path(work: RewriteInput, at: int) -> str:
     return work.rewritten[at].data.path
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     """Rows that are looked for, at least one."""
 

@@ -4,7 +4,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteK
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import PositionMap
-from amoro_core.records import record
 
 __all__ = ["crc32"]
 
@@ -35,7 +34,7 @@ THETA = "apache-datasketches-theta-v1"
 NDV = "ndv"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Blob:
     """A blob of a Puffin file, about some fields of a snapshot."""
 
@@ -48,7 +47,7 @@ class Blob:
     is_compressed: bool = True  # deletion vectors must not be
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PuffinFile:
     """The bytes of a Puffin file."""
 
@@ -165,7 +164,7 @@ def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Posit
     return found
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class BlobLocation:
     """Where a blob lies in its file."""
 

@@ -7,7 +7,7 @@ statistics the column has no bounds: those of the other chunks would be wrong.
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +38,6 @@ from pyiceberg.types import (
 from amoro_core.files.schema.projection import leaf_ids
 from amoro_core.files.schema.write_options import INFERRED_MODE, WriterOptions
 from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
-from amoro_core.records import record
 
 Bound = bytes | None
 
@@ -215,7 +214,7 @@ def _start(group: pq.RowGroupMetaData) -> int:
 _BYTES = (StringType, BinaryType, FixedType, UUIDType, BooleanType)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CopiedFile:
     """A file of which row groups were copied into an output."""
 

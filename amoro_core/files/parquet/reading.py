@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ from amoro_core.model.clustering import Layout
 from amoro_core.model.commits import FileFacts, VectorFacts
 from amoro_core.model.file_markers import METADATA_KEY, parse_layout_text
 from amoro_core.model.files import FileFormat
-from amoro_core.records import record
 
 #: Target of decoded bytes in a batch; with the row limit it decides how many rows are decoded at once.
 BATCH_BYTES = 16 << 20
@@ -26,7 +26,7 @@ _UNTOLD_BYTES = 4096
 STREAM_BUFFER_BYTES = 1 << 20
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ParquetInput:
     """An open Parquet file."""
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,6 @@ from amoro_core.files.schema.schemas import FIELD_ID, arrow_schema
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, translated
 from amoro_core.model.files import ROW_ID_FIELD_ID, ColumnMetrics
-from amoro_core.records import record
 
 #: Rows sampled to count distinct values, in pieces from all over: of files that are joined, each may have a value once.
 SAMPLE_ROWS = 1 << 14
@@ -135,7 +135,7 @@ def bloom_filter_options(schema: Schema, options: WriterOptions, rows: int) -> M
 _LEAST_PAGE_BYTES = 1024
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WrittenFile:
     """A Parquet file that was written and closed."""
 

@@ -8,7 +8,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -50,7 +50,6 @@ from amoro_core.files.row_groups.parquet_format import (
     encoded,
 )
 from amoro_core.model.files import LINEAGE_IDS, ColumnMetrics
-from amoro_core.records import record
 
 S = TypeVar("S", bound=Struct)
 
@@ -84,7 +83,7 @@ class NotCopied(ValueError):
     """The reason why something can't be copied."""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Leaf:
     """A leaf column of a file."""
 
@@ -94,7 +93,7 @@ class Leaf:
     repetition: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FooterSchema:
     """The begin of a footer, and what it says: files of a table mostly have the same."""
 
@@ -105,7 +104,7 @@ class FooterSchema:
     meanings: Agreement
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class CopySource:
     """An open Parquet file, of whose footer everything needed was checked."""
 

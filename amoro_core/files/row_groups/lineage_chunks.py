@@ -6,6 +6,7 @@ encodings): nothing is done for each row. Not compressed: a block of 128 rows ta
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,6 @@ from amoro_core.files.row_groups.parquet_format import (
 from amoro_core.files.schema.schemas import with_lineage
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.model.files import LINEAGE_IDS, DataFile
-from amoro_core.records import record
 
 _INT64, _UNCOMPRESSED, _DATA_PAGE = 2, 0, 0
 _RLE, _DELTA_BINARY_PACKED = 3, 5
@@ -42,7 +42,7 @@ _BLOCK_ROWS, _PARTS = 128, 4
 _LEAST_PAGE_ROWS = 1000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Progression:
     """The numbers of an optional column of 64 bits: the first one, and by how much each is above the one before."""
 
@@ -50,7 +50,7 @@ class Progression:
     step: int  # 0 or 1
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MadeChunk:
     """A column chunk whose offsets count from the begin of its content."""
 
@@ -128,7 +128,7 @@ def _plain(number: int) -> bytes:
 _ROW_BYTES = 64
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupLineage:
     """Where the lineage of a row group's rows comes from."""
 
@@ -138,7 +138,7 @@ class GroupLineage:
     stored: Callable[[], pa.Table]  # reads both columns of these rows: what the file stores, else null
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Columns:
     """The leaf columns of a file by their numbers: the table's, and the lineage that it stores."""
 

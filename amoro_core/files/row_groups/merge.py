@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
@@ -43,7 +44,6 @@ from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, reading_file, translated
 from amoro_core.model.file_markers import is_copied
 from amoro_core.model.task_payload import CopyRule
-from amoro_core.records import record
 
 #: Memory of a column chunk's place in a footer, with its statistics and page index.
 _CHUNK_BYTES = 4096
@@ -150,7 +150,7 @@ class _Behind(NamedTuple):
     offset_index: bytes
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Group:
     """A row group of the output, with what is still to be written for its column chunks.
 

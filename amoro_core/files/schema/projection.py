@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,6 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.schema.schemas import FIELD_ID, Constants, arrow_schema, values_array
-from amoro_core.records import record
 
 #: Of a timestamp's units, those in a day.
 _DAY_MICROSECONDS: Mapping[type[IcebergType], int] = {
@@ -231,7 +230,7 @@ _CHANGES: dict[type[IcebergType], Callable[[pa.Array, pa.DataType], pa.Array]] =
 _NO_CONSTANTS: Constants = {}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class FileField:
     """A field of a file with its Iceberg id; children as Arrow orders them (list: element, map: key and value)."""
 
@@ -258,7 +257,7 @@ class _Fields:
         return last[1]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Projection:
     """The projection of batches of files with one schema onto a table's schema."""
 

@@ -1,7 +1,7 @@
 """Parsed table properties for writing Parquet."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -22,7 +22,6 @@ from amoro_core.model.properties import (
     rate,
     whole,
 )
-from amoro_core.records import record
 
 #: The format in which data files are written.
 FORMAT_KEY = "write.format.default"
@@ -68,7 +67,7 @@ INFERRED_MODE = "truncate(16)"
 OF_COLUMNS = (METRICS_MODE, BLOOM_ENABLED, BLOOM_RATE)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class WriterOptions:
     """How Parquet files of a table are written."""
 

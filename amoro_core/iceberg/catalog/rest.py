@@ -3,6 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import rest as pyiceberg_rest
@@ -20,13 +21,12 @@ from amoro_core.iceberg.catalog.timeouts import TimedRequests, TimedSession
 from amoro_core.iceberg.support.pyiceberg_sandbox import only, refuse_lost, refuse_unmodelled
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.records import record
 
 #: The tables that were loaded longest ago are forgotten first.
 MOST = 200_000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Loaded:
     config: CatalogConfig
     etag: str

@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy import bindparam, select
-
-from amoro_core.records import record
 
 
 class RowSqlCatalog(SqlCatalog):
@@ -94,7 +93,7 @@ class SqliteFailed(Exception):
         self.statement = statement
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class DatabaseFile:
     """A file of SQLite, by its absolute path, and how many seconds a lock is waited for."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -21,13 +22,12 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.poolmanager import pool_classes_by_scheme
 
 from amoro_core.errors import InvalidSettings
-from amoro_core.records import record
 
 CONNECT_S = 10.0
 _AGAIN_S = 0.2
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Time limits in seconds: to connect, and to receive a complete answer."""
 

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -29,7 +30,6 @@ from amoro_core.iceberg.manifest.avro_schema import first_new_row_id
 from amoro_core.iceberg.support.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 from amoro_core.model.paths import normalise
-from amoro_core.records import record
 
 
 def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]:
@@ -246,7 +246,7 @@ RESTORED_FROM = "amoro.restored-snapshot-id"
 _TRIES = 10
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LostRef:
     """A branch or tag that vanished with its snapshot, although its removal was not requested."""
 
@@ -335,7 +335,7 @@ def stage_restored(
     return payload, made
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     snapshot: Snapshot
     name: str

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -34,12 +35,11 @@ from amoro_core.maintenance.manifests import (
     wide_ones,
 )
 from amoro_core.model.commits import ManifestCluster, ManifestsStaged, Operation
-from amoro_core.records import record
 
 _WORDS = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete"}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestSource:
     """A loaded table, and the reader of its manifests."""
 

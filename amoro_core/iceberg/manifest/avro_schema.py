@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
@@ -24,7 +25,6 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from amoro_core.errors import TableRefused
-from amoro_core.records import record
 
 CODEC: AvroCompressionCodec = "deflate"
 DATA_FILE, PARTITION = 2, 102
@@ -169,7 +169,7 @@ def first_new_row_id(metadata: TableMetadata) -> int | None:
     return row_id
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Assigned:
     """A manifest list's entries with their first row ids, and the number of ids assigned to them."""
 

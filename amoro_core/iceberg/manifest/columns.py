@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from amoro_core.iceberg.manifest.safe_avro import BoundedDecoder, end_of_numbers
 from amoro_core.iceberg.support.table_support import MOST
 from amoro_core.logger import get_logger
 from amoro_core.model.files import FileFormat
-from amoro_core.records import record
 from amoro_core.scan.column_store import packed_part, unpacked_part
 from amoro_core.scan.columns import NONE, SCHEMA, ColumnPart, OpenPart, format_code, pack_numbers
 
@@ -47,7 +47,7 @@ _METRICS = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Listed:
     """What a manifest list says about a data manifest, and the types of its partitions."""
 

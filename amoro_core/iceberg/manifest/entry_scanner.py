@@ -8,6 +8,7 @@ of a block.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -49,7 +50,6 @@ from amoro_core.iceberg.manifest.safe_avro import (
     number_at,
     read_header,
 )
-from amoro_core.records import record
 from amoro_core.scan.columns import pack_numbers
 
 #: What stands instead of the value of an optional field, and before it.
@@ -72,7 +72,7 @@ class _Kind(Enum):
     NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Field:
     kind: _Kind
     is_optional: bool
@@ -84,7 +84,7 @@ class _Field:
 _Run = tuple[int, tuple[_Field, ...]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How entries of one schema are stored."""
 
@@ -340,7 +340,7 @@ _MORE, _NULL, _VALUE = 0x80, 0, 2
 _PATH_NUMBER, _BYTES, _OTHER = range(3)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EntryPath:
     """The file of an entry."""
 

@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from operator import itemgetter
 from typing import TypeVar
@@ -14,7 +14,6 @@ from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, Mani
 from amoro_core.iceberg.manifest.avro_schema import RECORD_VERSION, first_row_id_of
 from amoro_core.iceberg.manifest.reading import Manifest, ManifestLists, read_manifest
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
-from amoro_core.records import record
 from amoro_core.scan.columns import ColumnPart, Place
 from amoro_core.scan.live_files import LiveFiles, ManifestIndex, Memory
 
@@ -90,7 +89,7 @@ def path_of(key: Key) -> str:
     return str(key[0])
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownPart:
     """The live files of a data manifest."""
 
@@ -107,7 +106,7 @@ class KnownPart:
 Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KnownTable:
     """The manifests of one state of a table, and what is known about its places."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 
 from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
@@ -41,7 +42,6 @@ from amoro_core.iceberg.manifest.safe_avro import (
     with_packed_metrics,
 )
 from amoro_core.model.maintenance import StoredFile
-from amoro_core.records import record
 
 #: Ids of fields of a manifest list.
 _SUMMARY, _CONTENT = 508, 517
@@ -123,7 +123,7 @@ _OF_ENTRIES = readers_of(
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ManifestHeader:
     """What all entries of a manifest have in common, from its file header."""
 
@@ -136,7 +136,7 @@ class ManifestHeader:
     own_spec_id: str | None = None  # from the header itself
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """A manifest that was read, with inherited sequence numbers and row ids filled in."""
 

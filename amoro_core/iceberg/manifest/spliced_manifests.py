@@ -32,7 +32,6 @@ from amoro_core.iceberg.manifest.reading import (
 from amoro_core.iceberg.manifest.safe_avro import BoundedDecoder
 from amoro_core.iceberg.manifest.writing import ENTRIES_IN_A_BLOCK, manifest_metadata, partition_summaries
 from amoro_core.logger import get_logger
-from amoro_core.records import record
 from amoro_core.scan.columns import ColumnPart, Place, pack_numbers
 
 log = get_logger("amoro.commit")
@@ -42,7 +41,7 @@ _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
 Removed = Callable[[Manifest], list[ManifestEntry]]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Spliced:
     """A manifest to be written."""
 
@@ -51,7 +50,7 @@ class Spliced:
     gone: tuple[ManifestEntry, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Source:
     """A manifest of the head, and the commit that removes files of it."""
 

@@ -7,6 +7,7 @@ equality ids as longs, which Java can't read, and omits the schema id and the re
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -45,7 +46,6 @@ from amoro_core.iceberg.manifest.entries import find_in_history, partition_types
 from amoro_core.iceberg.manifest.reading import Manifest, ManifestHeader
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 from amoro_core.model.properties import boolean, declared, duration, parse_into, whole
-from amoro_core.records import record
 
 #: Readers decode a block as a whole: many entries are fast to read, few need little memory.
 ENTRIES_IN_A_BLOCK = 500
@@ -295,7 +295,7 @@ def _counts(entries: Iterable[ManifestEntry]) -> dict[str, Any]:
     return counts
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Listing:
     """What a manifest list says about its snapshot."""
 
@@ -376,7 +376,7 @@ BUDGET_KEY = "self-optimizing.commit.manifest-merge-budget"
 ENTRY_COST = timedelta(microseconds=300)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class MergeSettings:
     """The table's properties of merging; the defaults are Iceberg's, but for the budget, which it does not have."""
 

@@ -6,6 +6,7 @@ as never null, although an enclosing struct may be null.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -29,7 +30,6 @@ from pyiceberg.types import (
 from amoro_core.files.schema.projection import promoted
 from amoro_core.iceberg.manifest.entries import find_in_history
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
-from amoro_core.records import record
 
 #: Converts a bound from its single-value serialization to numbers that compare like the values; None: it tells nothing.
 _Order = Callable[[bytes], tuple[int, ...] | None]
@@ -39,7 +39,7 @@ _NUMBERS = (IntegerType, LongType, DateType, TimeType)
 _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Key:
     """A key column as interpreted by one side. `order` None: its bounds are not compared."""
 
@@ -48,7 +48,7 @@ class _Key:
     order: _Order | None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Keys:
     specified: tuple[_Key, ...]
     java: tuple[_Key, ...]

@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -47,7 +48,6 @@ from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.optimizing_config import effective_properties, welcomes_parquet
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import declared, parse_into
-from amoro_core.records import record
 from amoro_core.scan.columns import Paths
 from amoro_core.scan.live_files import LiveFiles
 
@@ -437,7 +437,7 @@ NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _ReadInCommits:
     """Properties that pyiceberg parses in the middle of a commit, where a malformed value would raise."""
 

@@ -1,6 +1,7 @@
 """What clustering a group costs, and what readers gain by it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from math import floor, log2, sqrt
@@ -12,7 +13,6 @@ from amoro_core.model.files import DeleteKind
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.planning.clustering.grouping import depth, ranges_of
 from amoro_core.planning.clustering.model import ClusterFacts
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
 MB = 1024 * 1024
@@ -22,7 +22,7 @@ _READ_BYTES_PER_S = 100_000_000
 SCAN_DAYS = 7
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reading:
     """How a table is read in a day: sets of columns that are filtered by, with the number of such scans."""
 
@@ -96,7 +96,7 @@ _LEAST_FILES = 64.0
 _TWO = 2
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Decided:
     """The choice in force, or None while there is none, and why."""
 
@@ -105,7 +105,7 @@ class Decided:
     is_new: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Use:
     """Scans that filter by the same columns."""
 
@@ -233,7 +233,7 @@ def _files(facts: ClusterFacts) -> float:
 MOST_SUGGESTED = 8
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Suggestion:
     """A column, and why."""
 
@@ -242,7 +242,7 @@ class Suggestion:
     files_met: float | None = None  # by a point query on it, on average; None: nothing is known of it
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Suggested:
     """What is suggested, the best first; and what `auto` says of the scans that are known."""
 

@@ -4,6 +4,7 @@ Where `units` are given a file counts as that many: one of several times the tar
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,6 @@ from amoro_core.model.files import DataFile, ScannedFile
 from amoro_core.planning.clustering.layouts import KeptFiles, Layouts, Resolved, Sealing
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, GroupBy
 from amoro_core.planning.optimizing.tasks import pack
-from amoro_core.records import record
 from amoro_core.scan.columns import Mask, Numbers
 
 #: What a layout reaches of the perfect one, by files met: measured 1.25 on Hilbert curves of two and three columns.
@@ -22,7 +22,7 @@ REACHED = 1.3
 Weights = npt.NDArray[np.float64]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Ranges:
     """The bounds of one column for some files, as places in the order of all of these bounds."""
 
@@ -129,7 +129,7 @@ MOST_MESSAGE_BYTES = 14 * 1024 * 1024
 _FILE_BYTES, _DELETE_BYTES, _BOUND_BYTES = 96, 160, 64
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Candidates:
     """Files of one partition that may be clustered, by index; `ranges` are those of the layout's first column."""
 
@@ -225,7 +225,7 @@ def message_bytes(files: Iterable[ScannedFile]) -> int:
     return total
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Tiered:
     """One or several sealed groups as if they were one already."""
 
@@ -294,7 +294,7 @@ def _joined(part: Sequence[_Tiered], sealing: Sealing, most_bytes: int) -> Itera
         )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PlanContext:
     """What holds for all partitions of a table."""
 

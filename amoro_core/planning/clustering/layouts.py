@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import floor, log
@@ -25,7 +26,6 @@ from amoro_core.planning.clustering.model import (
     ClusterRequest,
     KeptGroup,
 )
-from amoro_core.records import record
 from amoro_core.scan.columns import FEW, Numbers, Paths
 from amoro_core.scan.live_files import LiveFiles
 
@@ -34,7 +34,7 @@ _METRICS_KEY = "write.metadata.metrics.column."
 _WITHOUT_BOUNDS = ("none", "counts")
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """A layout, with what people should know of how it came to be."""
 
@@ -48,7 +48,7 @@ class Resolved:
         return ids[:1] if self.layout.strategy is Strategy.LINEAR else ids
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class LayoutSource:
     """Who named columns and strategy: a request or properties; what is wrong is said to them."""
 
@@ -293,7 +293,7 @@ def newest_layout(files: LiveFiles, layouts: Layouts, columns: Container[int]) -
     return None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Sealing:
     """When a group is sealed, and which tier it is of then; bytes."""
 
@@ -311,7 +311,7 @@ class Sealing:
         return max(0, floor(log(live_bytes / (self.seal_bytes * _NEARLY), self.fanout) + 1e-9))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeptFiles:
     """A kept group with the indexes of its files among those of the partition."""
 
@@ -319,7 +319,7 @@ class KeptFiles:
     at: Numbers
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionGroups:
     """The files of one partition: those of kept groups, and those that are not clustered, by index."""
 

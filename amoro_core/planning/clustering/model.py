@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -24,7 +24,6 @@ from amoro_core.model.properties import (
 from amoro_core.model.properties import size as properties_size
 from amoro_core.model.scan_stats import ColumnChoice, ScanUse
 from amoro_core.model.tables import SnapshotFacts
-from amoro_core.records import record
 
 PREFIX = "self-optimizing.cluster."
 COLUMNS_KEY = f"{PREFIX}columns"
@@ -82,7 +81,7 @@ class PartitionKind(StrEnum):
     ROLLING = "rolling"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionChoice:
     """Which partitions are clustered: of `recent` the newest `count` after the newest `skip`, of `rolling` one in
     `count`."""
@@ -136,7 +135,7 @@ def _word(kind: type[StrEnum]) -> Parse[StrEnum]:
     return one_of({one.value: one for one in kind})
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusteringConfig:
     """The properties of one table that steer its clustering; sizes in bytes."""
 
@@ -193,7 +192,7 @@ def _no_path(key: PartitionKey) -> str:
     return ""
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """What is known of a table for which a plan is made."""
 
@@ -217,7 +216,7 @@ class ClusterFacts:
     budget_bytes: int | None = None  # what the optimizer group takes of one table at once; None: no bound
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterRequest:
     """A request; not `asked`: a scheduled run, for which the triggers decide."""
 
@@ -231,7 +230,7 @@ class ClusterRequest:
     shows: bool = False  # where no columns are set, tell of the groups that there are; nothing is planned then
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ColumnDepth:
     """How many files a point query on one column meets, of those that may be clustered and of all."""
 
@@ -243,7 +242,7 @@ class ColumnDepth:
     note: str = ""  # why bounds of the column can't tell files apart
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class KeptGroup:
     """Files that were clustered together."""
 
@@ -256,7 +255,7 @@ class KeptGroup:
     live_bytes: int
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionDepth:
     """How well one partition is clustered, and why something is due there, or nothing."""
 
@@ -274,7 +273,7 @@ class PartitionDepth:
     path: str = ""  # of the partition, for people
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class GroupPlan:
     """Files of one (spec, partition) that are put in order together: one task, committed or dropped as a whole."""
 
@@ -291,7 +290,7 @@ class GroupPlan:
     gain: float  # by which groups are ordered, for each core millisecond
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """Groups of one process, all planned on one snapshot, the most worthwhile first."""
 
@@ -304,7 +303,7 @@ class ClusterPlan:
     left: int = 0  # groups for which the limits had no room
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ClusterVerdict:
     """Whether a table is to be clustered, why or why not, partition by partition, and the plan."""
 

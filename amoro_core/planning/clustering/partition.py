@@ -1,6 +1,7 @@
 """Which partitions are clustered now, and which of them wait."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, cmp_to_key
 from hashlib import blake2b
@@ -44,14 +45,13 @@ from amoro_core.planning.clustering.model import (
     PartitionOrder,
 )
 from amoro_core.planning.optimizing.partitions import PartitionFiles, order_of
-from amoro_core.records import record
 from amoro_core.scan.columns import Mask, Numbers
 
 _HOUR = timedelta(hours=1)
 _REPLACE = "replace"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """Partitions in the order in which they are clustered, and why the others are not, by when that may change."""
 
@@ -412,7 +412,7 @@ class PartitionCase:
 _WORTH = 0.7
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Files that would become a group, by index; `ratio` is how deep they lie now by what is ideal."""
 

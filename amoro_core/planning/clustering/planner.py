@@ -1,7 +1,7 @@
 """Whether and how a table is clustered: partitions, files, groups."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -36,7 +36,6 @@ from amoro_core.planning.clustering.model import (
 from amoro_core.planning.clustering.partition import Chosen, PartitionCase, Piece, choose, pieces_of, reached_ratio
 from amoro_core.planning.optimizing.partitions import PartitionFiles, partitions_of
 from amoro_core.planning.optimizing.tasks import deletes_of, read_cost
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
 
@@ -113,7 +112,7 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
     )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Looked:
     """One partition as it was looked at, with what would be put in order there."""
 

@@ -1,7 +1,7 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
@@ -33,7 +33,6 @@ from amoro_core.planning.optimizing.partitions import (
 )
 from amoro_core.planning.optimizing.planner import WEIGHT, settled, within_file_count
 from amoro_core.planning.optimizing.tasks import PartitionSelection, tasks_of, weigh
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
 #: An interval has passed when it is exceeded; times count milliseconds.
@@ -41,7 +40,7 @@ _TICK = timedelta(milliseconds=1)
 _NEVER = LastOptimized()
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Case:
     """One partition under evaluation."""
 
@@ -57,7 +56,7 @@ class _Case:
         return self.partition.stats
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Decision:
     type: OptimizingType | None
     reason: str

@@ -5,7 +5,7 @@ back is evaluated in full once that interval has passed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.model.files import DataFile, TableScan
@@ -15,11 +15,10 @@ from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning.clustering.layouts import kept_groups
 from amoro_core.planning.optimizing.partitions import PartitionFiles, PartitionStats, order_of
-from amoro_core.records import record
 from amoro_core.scan.live_files import LiveFiles
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class TableTotals:
     """The totals of all live files in a snapshot's summary."""
 

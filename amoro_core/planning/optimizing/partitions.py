@@ -32,7 +32,6 @@ from amoro_core.model.plans import (
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts, LastOptimized
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.planning.clustering.layouts import group_ids
-from amoro_core.records import record
 from amoro_core.scan.columns import Ids, Mask, Numbers
 from amoro_core.scan.live_files import LiveFiles
 
@@ -45,7 +44,7 @@ class FileClass(StrEnum):
     TARGET_SIZE = "target-size"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AssessedFile:
     """A scanned file with everything that planning needs to know about it."""
 
@@ -199,7 +198,7 @@ _CLASSES = tuple(FileClass)
 _FRAGMENT, _UNDERSIZED, _TARGET_SIZE = range(len(_CLASSES))
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class AssessedColumns:
     """The columns of `AssessedFile` for some of the live files, whose indexes are `ids`."""
 
@@ -323,7 +322,7 @@ def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:
     columns.combinable[at] = file.combinable
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionStats:
     """Counts over all files of one partition; each delete file counts once."""
 
@@ -507,7 +506,7 @@ def _numbers(column: npt.NDArray[np.integer]) -> list[int]:
 _BOUNDS = np.array(BOUNDS, np.int64)
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ScoredPartition:
     """A partition, and its health, 0 to 100."""
 
@@ -670,7 +669,7 @@ _TERMS = 2
 MOST_FILES = 30_000
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Decided:
     """The verdict of the triggers on a partition, and what it was made of besides the partition's files."""
 
@@ -687,7 +686,7 @@ class Decided:
         return in_time and self.last == last and self.dangling == dangling
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Remembered:
     """What was found about one partition; `stamp` is that of its files."""
 
@@ -697,7 +696,7 @@ class Remembered:
     decided: Decided | None = None
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class EvaluationContext:
     """What verdicts follow from beside a table's files."""
 

@@ -2,13 +2,13 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from amoro_core.model.files import DeleteFile, DeleteIdentity, ScannedFile
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.optimizing.partitions import AssessedColumns, AssessedFile, PartitionFiles
-from amoro_core.records import record
 from amoro_core.scan.columns import Mask
 
 
@@ -100,7 +100,7 @@ def pack_evenly(weights: Sequence[int], capacity: int) -> list[list[int]]:
     return even if keeps and (len(smallest) < 2 or sum(smallest) > capacity) else packed
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PartitionSelection:
     """What to rewrite in a partition: by a trigger or on request."""
 
@@ -109,7 +109,7 @@ class PartitionSelection:
     force: bool = False  # also files without gain
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class _Bin:
     """Files that are rewritten together, and the number of output files."""
 

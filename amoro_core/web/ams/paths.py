@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
@@ -13,7 +14,6 @@ from amoro_core.model.principals import Principal
 from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
-from amoro_core.records import record
 from amoro_core.web.ams import shapes
 from amoro_core.web.ams.shapes import Json
 
@@ -24,7 +24,7 @@ _ALL = "all"
 _QUOTA = "self-optimizing.quota"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A request by an account for one of the paths."""
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -11,7 +12,6 @@ from markupsafe import Markup
 from amoro_core.documents.formatting import format_bytes, format_count, format_time
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.records import record
 from amoro_core.web.charts.svg import (
     Chart,
     Figures,
@@ -33,7 +33,7 @@ _LATE = 1.5  # steps between two values that follow each other
 MOST_POINTS = 300  # of a line; more are averaged over longer steps
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Line:
     """Values by their time, in order. `step_ms` is their distance where none is missing."""
 
@@ -112,7 +112,7 @@ MAX_TIMELINE_LANES = 20
 _LONGEST_NAME = 22  # characters
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Moment:
     """A snapshot: when it was committed, by what, whether by us, and the references at it."""
 
@@ -179,7 +179,7 @@ _LEVELS = 5
 Lane = tuple[str, int]  # optimizer and thread
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Bar:
     """An attempt. `end_ms` is now for one that runs. States: running, success, failed, lost, canceled."""
 
@@ -296,7 +296,7 @@ _GAP = 0.12  # of a bin's width, beside its bar
 _MOST_LABELS = 8
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SizeCounts:
     """Files from a size up to the next bin's: how many of each kind."""
 
@@ -377,7 +377,7 @@ class StepState(StrEnum):
     SKIPPED = "skipped"  # the process ended before
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Step:
     """A step; `at_ms` is when it began, 0: unknown or not yet."""
 
@@ -386,7 +386,7 @@ class Step:
     at_ms: int = 0
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Progress:
     """What is known of a process: its status, and UTC milliseconds of what happened (0: it did not)."""
 

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 
 from markupsafe import Markup
 
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.records import record
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The numbers of a chart as a table: headers, and rows of as many cells."""
 
@@ -19,7 +19,7 @@ class Figures:
     rows: tuple[tuple[str, ...], ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Chart:
     """A drawing, what it shows in one sentence, its marks explained, and its numbers."""
 

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,6 @@ from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 from amoro_core.notifier import Revisions, Subject
-from amoro_core.records import record
 from amoro_core.web import static
 from amoro_core.web.app_context import offered, principal_of
 from amoro_core.web.pages import page_request, template_filters
@@ -36,7 +36,7 @@ LONGEST_S = 10.0  # a fragment says how long ago things were
 Key = tuple[str, ...]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Fragment:
     """A rendered part of a page as it is sent, and the subjects that it shows."""
 
@@ -123,7 +123,7 @@ class TtlStore(Generic[Value]):
         return value
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A page that the navigation leads to, for this role and those above it."""
 

@@ -5,6 +5,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from starlette.routing import Route
 
@@ -13,7 +14,6 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.records import record
 from amoro_core.web.app_context import principal_of
 from amoro_core.web.charts.svg import Chart
 from amoro_core.web.pages.framework import Site, may
@@ -34,7 +34,7 @@ _CHARTS = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Tile:
     """A figure, and where its rows are."""
 

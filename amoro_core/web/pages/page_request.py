@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -13,7 +13,6 @@ from starlette.requests import Request
 from amoro_core.documents.formatting import format_count
 from amoro_core.errors import InvalidArgument
 from amoro_core.notifier import Subject
-from amoro_core.records import record
 from amoro_core.web.app_context import ask
 
 
@@ -56,7 +55,7 @@ Answer = TypeVar("Answer", bound=Message)
 _AS_TYPED = frozenset({"password"})
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Page:
     """A page to show: a template, the page's title, and values for it."""
 
@@ -67,7 +66,7 @@ class Page:
     subjects: Sequence[Subject] = ()  # what the page shows, so that it is shown anew when one of them changes
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Redirect:
     """An action that is done: the path of the page to go on with, and what that says about it."""
 
@@ -76,7 +75,7 @@ class Redirect:
     kind: str = "good"  # good, wait or bad: how the notice looks
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class PageRequest:
     """A request for a page, by a caller who is known."""
 
@@ -137,7 +136,7 @@ ROWS = 50  # on a page of a list
 MOST_EXACT = 10_000  # a total is counted up to here
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Listed:
     """One page of a list: at `path`, with these filters, in this order.
 
@@ -198,7 +197,7 @@ class Listed:
         return {**self.filters, "sort": sort, "order": self.order if self.order == "desc" else ""}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Field:
     """A field of a confirmation's form: one of `values` where there are any, else by its type as in HTML."""
 
@@ -211,7 +210,7 @@ class Field:
     is_needed: bool = False
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Confirmation:
     """The page that an action's link leads to: its form is sent to `target`."""
 

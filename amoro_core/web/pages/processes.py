@@ -4,6 +4,7 @@ import shlex
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from amoro_core.documents.formatting import (
     encoded_lines,
@@ -18,7 +19,6 @@ from amoro_core.model.history_events import AttemptOutcome
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.records import record
 from amoro_core.web.charts.charts import Bar, Progress, gantt, steps
 from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, to
 
@@ -27,7 +27,7 @@ _PAGE = 1000
 _PROCESSES = 16
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Tried:
     """An attempt: of which task, when its optimizer began, and its bar."""
 

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
@@ -12,7 +13,6 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.records import record
 from amoro_core.web.charts.charts import Line, lines
 from amoro_core.web.charts.svg import Chart
 from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, command, to_table
@@ -29,7 +29,7 @@ RANGES = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SeriesRequest:
     """Series to draw: their names, up to when, for how long, and whose. `step_s` 0: one that fits."""
 
@@ -107,7 +107,7 @@ _AT_WORK = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Reason:
     """One thing that holds the table back or drives it. `look`: good, busy, wait or bad, as badges have it."""
 
@@ -199,7 +199,7 @@ _TRENDS = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class HealthPart:
     """A part of the health score: the points that are left, and what would bring back those that are lost."""
 

@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from amoro_core.documents.formatting import format_bytes, format_count
@@ -13,7 +14,6 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as kept
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
-from amoro_core.records import record
 from amoro_core.web.charts.charts import Moment, SizeCounts, histogram, timeline
 from amoro_core.web.charts.svg import Chart
 from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, to_table, whole_number
@@ -117,7 +117,7 @@ _TOTALS = (
 )
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class SeenSnapshots:
     """Snapshots as they were read at a time, and what an expiry would have decided then; or why it would not."""
 
@@ -132,7 +132,7 @@ class SeenSnapshots:
         return {one.snapshot_id: one for one in self.retention.snapshots}
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Compared:
     """A total of two snapshots, and its change; "-" where a writer did not tell it."""
 

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_core.errors import AmoroError, WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.records import record
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.page_request import (
     Confirmation,
@@ -29,7 +29,7 @@ _MOST_PARTITIONS = 200  # on the page, of each comparison
 _LARGEST_ID = 2**63 - 1
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Verifying:
     """A verification that was asked for, and what answers it."""
 

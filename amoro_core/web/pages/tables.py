@@ -1,13 +1,13 @@
 """The list of tables."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from amoro_core.documents.formatting import format_duration, many
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, Order, TableKey
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
-from amoro_core.records import record
 from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, Redirect, command, to, whole_number
 
 _STATUSES = tuple(status.value for status in OptimizingStatus)
@@ -95,7 +95,7 @@ async def group_names(visit: PageRequest) -> list[str]:
     return [one.name for one in found.groups]
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ShownCatalog:
     """A catalog with what is known of it without asking it, and what is wrong."""
 

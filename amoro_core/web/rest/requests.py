@@ -5,6 +5,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -22,7 +23,6 @@ from amoro_core.logger import get_logger
 from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import admin_pb2
-from amoro_core.records import record
 
 log = get_logger("amoro.http")
 
@@ -92,7 +92,7 @@ _INTEGERS = {
 }
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """A field of a request under its name in REST."""
 
@@ -279,7 +279,7 @@ def _encodable(text: str, name: str) -> str:
 PREFIX = "/api/v1"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Route:
     """One method of one path below /api/v1.
 
@@ -482,7 +482,7 @@ _SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 WAIT = "wait"
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class ParsedRequest:
     """A request, taken apart: the texts of its path and query by name."""
 

@@ -7,7 +7,7 @@ A part that Spark repeats has the same cuts and makes the same of its rows.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark import Broadcast, SparkContext
@@ -19,7 +19,6 @@ from amoro_core.model.files import DeleteKind, FileFormat
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol.codec import decode_cluster_input, encode_cluster_input
-from amoro_core.records import record
 from amoro_optimizer.backends.spark.driver_channel import Job
 from amoro_optimizer.backends.spark.shuffle import shuffled
 from amoro_optimizer.backends.spark.stages import Slice, joined, sampled, split, table_of, written
@@ -35,7 +34,7 @@ SLICE_BYTES = 64 << 20
 _LEAST_SLICE_BYTES = 4 << 20
 
 
-@record
+@dataclass(frozen=True, slots=True)
 class Application:
     """Where the stages run."""
 
