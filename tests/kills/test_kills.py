@@ -9,19 +9,20 @@ import os
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from amoro_cli.client import AdminClient
 from amoro_core import failpoints
 from tests.acceptance.processes import WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
 from tests.kills import rounds, upkeep
 from tests.kills.nursery import Child, Manner, Nursery
-from tests.kills.site import Site, ask, release_all, required
+from tests.kills.site import Site, ask, required
 from tests.kills.upkeep import UPKEEP, UpkeepSite
 from tests.model.lake import ids_are, row
 from tests.tiers import sample, seeds
@@ -299,16 +300,28 @@ class Place:
         log = self._directory / f"{uuid.uuid4()}.log"
         return self._nursery.start(("up", "--port", "0"), environment, armed, log)
 
-    def release_optimizers(self) -> bool:
-        """Tell the coordinator, once it answers, that the optimizers are gone; its own registers again."""
-        return ask(self._directory / "home", release_all) is not None
+    def release(self, optimizers: Iterable[str]) -> bool:
+        """Tell the coordinator, once it answers, that these optimizers are gone: one that lives would leave."""
+
+        def release(client: AdminClient) -> bool:
+            for optimizer_id in optimizers:
+                client.release_optimizer(optimizer_id)
+            return True
+
+        return ask(self._directory / "home", release) is not None
+
+    def optimizers(self) -> list[str]:
+        return self._column("SELECT optimizer_id FROM optimizer")
 
     def tallies(self) -> list[dict[str, int]]:
         return [record["tally"] for record in self.journal.now().records if "tally" in record]
 
     def statuses(self) -> list[str]:
+        return self._column("SELECT status FROM table_process")
+
+    def _column(self, query: str) -> list[str]:
         with closing(sqlite3.connect(f"file:{self._directory / 'home' / 'amoro.db'}?mode=ro", uri=True)) as database:
-            return [status for (status,) in database.execute("SELECT status FROM table_process")]
+            return [value for (value,) in database.execute(query)]
 
 
 def add_files(journal: JournalTable, **files: str) -> None:
@@ -332,9 +345,10 @@ def test_whoever_is_killed_every_file_is_counted_once(
     add_files(place.journal, a=content, b=content)
     killed = place.start(f"{point}=kill")
     wait_until(lambda: not killed.is_alive, f"death at {point}")
+    gone = place.optimizers()
     again = place.start()
     try:
-        wait_until(place.release_optimizers, "the optimizers are released")
+        wait_until(lambda: place.release(gone), "the optimizers are released")
         wait_until(lambda: "success" in place.statuses(), "the process ends")
     finally:
         again.kill()

@@ -570,7 +570,6 @@ def test_rows_keep_their_lineage_through_random_stories(world: World, seed: int)
         story.append()
         done += story.optimize()
     assert done
-    assert world.files_copied
     assert world.verifying.verify(parse_table("cat.db.t"), None, None, lambda: False).is_sound
 
 

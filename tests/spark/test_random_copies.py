@@ -44,7 +44,7 @@ _VALUES = {
     "f": "if(h % 9 = 0, double('NaN'), h / 8)",
     "i": "int(h % 1000)",
     "yes": "h % 3 = 0",
-    "g": "if(h % 11 = 0, float('-Infinity'), float(h % 100) / 4)",
+    "g": "float(if(h % 11 = 0, double('-Infinity'), (h % 100) / 4))",
     "raw": "CAST(concat('b', h % 70) AS BINARY)",
     "day": "date_add(DATE '2000-01-01', int(h % 9000))",
     "moment": "timestamp_micros(h * 1000003)",
