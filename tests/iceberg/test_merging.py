@@ -353,7 +353,7 @@ def test_no_manifest_is_read_twice_between_head_and_staging(catalog: SqlCatalog)
     for one in manifests(table):
         Path(local_path(one.manifest_path)).unlink()
 
-    attempt = stage(fresh, head, content, {}, read=cache.read, splices=False)
+    attempt = stage(fresh, head, content, {}, read=cache.read)
 
     assert [one.deleted_files_count for one in read_list(fresh.io, attempt.manifest_list)] == [5, 1]
 

@@ -55,14 +55,13 @@ def manifests(table: Table) -> dict[str, int]:
     return {one.manifest_path: one.manifest_length for one in read_list(table.io, snapshot.manifest_list)}
 
 
-@pytest.mark.parametrize("splices", [True, False])
-def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Table, splices: bool) -> None:
+def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Table) -> None:
     before, reader = live_rows(table).total() + 1, Reader()
     head, content = change(table)
     carried = manifests(table)
-    attempt = committing.stage(loaded(table), head, content, {}, read=reader, merge=False, splices=splices)
+    attempt = committing.stage(loaded(table), head, content, {}, read=reader, merge=False)
     assert (len(content.removed_data), len(content.removed_deletes)) == (2, 1)
-    assert sorted(reader.read) == [ManifestContent.DATA] * (0 if splices else 2) + [ManifestContent.DELETES]
+    assert sorted(reader.read) == [ManifestContent.DATA] * 2 + [ManifestContent.DELETES]
     expected = live_rows(table)
     committing.send(table.catalog, loaded(table), attempt.payload)
     kept = manifests(table).items() & carried.items()

@@ -18,18 +18,16 @@ from pyiceberg.types import UnknownType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.files.storage.io import translated
-from amoro_core.iceberg.manifest.avro_schema import ROW_IDS_SINCE, first_new_row_id, with_first_row_id
+from amoro_core.iceberg.manifest.avro_schema import first_new_row_id
 from amoro_core.iceberg.manifest.entries import ChangeCounts, identity_of, partition_types, to_partition
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import (
     Manifest,
     ManifestHeader,
     ManifestLists,
-    read_bytes,
     read_list,
     read_manifest,
 )
-from amoro_core.iceberg.manifest.spliced_manifests import Source, Spliced, splice
 from amoro_core.iceberg.manifest.writing import (
     Listing,
     MergeSettings,
@@ -73,10 +71,8 @@ class Draft:
     snapshot_id: int
     sequence_number: int
     read: ManifestReader = read_manifest
-    splices: bool = True  # whether data manifests may be written without decoding them
     written: list[str] = field(default_factory=list)
     own: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)  # of the manifests written, by path
-    spliced: dict[str, ManifestFile] = field(default_factory=dict)  # written without decoding, by path
     numbered: int = 0
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -91,40 +87,19 @@ class Draft:
         self, content: ManifestContent, header: ManifestHeader, entries: Sequence[ManifestEntry]
     ) -> ManifestFile:
         """Write the entries as a new manifest of the snapshot."""
-        path = self._next_path()
+        path = self.path(f"{self.name}-m{self.numbered}.avro")
+        self.numbered += 1
         version = self.table.metadata.format_version
         with translated(path):
             done = write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
         self.own[path] = entries
         return done
 
-    def stored(self, content: bytes, listed: ManifestFile) -> ManifestFile:
-        """Write a new manifest that is encoded already; `listed` describes it but for its path."""
-        path = self._next_path()
-        with translated(path), self.table.io.new_output(path).create(overwrite=True) as target:
-            target.write(content)
-        listed[0] = path
-        self.spliced[path] = listed
-        return listed
-
-    def _next_path(self) -> str:
-        path = self.path(f"{self.name}-m{self.numbered}.avro")
-        self.numbered += 1
-        return path
-
     def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
         """The entries of a manifest to carry over: all of our own manifests', the live ones of others."""
         if file.manifest_path in self.own:
             return self.own[file.manifest_path]
-        if file.manifest_path in self.spliced:
-            # Each entry has its own row id; none has one where the manifest has none.
-            has_ids = self.table.metadata.format_version >= ROW_IDS_SINCE
-            return read_manifest(self.table.io, with_first_row_id(file, 0 if has_ids else None)).entries
         return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
-
-    def is_own(self, path: str) -> bool:
-        """Whether the manifest was written for this snapshot."""
-        return path in self.own or path in self.spliced
 
     def drop(self, path: str) -> None:
         """Delete a manifest of our own that was merged into another."""
@@ -231,22 +206,22 @@ def stage(
     *,
     read: ManifestReader = read_manifest,
     merge: bool = True,
-    splices: bool = True,
     lists: ManifestLists | None = None,
 ) -> StagedCommit:
     """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
 
-    With `merge`, small manifests are merged according to the table's properties; with `splices`, data manifests that
-    lose files are not decoded where they need not be. `lists` has read lists of the table before. Nothing is visible
-    before the commit is sent; on failure what was written is deleted. Raises CommitConflict when the table has another
-    head, or does not have each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
+    With `merge`, small manifests are merged according to the table's properties. `lists` has read lists of the
+    table before. Nothing is visible before the commit is sent; on failure what was written is deleted.
+
+    Raises CommitConflict when the table has another head, or does not have each removed file exactly once,
+    TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
     if metadata.format_version not in FORMAT_VERSIONS:
         raise ValueError(f"format {metadata.format_version} can't be written")
     settings = merge_settings(metadata.properties) if merge else MergeSettings(enabled=False)
-    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read, splices)
+    draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read)
     _require_older(content, metadata, draft.sequence_number)
     try:
         return _stage(draft, head, content, summary, settings, lists)
@@ -353,23 +328,9 @@ Removals = Mapping[DeleteIdentity, DataFile | DeleteFile]
 
 def _rest(draft: Draft, file: ManifestFile, removals: Removals) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
     """The manifest without the removed files, itself if it has none of them, and their entries."""
-    spliced = _spliced(draft, file, removals) if draft.splices and is_counted(file) else None
-    if spliced is not None:
-        return draft.stored(spliced.content, spliced.listed) if spliced.gone else file, spliced.gone
     manifest = draft.read(draft.table.io, file)
     gone = _removed(draft, manifest, removals)
     return _without(draft, manifest, gone) if gone else counted(manifest), gone
-
-
-def _spliced(draft: Draft, file: ManifestFile, removals: Removals) -> Spliced | None:
-    if file.content != ManifestContent.DATA:
-        return None
-    metadata = draft.table.metadata
-    types = partition_types(metadata, metadata.specs()[file.partition_spec_id])
-    data = read_bytes(draft.table.io, file)
-    source = Source(file, data, types, metadata.format_version, draft.snapshot_id)
-    paths = frozenset(part.path for part in removals)
-    return splice(source, paths, lambda manifest: _removed(draft, manifest, removals))
 
 
 def is_counted(file: ManifestFile) -> bool:
@@ -463,7 +424,7 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
         entries = [entry for one in some for entry in draft.entries(one)]
         done.append(draft.manifest(some[0].content, header, entries))
         for one in some:
-            if draft.is_own(one.manifest_path):
+            if one.manifest_path in draft.own:
                 draft.drop(one.manifest_path)
     return done
 

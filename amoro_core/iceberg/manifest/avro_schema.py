@@ -76,11 +76,6 @@ class EntryOutput(AvroOutputFile[ManifestEntry]):
         construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, meta, self.sync_bytes))
 
 
-def names_each_type_once(schema: Any) -> bool:
-    """Whether no two named types of the Avro schema share a name: other readers refuse such a schema."""
-    return bool(_named_once(schema, set()) == schema)
-
-
 def _named_once(schema: Any, taken: set[str]) -> Any:
     """The Avro schema with a number appended to repeated type names."""
     if isinstance(schema, list):

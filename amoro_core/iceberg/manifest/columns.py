@@ -87,7 +87,7 @@ def read_columns(data: bytes, listed: Listed) -> ColumnPart | None:
         _require_header(header.meta, layout, listed)
         entries, reading = RawEntries(layout), _Reading(layout, listed)
         for records, block in blocks:
-            reading.add([values for _, values in entries.of(records, block)])
+            reading.add(list(entries.of(records, block)))
         return reading.ended()
     except Exception:  # whatever a decoder raises
         return None

@@ -5,13 +5,12 @@ expression. What is not as expected is found field by field. Every length is che
 of a block.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyiceberg.avro.file import AvroFileHeader
 from pyiceberg.avro.reader import (
@@ -88,21 +87,10 @@ _Run = tuple[int, tuple[_Field, ...]]
 class Layout:
     """How entries of one schema are stored."""
 
-    avro: Mapping[str, Any]
-    entry: Reader
-    own: tuple[bool, ...]  # of an entry's own fields before its file, whether each may be null
     at: Mapping[str, int]  # the place of each field in the values of an entry, -1 where it is not stored
     runs: tuple[_Run, ...]
     partition: Reader
     partition_fields: int
-
-
-class Span(NamedTuple):
-    """Where an entry and its data file begin, and where both end, in the bytes of their block."""
-
-    start: int
-    file_start: int
-    end: int
 
 
 def opened(data: bytes) -> tuple[AvroFileHeader, Iterator[tuple[int, bytes]]]:
@@ -130,9 +118,6 @@ def layout_of(avro_schema: str) -> Layout:
     own = [_field(reader) for _, reader in fields[:-1]]
     partition = inner[stored.index("partition") - len(own)][1]
     return Layout(
-        json.loads(avro_schema),
-        entry,
-        tuple(field.is_optional for field in own),
         dict.fromkeys((*_ENTRY_FIELDS, *FILE_FIELDS), -1) | {name: at for at, name in enumerate(stored)},
         ((0, tuple(own)), *_runs([_field(reader) for _, reader in inner], len(own))),
         partition,
@@ -181,7 +166,7 @@ class RawEntries:
         self._expected: dict[int, _Match] = {}  # by the place of a run
         self._room = {place: _EXPECTATIONS for place, _ in layout.runs}
 
-    def of(self, records: int, data: bytes) -> Iterator[tuple[Span, Raw]]:
+    def of(self, records: int, data: bytes) -> Iterator[Raw]:
         """The entries of a block. Raises ValueError or IndexError for data that are not so many entries."""
         (_, own), *runs = self._layout.runs
         texts = {
@@ -191,8 +176,7 @@ class RawEntries:
         at = 0
         for _ in range(records):
             values: Raw = []
-            start = at
-            at = file_start = self._take(0, own, data, at, values)
+            at = self._take(0, own, data, at, values)
             for place, fields in runs:
                 if place in texts:
                     size, begin = number_at(data, at)
@@ -204,7 +188,7 @@ class RawEntries:
                 else:
                     at = self._take(place, fields, data, at, values)
             values.append(None)
-            yield Span(start, file_start, at), values
+            yield values
         if at != len(data):
             raise ValueError("a block has other bytes than its records")
 
