@@ -273,7 +273,7 @@ def _environment() -> Environment:
     return made
 
 
-_FILTERS = ("ago", "lasting", "look", "moment", "number", "size", "spoken", "whole")
+_FILTERS = ("ago", "badge_class", "lasting", "moment", "number", "size", "spoken", "whole")
 
 
 def _visible(value: Any) -> Any:
