@@ -2,9 +2,7 @@
 
 import asyncio
 import hashlib
-import hmac
 import math
-import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -27,7 +25,6 @@ T = TypeVar("T")
 #: Password checks at once, each of 64 MiB, and how many more may wait for their turn.
 AT_ONCE, WAITING = 2, 8
 _MINUTE = timedelta(minutes=1)
-_MOST_RIGHT = 100
 
 
 class TooManyTries(Exception):
@@ -52,8 +49,6 @@ class LoginService:
         self._state = hashlib.sha256(state.encode()).hexdigest()[:8]
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._pending = 0
-        self._key = secrets.token_bytes(32)
-        self._right: dict[bytes, str] = {}  # fingerprints of accounts by names and passwords that were right
         self._by_user, self._by_address = Throttle(5, _MINUTE), Throttle(20, _MINUTE)
 
     async def check(self, name: str, password: str, address: str) -> Principal | None:
@@ -70,31 +65,12 @@ class LoginService:
         finally:
             self._pending -= 1
 
-    async def recognize(self, name: str, password: str, address: str) -> Principal | None:
-        """As `check`, but a password that was right a moment ago is known as long as its account is unchanged.
-
-        A script sends its password with every request; a wrong one is in the audit. Raises TooManyTries.
-        """
-        account = await self._run(lambda: self._users.account(name))
-        given = hmac.digest(self._key, f"{name}\0{password}".encode(errors="replace"), "sha256")
-        if account is not None and self._right.get(given) == account.fingerprint:
-            return Principal(account.name, account.role, account.pattern, Channel.REST, address, is_user=True)
-        found = await self.check(name, password, address)
-        if found is None:
-            await self._note_wrong(name, Channel.REST, address)
-            return None
-        if account is not None:
-            self._right[given] = account.fingerprint
-            while len(self._right) > _MOST_RIGHT:
-                del self._right[next(iter(self._right))]
-        return replace(found, way=Channel.REST, address=address)
-
     async def log_in(self, request: Request, name: str, password: str) -> str | None:
         """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
         address = _address(request)
         found = await self.check(name, password, address)
         if found is None:
-            await self._note_wrong(name, Channel.PAGE, address)
+            await self._note_wrong(name, address)
             return None
         return await self._begin(request, replace(found, way=Channel.PAGE, address=address))
 
@@ -167,11 +143,11 @@ class LoginService:
         response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return response
 
-    async def _note_wrong(self, name: str, way: Channel, address: str) -> None:
+    async def _note_wrong(self, name: str, address: str) -> None:
         # What is no user's name may be a password in the wrong field.
         known = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
         wrong = UnknownToken("the user or the password is wrong")
-        call = Audited(replace(known, way=way, address=address), "LogIn", known.name)
+        call = Audited(replace(known, way=Channel.PAGE, address=address), "LogIn", known.name)
         await self._run(lambda: self._auditing.note(call, wrong))
 
     async def _begin(
