@@ -114,8 +114,7 @@ def settings() -> str:
         f"{_MADE}# Settings\n\n"
         "A flag goes before the environment, that before `amoro.yaml` in the state directory (or the file that `--config`\n"
         "names), that before the default. Durations are written `30s`, `10m`, `1h`. An unknown key is an error.\n"
-        "`amoro config show --origin` says what a coordinator goes by, and why:\n\n"
-        '```console\n--8<-- "outputs/config-show.txt"\n```\n\n'
+        "`amoro config show --origin` prints the values of a coordinator and where each comes from.\n\n"
         + _table(("Key", "Default", "Environment", "Meaning"), rows)
     )
 

@@ -1,6 +1,7 @@
-"""The session that the documentation shows: real commands on a real table, their output kept under docs/outputs.
+"""The session that the documentation shows: real commands on a real table, whose outputs stand in its pages.
 
-`make outputs` records it anew; a test compares what is kept with what the commands say now.
+A page has them below comments: `<!-- output: NAME -->` before the output of that command, `<!-- file: PATH -->` before
+the text of a file of the repository. `make outputs` writes them anew; tests compare them with what is now.
 """
 
 import os
@@ -16,7 +17,8 @@ from tests.acceptance.processes import PATIENCE_S, Installation, Outcome, amoro,
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OUTPUTS = DOCS / "outputs"
+#: A comment, the fence below it and what stands between its lines, with the indentation of all three.
+SHOWN = re.compile(r"^( *)<!-- (output|file): (\S+) -->\n *```\w+\n(.*?)\n *```$", re.MULTILINE | re.DOTALL)
 HOME = "/home/me"  # what the machine's own directory is called in the documentation
 TABLE = "shop.db.orders"
 RETURNS = "shop.db.returns"
@@ -54,7 +56,6 @@ WITH_SERVICE = (
     ("token-create", "amoro token create ci"),
     ("token-list", "amoro token list"),
     ("token-revoke", "amoro token revoke ci"),
-    ("config-show", "amoro config show --origin"),
     ("state-check", "amoro state check"),
     ("state-backup", f"amoro state backup {HOME}/amoro-backup.db"),
     ("table-block", f"amoro table block {TABLE} --for 1h --reason 'month-end report'"),
@@ -115,7 +116,6 @@ def _run(name: str, command: str, installation: Installation) -> Output:
     environment = {**installation.environment, "COLUMNS": "110", "PYTHONIOENCODING": "utf-8"}
     ended = (_python if words[0] == "python" else _amoro)(words[1:], environment, directory)
     shown = ended.stdout.replace(str(installation.home), f"{HOME}/.amoro").replace(str(directory), HOME)
-    shown = re.sub(r"(?m)^(http-port +)0    ( +)environment AMORO_HTTP_PORT$", r"\g<1>1630 \g<2>default", shown)
     return Output(name, f"$ {command}\n{shown}", ended.status)
 
 
@@ -169,12 +169,27 @@ def normalised(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
+def shown(kind: str) -> Iterator[tuple[Path, str, str]]:
+    """Every output or file that the pages show: the page, its name, and the text there."""
+    for page in sorted(DOCS.rglob("*.md")):
+        for indent, of, name, text in SHOWN.findall(page.read_text(encoding="utf-8")):
+            if of == kind:
+                yield page, name, "\n".join(line.removeprefix(indent) for line in text.splitlines()) + "\n"
+
+
 def record(directory: Path) -> None:
-    """Write what the commands say now to where the pages take it from."""
-    OUTPUTS.mkdir(exist_ok=True)
-    for output in session(directory):
-        (OUTPUTS / f"{output.name}.txt").write_text(output.text, encoding="utf-8")
-        sys.stdout.write(f"{output.status} {output.name}\n")
+    """Write what the commands say now, and the files as they are, into the pages."""
+    outputs = {output.name: output.text for output in session(directory)}
+
+    def replaced(match: re.Match[str]) -> str:
+        indent, kind, name, old = match.groups()
+        new = outputs[name] if kind == "output" else (ROOT / name).read_text(encoding="utf-8")
+        text = "\n".join(f"{indent}{line}".rstrip() for line in new.rstrip("\n").splitlines())
+        return match[0].replace(f"\n{old}\n", f"\n{text}\n")
+
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(SHOWN.sub(replaced, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from amoro_core.bootstrap.coordinator_app import optimizer_beside
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from tests.dashboard.served import serving
-from tests.docs.session import DOCS, OUTPUTS, WITH_SERVICE, WITHOUT_SERVICE, Output, normalised, session
+from tests.docs.session import DOCS, ROOT, WITH_SERVICE, WITHOUT_SERVICE, Output, normalised, session, shown
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, SPECS, row
 
@@ -35,19 +35,26 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Output]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_output_is_what_the_command_says_now(said: dict[str, Output], name: str) -> None:
-    kept = (OUTPUTS / f"{name}.txt").read_text(encoding="utf-8")
-    shown = [line for line in normalised(said[name].text) if not line.startswith(WATCHED)]
-    expected = normalised(kept)
-    if later := ON_ITS_WAY.get(name):
-        shown = [status if later.fullmatch(line) else line for line, status in zip(shown, expected, strict=True)]
-    assert shown == expected, "run: make outputs"
+    now = [line for line in normalised(said[name].text) if not line.startswith(WATCHED)]
+    for expected in [normalised(text) for _, of, text in shown("output") if of == name]:
+        lines = now
+        if later := ON_ITS_WAY.get(name):
+            lines = [status if later.fullmatch(line) else line for line, status in zip(now, expected, strict=True)]
+        assert lines == expected, "run: make outputs"
     assert said[name].status == STATUSES.get(name, 0)
 
 
-def test_every_output_that_is_kept_is_recorded_and_shown() -> None:
-    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
-    shown = set(re.findall(r'"outputs/([\w-]+)\.txt"', pages))
-    assert {path.stem for path in OUTPUTS.iterdir()} == set(NAMES) == shown
+def test_every_output_is_recorded_and_shown() -> None:
+    assert {name for _, name, _ in shown("output")} == set(NAMES)
+
+
+def test_the_files_that_pages_show_are_those_of_the_repository() -> None:
+    wrong = [
+        f"{page.name}: {name}"
+        for page, name, text in shown("file")
+        if (ROOT / name).read_text(encoding="utf-8").splitlines() != text.splitlines()
+    ]
+    assert wrong == [], "run: make outputs"
 
 
 def test_every_command_of_the_page_says_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

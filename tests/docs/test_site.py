@@ -20,7 +20,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.properties import properties_of
 from tests.docs.diagrams import MACHINES, Machine, draw, words
 from tests.docs.reference import REFERENCE, pages
-from tests.docs.session import DOCS
+from tests.docs.session import DOCS, shown
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,13 +56,6 @@ def test_every_edge_of_a_machine_is_drawn(machine: Machine) -> None:
 def test_the_site_builds_without_a_warning_and_holds_every_page(site: Path) -> None:
     written = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert {path.relative_to(site) for path in site.rglob("*.html")} - {Path("404.html")} == written
-
-
-def test_every_file_that_a_page_takes_in_is_there(site: Path) -> None:
-    tutorial = (site / "tutorial.html").read_text(encoding="utf-8")
-    assert "Makes the table shop.db.orders" in tutorial
-    assert re.search(r"rows +1,500 = 1,500 ✓", re.sub(r"<[^>]+>", "", tutorial))
-    assert [page.name for page in site.rglob("*.html") if re.search("--8|outputs/.*txt", page.read_text())] == []
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
@@ -139,5 +132,4 @@ def test_arrow_takes_what_a_store_is_reached_by(
 
 
 def test_every_recipe_is_shown() -> None:
-    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
-    assert [recipe.name for recipe in RECIPES if f'"examples/catalogs/{recipe.name}"' not in pages] == []
+    assert {recipe.name for recipe in RECIPES} <= {Path(name).name for _, name, _ in shown("file")}
