@@ -32,6 +32,7 @@ beside-lint = @mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log
 
 check: $(VENV)/.test
 	$(call beside-lint,$(TWO_WORKERS) --tier=check --timeout=120 $(PURE))
+	@$(BIN)/python -m tests.measure
 
 test:
 	@$(MAKE) --no-print-directory -j 4 $(VENV)/.spark-test $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed
