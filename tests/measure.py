@@ -14,8 +14,34 @@ PACKAGES = ("amoro_core", "amoro_optimizer", "amoro_cli")
 SMALL = 60
 #: Words that no module, class or function is named by: stand-ins for nouns, and the private vocabulary that ended.
 ENDED = frozenset(
-    "told said found known asked made held gone kept looked wished judged taken shown left sparing hearing telling "
-    "saying doors apart around beside strangers clockwork sight whereabouts".split()
+    [
+        "told",
+        "said",
+        "found",
+        "known",
+        "asked",
+        "made",
+        "held",
+        "gone",
+        "kept",
+        "looked",
+        "wished",
+        "judged",
+        "taken",
+        "shown",
+        "left",
+        "sparing",
+        "hearing",
+        "telling",
+        "saying",
+        "doors",
+        "apart",
+        "around",
+        "beside",
+        "strangers",
+        "clockwork",
+        "sight",
+    ]
 )
 
 
