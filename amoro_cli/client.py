@@ -40,7 +40,7 @@ from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.protocol import snapshots_pb2 as snapshots
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, WAY_KEY, explained, is_encrypted, open_channel, shortened
-from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
+from amoro_core.protocol.operations import LASTING, QUICK, READING, TOUCHING
 from amoro_core.protocol.tokens import parse_token
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from amoro_cli.context import LOCAL, MEMORY, MOST_THREADS, OutputOption, Session
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import findings_document
 from amoro_core.errors import CoordinatorUnavailable, InvalidSettings
-from amoro_core.protocol.deadlines import LASTING
+from amoro_core.protocol.operations import LASTING
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

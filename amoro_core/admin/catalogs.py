@@ -10,7 +10,7 @@ from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.deadlines import CHECKING
+from amoro_core.protocol.operations import CHECKING
 from amoro_core.services.catalogs import CatalogChange, Selected
 from amoro_core.services.discovery import CatalogLook
 

@@ -11,6 +11,7 @@ from amoro_core.errors import NotAllowed
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
@@ -115,28 +116,17 @@ class Services(Protocol):
         """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
 
 
-#: The table that a request acts on. Raises what the operation itself would raise for a wrong name or id.
-Acted = Callable[[Services, Any], TableIdentifier]
-
-
-def by_table(services: Services, request: Any) -> TableIdentifier:
-    """The table named by `table`."""
-    return services.catalogs.resolve(request.table)
-
-
-def by_process(services: Services, request: Any) -> TableIdentifier:
-    """The table of the process `process_id`."""
-    return services.overview.process(request.process_id, services.optimizers.progress()).table
-
-
-def by_blocker(services: Services, request: Any) -> TableIdentifier:
-    """The table of the blocker `blocker_id`."""
-    return services.blockers.find(request.blocker_id).table
-
-
-def by_lease(services: Services, request: Any) -> TableIdentifier:
-    """The table of the lease `lease_id`."""
-    return services.leasing.find(request.lease_id).table
+def target_table(services: Services, target: Target, request: Any) -> TableIdentifier:
+    """The table that the request acts on. Raises what the operation itself would raise for a wrong name or id."""
+    match target:
+        case "table":
+            return services.catalogs.resolve(request.table)
+        case "process_id":
+            return services.overview.process(request.process_id, services.optimizers.progress()).table
+        case "blocker_id":
+            return services.blockers.find(request.blocker_id).table
+        case "lease_id":
+            return services.leasing.find(request.lease_id).table
 
 
 def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:

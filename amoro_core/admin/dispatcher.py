@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from amoro_core.admin.context import Call, Services, require
-from amoro_core.admin.operations import OPERATIONS, Operation
+from amoro_core.admin.context import Call, Services, require, target_table
+from amoro_core.admin.operations import FUNCTIONS, IS_NEWS, LATE
 from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
 from amoro_core.model.audit import Audited
@@ -20,7 +20,7 @@ from amoro_core.model.principals import Channel, Principal
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets
 from amoro_core.notifier import Changes, wait_for
-from amoro_core.protocol.deadlines import QUICK
+from amoro_core.protocol.operations import OPERATIONS, QUICK, Operation
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Operations:
         send it.
         """
         operation = OPERATIONS[method]
-        if not operation.changes and not operation.is_dry_run:
+        if not operation.is_audited:
             return
         call = Audited(caller, method, "", is_dry_run=operation.is_dry_run)
         refuse = partial(self._services.auditing.refuse_stranger, call, error)
@@ -168,8 +168,8 @@ class Operations:
         except TimeoutError as late:
             if not limit.expired():
                 raise
-            if operation.late is not None:
-                return operation.late(request)
+            if method in LATE:
+                return LATE[method](request)
             raise WaitTimeout(
                 f"{method} did not end within {operation.deadline.total_seconds():g} s",
                 hint="What was begun goes on: look at it before you ask again." if operation.changes else "",
@@ -181,20 +181,20 @@ class Operations:
         loop, operation = asyncio.get_running_loop(), OPERATIONS[method]
         if operation.is_apart:
             return await asyncio.wrap_future(self._apart[method].run(look))
-        if operation.is_news is None:
+        if method not in IS_NEWS:
             return await loop.run_in_executor(self._pool, look)
         before, deadline = None, time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)
         while True:
             changed = self._changes.current()
             answer = await loop.run_in_executor(self._pool, look)
             left = deadline - time.monotonic()
-            if left <= 0 or self._changes.are_over or operation.is_news(before, answer):
+            if left <= 0 or self._changes.are_over or IS_NEWS[method](before, answer):
                 return answer
             before = answer
             await wait_for(changed, left)
 
     def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
-        if not operation.changes and not operation.is_dry_run:
+        if not operation.is_audited:
             return self._work(method, operation, request, call)
         end = self._services.auditing.begin(noted(call.principal, method, request, operation.is_dry_run))
         try:
@@ -208,8 +208,8 @@ class Operations:
     def _work(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         on, principal = operation.on, call.principal
         try:
-            require(principal, method, operation.role, on and partial(on, self._services, request))
-            return operation.work(self._services, request, call)
+            require(principal, method, operation.role, on and partial(target_table, self._services, on, request))
+            return FUNCTIONS[method](self._services, request, call)
         except TableNotFound as error:
             self._suggest(error, known_only=principal.way is Channel.PAGE)
             raise

@@ -7,10 +7,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.admin.dispatcher import Operations
-from amoro_core.admin.operations import OPERATIONS
 from amoro_core.errors import UnknownToken
 from amoro_core.model.principals import anonymous
 from amoro_core.protocol import admin_pb2
+from amoro_core.protocol.operations import OPERATIONS
 from amoro_core.rpc.calls import abort, address_of, bearer, user_of, way_of
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]

@@ -37,8 +37,9 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.protocol.operations import ROUTES, Route
 from amoro_core.web import pages
-from amoro_core.web.rest.requests import PREFIX, ROUTES, Route
+from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
 from tests.admin.operations import MAY, OPERATIONS, STRANGERS, WRONG, Wrong, let_in
 from tests.dashboard.conftest import OWN, Asked, client_over

@@ -18,8 +18,9 @@ from amoro_core.model.principals import Channel, Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.protocol.operations import ROUTES
 from amoro_core.web.pages import routes
-from amoro_core.web.rest.requests import PREFIX, ROUTES
+from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
 from tests.dashboard.served import Served, serving
 from tests.engine import writer

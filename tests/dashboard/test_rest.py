@@ -20,11 +20,12 @@ from amoro_core.errors import CatalogUnavailable, OptimizerNotFound, TableNotFou
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
+from amoro_core.protocol.operations import ROUTES, Route
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
 from amoro_core.store import catalogs, table_stats
 from amoro_core.web.rest.openapi import description
-from amoro_core.web.rest.requests import PREFIX, ROUTES, Route
+from amoro_core.web.rest.requests import PREFIX
 from tests.acceptance.tables import messy_table
 from tests.cli.fakes import FakeLauncher
 from tests.dashboard.conftest import client_over

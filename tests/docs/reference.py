@@ -9,7 +9,6 @@ import typer
 
 from amoro_cli.help_format import record_of
 from amoro_cli.main import build
-from amoro_core.admin.operations import OPERATIONS
 from amoro_core.bootstrap.command import LazyLauncher
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.documents.prometheus_files import lasting
@@ -18,8 +17,9 @@ from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.metrics import METRICS
 from amoro_core.model.optimizing_config import CATALOG_PREFIX
 from amoro_core.model.refusal_reasons import REFUSALS
+from amoro_core.protocol.operations import OPERATIONS, ROUTES
 from amoro_core.web.rest.openapi import description
-from amoro_core.web.rest.requests import PREFIX, ROUTES
+from amoro_core.web.rest.requests import PREFIX
 from tests.docs.diagrams import MACHINES, draw, words
 from tests.docs.meanings import PROPERTIES, QUERIES, SETTINGS, STATES
 

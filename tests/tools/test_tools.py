@@ -77,7 +77,7 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_every_tool_names_an_operation_and_says_what_it_may_change(coordinator: Coordinator) -> None:
-    from amoro_core.admin.operations import OPERATIONS
+    from amoro_core.protocol.operations import OPERATIONS
 
     for tool in tools(allow_writes=True):
         assert OPERATIONS[tool.method].changes == tool.writes, tool.name

@@ -18,12 +18,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.context import require
-from amoro_core.admin.operations import OPERATIONS
 from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 from amoro_core.notifier import Revisions, Subject
+from amoro_core.protocol.operations import OPERATIONS
 from amoro_core.web import static
 from amoro_core.web.app_context import offered, principal_of
 from amoro_core.web.pages import page_request, template_filters

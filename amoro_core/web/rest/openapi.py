@@ -10,14 +10,13 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 
-from amoro_core.admin.operations import OPERATIONS
+from amoro_core.admin.operations import FUNCTIONS
 from amoro_core.documents.json_schemas import message_schema, schemas
+from amoro_core.protocol.operations import OPERATIONS, ROUTES, Route
 from amoro_core.web.rest import requests
 from amoro_core.web.rest.requests import (
     PREFIX,
-    ROUTES,
     WAIT,
-    Route,
     Schema,
     answer_type,
     is_paged,
@@ -129,7 +128,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _summary(route: Route) -> str:
-    text = inspect.getdoc(OPERATIONS[route.operation].work) or ""
+    text = inspect.getdoc(FUNCTIONS[route.operation]) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
