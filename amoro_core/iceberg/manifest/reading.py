@@ -165,9 +165,9 @@ def read_list(io: FileIO, path: str, lists: ManifestLists | None = None) -> list
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
-    with reading_manifest(manifest), open_manifest(io, manifest) as reader:
+    with reading_manifest(manifest), BoundedAvroFile[ManifestEntry](_whole(io, manifest), _OF_ENTRIES) as reader:
         header = header_of(reader.header.meta, reader.schema, manifest)
-        entries = (with_inherited_numbers(entry, manifest) for entry in reader)
+        entries = (_inherit_from_manifest(entry, manifest) for entry in reader)
         return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
 
 
@@ -181,13 +181,6 @@ def _whole(io: FileIO, manifest: ManifestFile) -> InputFile:
     return _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
 
 
-@contextmanager
-def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFile[ManifestEntry]]:
-    """The manifest as an Avro file with the metrics of its entries packed. Raises whatever a decoder does."""
-    with BoundedAvroFile[ManifestEntry](_whole(io, manifest), _OF_ENTRIES) as reader:
-        yield reader
-
-
 def entry_reader(schema: str) -> Reader:
     """What reads entries that are stored by that schema, in JSON, with the metrics packed.
 
@@ -196,22 +189,12 @@ def entry_reader(schema: str) -> Reader:
     return _OF_ENTRIES(schema)[1]
 
 
-def entry_schema(schema: str) -> Schema:
-    """The schema in JSON as that of a table. Raises ValueError, TypeError."""
-    return _OF_ENTRIES(schema)[0]
-
-
 def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
     """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
     if not isinstance(record, StructReader):
         raise ValueError(f"a record is expected, not {record}")
     there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
     return [(-1 if at is None else at, one) for at, one in there]
-
-
-def with_inherited_numbers(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
-    """The entry, with the snapshot id and the sequence numbers that it inherits from its manifest."""
-    return _inherit_from_manifest(entry, manifest)
 
 
 @contextmanager
