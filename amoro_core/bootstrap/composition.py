@@ -21,8 +21,7 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables, Vending
 from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
-from amoro_core.iceberg.manifest.columns import ColumnCache, read_here
-from amoro_core.iceberg.manifest.decoding import DecodingWorkers
+from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
@@ -89,10 +88,6 @@ class CoordinatorHooks:
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
 
 
-def _nothing() -> None:
-    """Nothing was begun."""
-
-
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """The parts from which services are built; tests replace some of them."""
@@ -108,7 +103,6 @@ class Dependencies:
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
     meters: Meters = field(default_factory=Meters)
     background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs what nobody waits for
-    close: Callable[[], None] = _nothing  # ends what was begun for them
 
 
 def _in_a_thread(work: Callable[[], None]) -> None:
@@ -121,24 +115,20 @@ def installed(
     given_catalogs: Sequence[CatalogConfig],
     cache_bytes: int = 0,
     planning_bytes: int = 0,
-    planning_processes: int = 0,
 ) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
-    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`. Up to
-    `planning_processes` decode those of large tables; `Parts.close` ends them.
+    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`.
     """
     cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
     tables = KnownTables(planning_bytes) if planning_bytes else None
-    workers = DecodingWorkers(planning_processes) if planning_processes else None
     return Dependencies(
-        Formats(table_formats(cache, tables, workers.read if workers else read_here)),
+        Formats(table_formats(cache, tables)),
         containers(home),
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],
         Actions(more_actions()),
         background=_in_a_thread,
-        close=workers.close if workers else _nothing,
     )
 
 

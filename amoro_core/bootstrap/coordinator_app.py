@@ -89,7 +89,6 @@ class Coordinator:
             raise
         self._given_catalogs = tuple(catalogs)
         self._metrics: MetricsServer | None = None
-        self._end_workers: Callable[[], None] = lambda: None
         self._store.write(self._prepare)
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
         self.people_pool = ThreadPoolExecutor(PEOPLE_THREADS, thread_name_prefix="people")
@@ -170,10 +169,7 @@ class Coordinator:
             http_address=lambda: self.http_address,
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
-        # Nobody waits for the other threads of a coordinator of one command.
-        workers = 0 if self._passing else settings.planning_processes
-        parts = installed(self.home, self._given_catalogs, settings.cache_bytes, settings.planning_bytes, workers)
-        self._end_workers = parts.close
+        parts = installed(self.home, self._given_catalogs, settings.cache_bytes, settings.planning_bytes)
         made = self.services = Services(self._store, self.home, settings, own_tokens, around, parts)
         self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
@@ -248,7 +244,6 @@ class Coordinator:
             raise _unusable(self.home, f"{target.name}: {error.strerror}") from error
 
     def _close(self) -> None:
-        self._end_workers()
         if self._metrics:
             self._metrics.stop()
         self._pool.shutdown()

@@ -39,24 +39,6 @@ def parse_cache_size(text: str) -> int:
     return parse_memory(text)
 
 
-#: More than these gain nothing: the coordinator's own threads feed them.
-MOST_WORKERS = 64
-AUTO, NONE = "auto", "none"
-
-
-def parse_workers(text: str) -> int:
-    """A number of processes from 1 to 64; `auto` is the number of cores but one, at least one, and `none` is 0.
-
-    Raises ValueError for anything else, 0 included: it does not say whether it means none or no limit.
-    """
-    known = {AUTO: min(max(1, (os.cpu_count() or 1) - 1), MOST_WORKERS), NONE: 0}
-    if text.strip() in known:
-        return known[text.strip()]
-    if not 1 <= int(text) <= MOST_WORKERS:
-        raise ValueError(f"{text!r} is not from 1 to {MOST_WORKERS}")
-    return int(text)
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The keys of `amoro.yaml`; durations are written 30s, 10m, 1h."""
@@ -104,15 +86,6 @@ class Settings:
     cache_size: str = field(default="2GB", metadata={"parse": parse_cache_size})  # of decoded manifests; 0: none
     #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
     planning_memory: str = field(default="1GB", metadata={"parse": parse_cache_size})
-    #: Processes that decode the manifests of large tables; each begins with the first such table.
-    planning_workers: str = field(
-        default=AUTO,
-        metadata={
-            "parse": parse_workers,
-            "word": f"auto, none, or a number from 1 to {MOST_WORKERS}",
-            "schema": {"anyOf": [{"enum": [AUTO, NONE]}, {"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}]},
-        },
-    )
     table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
@@ -150,11 +123,6 @@ class Settings:
     def planning_bytes(self) -> int:
         """The limit of what is kept in memory of all tables' live files together, by estimate."""
         return parse_cache_size(self.planning_memory)
-
-    @property
-    def planning_processes(self) -> int:
-        """The most processes that decode manifests; 0: none."""
-        return parse_workers(self.planning_workers)
 
     def with_values(self, origin: str, **values: object) -> "Settings":
         """These settings with other values, set by `origin`."""

@@ -99,10 +99,6 @@ REFUSALS: Mapping[str, Refusal] = {
         "A partition has a value of a column that no schema of the table has.",
         "Rewrite those partitions with the engine that wrote them.",
     ),
-    "planning": Refusal(
-        "Three processes in a row have ended, or did not answer, while they decoded the same manifest of the table.",
-        "Give the coordinator more memory; else rewrite the manifest with another engine.",
-    ),
     "position-delete-partition": Refusal(
         "A position delete names a file of another partition; readers disagree about whether it applies.",
         "Rewrite the data file with the engine that wrote the delete, so that the delete goes.",

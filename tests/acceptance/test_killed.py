@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psutil
 import pytest
 from pyiceberg.table import Table
 
@@ -24,9 +23,6 @@ from tests.acceptance.tables import (
     partitioned_table,
     unreferenced_files,
 )
-from tests.engine import writer
-from tests.engine.builders import SCHEMA
-from tests.engine.lakes import MIB, append_unwritten
 
 Start = Callable[[str], Process]
 
@@ -34,7 +30,7 @@ Start = Callable[[str], Process]
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """An installation in which an optimizer is never lost: it lives through every kill of its coordinator."""
-    with installed(tmp_path_factory.mktemp("lasting"), f"{STEADY}planning-workers: 2\n") as made:
+    with installed(tmp_path_factory.mktemp("lasting"), STEADY) as made:
         yield made
 
 
@@ -159,32 +155,3 @@ def test_a_second_optimizer_finishes_what_a_killed_one_began(
 
     wait_until(lambda: pids() == [str(second.popen.pid)], "the killed one is lost, and the second one is not")
     assert second.terminate() == 0
-
-
-def workers_of(coordinator: Process) -> list[psutil.Process]:
-    """The processes that decode for it; both once a large table was read."""
-    children = psutil.Process(coordinator.popen.pid).children(recursive=True)
-    return [one for one in children if "amoro_core.iceberg.manifest.decoding_worker" in one.cmdline()]
-
-
-def lives(process: psutil.Process) -> bool:
-    """Whether it runs: one that has ended may wait for whoever has adopted it."""
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def test_processes_that_decode_end_with_a_coordinator_that_is_killed(lasting: Installation, start: Start) -> None:
-    table = writer.make_table(lasting.catalog, "db.large", SCHEMA)
-    for _ in range(8):
-        append_unwritten(table, 300, MIB)
-    coordinator = start("")
-    assert lasting.run("table", "changed", name_of(table)).status == 0
-    wait_until(lambda: workers_of(coordinator), "processes decode")
-    wait_until(lambda: lasting.ask("table", "show", name_of(table))["files"]["data_files"] == 2400, "the table is read")
-    workers = workers_of(coordinator)
-    assert 1 <= len(workers) <= 2
-    assert all(lives(one) for one in workers)
-    coordinator.kill()
-    wait_until(lambda: not any(lives(one) for one in workers), "they have ended")

@@ -42,9 +42,6 @@ SETTINGS = {
     "for the next look at the table; the least recently used go, `0`: nothing is kept",
     "planning-memory": "how much memory may be taken by what is known of tables of 2,000 data files and more between two looks: the "
     "next look and commit read new manifests alone; the least recently used go, `0`: nothing is kept",
-    "planning-workers": "how many processes may decode manifests while 2,000 data files and more are read, so that calls do not wait "
-    "for it; they begin with the first such table and end ten minutes after the last one. `auto`: one for each core but one, `none`: "
-    "the coordinator decodes itself",
     "catalog-timeout": "how long a request to a catalog may take in all, at most 10 s of it for connecting",
     "blocker-timeout": "how long a blocker holds unless it was taken for another time",
     "maintenance-threads": "how many tables of a catalog are maintained at the same time",

@@ -15,7 +15,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, Listed, read_here
+from amoro_core.iceberg.manifest.columns import ColumnCache, Listed, read_here
 from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
@@ -37,9 +37,8 @@ ROOM = 2**30
 class Reader:
     """Counts the manifests that are read, by their content."""
 
-    def __init__(self, read_at_once: ColumnReader = read_here) -> None:
+    def __init__(self) -> None:
         self.read: list[ManifestContent] = []
-        self._read_at_once = read_at_once
 
     def __call__(self, io: FileIO, listed: ManifestFile) -> Manifest:
         self.read.append(listed.content)
@@ -48,7 +47,7 @@ class Reader:
     def columns(self, io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterable[ColumnPart | None]:
         """Data manifests, read at once as a scan of a table reads them."""
         self.read += [listed.content for listed, _ in manifests]
-        return self._read_at_once(io, manifests)
+        return read_here(io, manifests)
 
 
 def said(found: TableScan | None) -> object:
@@ -94,26 +93,26 @@ def is_merged(before: Homes, now: Homes) -> bool:
     return any(sum(not files.isdisjoint(other) for other in gone) > 1 for files in fresh)
 
 
-def watched(
-    lake: Lake, directory: Path, chance: random.Random, commits: int, read: ColumnReader = read_here
-) -> Counter[str]:
+def watched(lake: Lake, directory: Path, chance: random.Random, commits: int) -> Counter[str]:
     """What looks after each of so many random commits have shown; any difference is an AssertionError."""
     cache, tables = ColumnCache(directory, ROOM, least_files=1), KnownTables(ROOM, 0)
     config, history, homes = random_config(chance), History(lake, chance), Homes()
     breaks = random.Random(chance.random())  # its own: the size of a file decides how often it is asked
     lake.append([row(at, "ab"[at % 2]) for at in range(6)])
     for _ in range(commits):
-        history.commit(Known(cache, tables, columns=read))
+        history.commit(Known(cache, tables, columns=read_here))
         if chance.random() < 0.2:  # a restart
             tables = KnownTables(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
         refs = lake.table.refresh().metadata.refs
         if BRANCH in refs and chance.random() < 0.3:
-            _looked(lake, refs[BRANCH].snapshot_id, Known(cache, tables, columns=read), config, chance, history.seen)
+            _looked(
+                lake, refs[BRANCH].snapshot_id, Known(cache, tables, columns=read_here), config, chance, history.seen
+            )
             history.seen["looks at the branch"] += 1
         before = homes
-        homes = _looked(lake, lake.head, Known(cache, tables, columns=read), config, chance, history.seen) or homes
+        homes = _looked(lake, lake.head, Known(cache, tables, columns=read_here), config, chance, history.seen) or homes
         history.seen["merged"] += is_merged(before, homes)
         for path in breaks.sample(files := _files(directory), k=min(2, len(files))):
             breaks.choice(BREAKS)(path, breaks)
@@ -132,7 +131,7 @@ def _looked(
     else:
         found, homes = one_by_one(lake.table, head)
         assert _decided(found, config) == plain
-    reader, again = (Reader(known.columns or read_here) for _ in range(2))
+    reader, again = (Reader() for _ in range(2))
     columns = None if chance.random() < 0.3 else reader.columns
     first = replace(known, trusts_cache=chance.random() < 0.7, columns=columns)
     assert _seen(lake, head, first, reader, config) == plain

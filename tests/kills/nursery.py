@@ -77,7 +77,6 @@ class Child:
 class Manner:
     """How the coordinators of a test look at tables, beside by difference as at large ones."""
 
-    with_workers: bool = False  # manifests are decoded in other processes
     with_tasks: bool = False  # maintenance is work for optimizers
 
 
@@ -166,7 +165,7 @@ def _reap(number: int, frame: object) -> None:
 
 
 def _behave(manner: Manner) -> None:
-    least = {"ColumnCache": 1, "KnownTables": 0, **({"DecodingWorkers": 0} if manner.with_workers else {})}
+    least = {"ColumnCache": 1, "KnownTables": 0}
     for name, files in least.items():
         setattr(composition, name, partial(getattr(composition, name), least_files=files))
     if manner.with_tasks:

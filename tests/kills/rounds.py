@@ -10,7 +10,7 @@ from pathlib import Path
 
 from amoro_core import failpoints
 from tests.acceptance.processes import PATIENCE_S
-from tests.kills.nursery import Manner, Nursery
+from tests.kills.nursery import Nursery
 from tests.kills.site import PROPERTIES, Site
 
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
@@ -126,7 +126,7 @@ def run(
 ) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
     with Nursery() as nursery:
-        site = Site(directory, nursery, properties, manner=Manner(with_workers=True), silence=SILENCE)
+        site = Site(directory, nursery, properties, silence=SILENCE)
         try:
             Rounds(site, random.Random(seed), totals, kinds).run(kills)
             site.require(totals)

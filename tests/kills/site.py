@@ -204,7 +204,6 @@ class Site:
         assert self._rows(_TASKS_NOT_DONE) == [(0,)]
         assert self._rows("SELECT count(*) FROM task_runtime WHERE status IN ('scheduled', 'acked')") == [(0,)]
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
-        assert not self._manner.with_workers or "amoro_core.iceberg.manifest.decoding_worker" in self._of_coordinator()
         paths = [file.path for file in oracle.live_files(self.lake.table)]
         assert not self._copies or any("-copied" in path for path in paths)
         missing = [path for path in paths if not Path(local_path(path)).exists()]

@@ -296,7 +296,7 @@ class UpkeepRounds(Rounds):
 def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
     with Nursery() as nursery:
-        site = UpkeepSite(directory, nursery, manner=Manner(with_workers=True))
+        site = UpkeepSite(directory, nursery)
         try:
             UpkeepRounds(site, random.Random(seed), totals).run(kills)
             site.require(totals)

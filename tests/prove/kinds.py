@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.iceberg.manifest.columns import read_here
-from amoro_core.iceberg.manifest.decoding import DecodingWorkers
 from amoro_core.model.principals import Role
 from amoro_core.store.database import Store
 from tests.acceptance.processes import address_of, install
@@ -129,14 +127,12 @@ def _differences(seed: int, totals: Counter[str]) -> None:
     for number in range(seed * 100, seed * 100 + 20):
         lived(number)
         totals["histories"] += 1
-    workers = DecodingWorkers(1, least_files=0)  # every other real history is read by another process
     for number in range(seed * 20, (seed + 1) * 20):
         chance = random.Random(number)
         with quick_directory() as made, pytest.MonkeyPatch.context() as patch:
             seed_ids(patch, chance)
-            read = workers.read if number % 2 else read_here
             try:
-                seen = watched(random_lake(Path(made), chance), Path(made) / "cache", chance, 12, read)
+                seen = watched(random_lake(Path(made), chance), Path(made) / "cache", chance, 12)
             except Exception as error:
                 raise AssertionError(f"history {number}: {type(error).__name__}: {error}") from error
             finally:

@@ -38,7 +38,6 @@ LIMITS = {
     "delete_file_looked_into": "amoro_core.iceberg.commit.validation_history.MAX_BYTES",
     "formats": "amoro_core.iceberg.support.table_support.FORMATS",
     "exact_totals": "amoro_core.services.listings.EXACT",
-    "patience_with_workers": "amoro_core.iceberg.manifest.decoding.PATIENCE_S",
     "loading_of_a_client": "amoro_core.bootstrap.doctor.LOADING_S",
     "scheduling_answer": "amoro_core.transactions.task_handout.ANSWER_BYTES",
 }

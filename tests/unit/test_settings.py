@@ -48,13 +48,6 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
     assert load_settings(tmp_path, None, {}).planning_bytes == size
 
 
-@pytest.mark.parametrize(("text", "number"), [("none", 0), ("1", 1), ("64", 64)])
-def test_processes_that_decode_are_a_number_or_none(tmp_path: Path, text: str, number: int) -> None:
-    (tmp_path / "amoro.yaml").write_text(f"planning-workers: {text}\n")
-    assert load_settings(tmp_path, None, {}).planning_processes == number
-    assert 1 <= Settings().planning_processes <= 64
-
-
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -64,8 +57,6 @@ def test_processes_that_decode_are_a_number_or_none(tmp_path: Path, text: str, n
         ("AMORO_GROUPS", " , "),
         ("AMORO_ALLOWED_CLASSES", "Class"),
         ("AMORO_CACHE_SIZE", "7"),
-        ("AMORO_PLANNING_WORKERS", "0"),
-        ("AMORO_PLANNING_WORKERS", "65"),
     ],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:
