@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,6 @@ from amoro_core.model import metrics
 from amoro_core.model.principals import Role, hash_token
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tls_files import Certificates, is_loopback
-from amoro_core.notifier import Revisions
 from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.calls import Timing
 from amoro_core.rpc.optimizing import OptimizingServicer
@@ -108,12 +106,6 @@ class Coordinator:
     def local_address(self) -> str:
         """The unencrypted address on this machine."""
         return self._server.local_address
-
-    def revisions(self) -> Revisions:
-        """Revisions of what is stored, from now on."""
-        made = Revisions(start=time.time_ns() // 1000)
-        self._store.watch(made.note)
-        return made
 
     def start(self) -> None:
         """Recover, listen, and start working. Raises AddressInUse, InvalidSettings; nothing is left running then."""

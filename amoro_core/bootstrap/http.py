@@ -103,8 +103,6 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     people = people_of(settings, listener.port)
     live = replace(
         parts,
-        revisions=coordinator.revisions(),
-        most_streams=settings.http_streams,
         people=people,
         mcp_writes=settings.mcp_writes,
     )

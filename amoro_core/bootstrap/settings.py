@@ -50,7 +50,6 @@ class Settings:
     http_port: int = field(default=1630, metadata={"least": 0, "most": 65535})  # of pages and REST; 0: none
     #: Names that a Host header may say, beside loopback's and the address.
     http_hosts: tuple[str, ...] = field(default=(), metadata={"pattern": r"[^\s/]{1,255}", "word": "names of hosts"})
-    http_streams: int = field(default=200, metadata={"least": 0, "most": 10_000})  # of live updates, open at a time
     mcp_writes: bool = False  # whether /mcp offers tools that write, to operators
     #: Addresses or networks whose X-Forwarded-For and -Proto count.
     trusted_proxies: tuple[str, ...] = field(default=(), metadata={"pattern": r"\S{1,100}", "word": "addresses"})

@@ -108,12 +108,11 @@ TASK_ATTEMPTS = _counter("task_attempts", "Attempts of tasks that ended, by outc
 COMMIT_ATTEMPTS = _counter("commit_attempts", "Commits that were sent, by outcome.", "outcome")
 FAILED_CHECKS = _counter("failed_checks", "Results that did not add up and were not committed, by type.", "type")
 LOGIN_FAILURES = _counter("login_failures", "Callers who showed a wrong password or token.")
-STREAMS = _gauge("streams", "Pages that are open and hear of changes.")
 TASK_TIME = _histogram("task", "How long attempts of tasks took from their ack to their result.", "kind")
 COMMIT_TIME = _histogram("commit", "How long commits took, from their validation to the catalog's answer.", "type")
 TRANSACTION_TIME = _histogram("transaction", "How long write transactions of the state database took.")
 RPC_TIME = _histogram("rpc", "How long calls took; polls wait for work.", "method")
-HTTP_TIME = _histogram("http", "How long HTTP requests took, streams left out.", "route")
+HTTP_TIME = _histogram("http", "How long HTTP requests took.", "route")
 TABLE_HEALTH = _gauge("table_health", f"Health of a table, 0 to 100.{_ONLY}", "table")
 TABLE_FILES = _gauge("table_data_files", f"Data files of a table.{_ONLY}", "table")
 TABLE_SMALL = _gauge("table_small_files", f"Data files of a table below the target size.{_ONLY}", "table")
@@ -168,7 +167,6 @@ METRICS = (
     COMMIT_ATTEMPTS,
     FAILED_CHECKS,
     LOGIN_FAILURES,
-    STREAMS,
     TASK_TIME,
     COMMIT_TIME,
     TRANSACTION_TIME,

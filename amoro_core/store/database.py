@@ -6,7 +6,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,6 @@ from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
 from amoro_core.model.metrics import StateFacts
-from amoro_core.notifier import Subject
-from amoro_core.store import change_capture
 from amoro_core.store.change_capture import Follower
 from amoro_core.store.connect import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
@@ -67,8 +65,6 @@ class Store:
         self.when_written: Callable[[float, bool], None] = lambda seconds, worked: None
         self._idle_readers: list[Connection] = []
         self._opened: Future[None] = Future()
-        self._noted: set[Subject] = set()  # what the transaction changes; the writer's thread alone
-        self._heard: Callable[[Iterable[Subject]], None] | None = None
         self._followers: list[Follower] = []
         self._writer = threading.Thread(target=self._serve, name="store-writer", daemon=True)
 
@@ -125,15 +121,6 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._give_back(db)
-
-    def watch(self, heard: Callable[[Iterable[Subject]], None]) -> None:
-        """From now on, tell what was changed by each transaction that is committed; on the writer's thread, quickly."""
-
-        def begin(db: Connection) -> None:
-            change_capture.watch(db, self._noted)
-            self._heard = heard
-
-        self.write(begin)
 
     def follow(self, follower: Follower) -> None:
         """Let the follower note from now on what is written."""
@@ -285,7 +272,6 @@ class Store:
         try:
             self._require_file()
             self._begin(db)
-            self._noted.clear()
             outcomes = [self._run_one(db, write.run, savepoint=number > 0) for number, write in enumerate(batch)]
             db.execute("COMMIT")
             for follower in self._followers:
@@ -298,8 +284,6 @@ class Store:
             for write in batch:
                 write.future.set_exception(_for_batch(error))
             return
-        if self._heard is not None and self._noted:
-            self._heard(tuple(self._noted))
         self.when_written(time.monotonic() - begun, True)
         for write, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is not None:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from amoro_core.logger import get_logger
-from amoro_core.web import health_routes, live_updates, mcp_endpoint, pages, rest, scan_reports, static
+from amoro_core.web import health_routes, mcp_endpoint, pages, rest, scan_reports, static
 from amoro_core.web.app_context import AppContext
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
 
@@ -20,7 +20,6 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     routes = [
         *health_routes.routes(),
         *static.routes(),
-        *live_updates.routes(parts.most_streams, parts.meters),
         *rest.routes(),
         *mcp_endpoint.routes(),
         *scan_reports.routes(),

@@ -13,7 +13,6 @@ from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Channel, Principal
-from amoro_core.notifier import Revisions
 from amoro_core.services.audit import RepeatingService
 from amoro_core.web.login import LoginService
 from amoro_core.web.oidc import OidcLogin
@@ -29,8 +28,6 @@ class AppContext:
     pool: Executor
     repeats: RepeatingService
     doors: LoginService
-    revisions: Revisions = field(default_factory=Revisions)
-    most_streams: int = 200  # of live updates
     mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
     meters: Meters = field(default_factory=Meters)
     people: OidcLogin | None = None  # of an OpenID provider

@@ -127,11 +127,10 @@ class PrefixRoute(BaseRoute):
 
 #: The route of a path that is none: paths that strangers think up must not become labels.
 UNKNOWN = "unknown"
-_STREAM = b"text/event-stream"
 
 
 class Timing:
-    """Measures every request but streams, which last as long as their page is open."""
+    """Measures every request."""
 
     def __init__(self, app: ASGIApp, meters: Meters, routes: Iterable[BaseRoute]) -> None:
         self._app = app
@@ -142,22 +141,11 @@ class Timing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, is_stream = monotonic(), False
-
-        async def watched(message: Message) -> None:
-            nonlocal is_stream
-            if message["type"] == "http.response.start":
-                is_stream = any(
-                    name.lower() == b"content-type" and value.startswith(_STREAM)
-                    for name, value in message.get("headers", ())
-                )
-            await send(message)
-
+        begun = monotonic()
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send)
         finally:
-            if not is_stream:
-                self._meters.observe(metrics.HTTP_TIME, monotonic() - begun, template_of(scope, self._routes))
+            self._meters.observe(metrics.HTTP_TIME, monotonic() - begun, template_of(scope, self._routes))
 
 
 def template_of(scope: Scope, routes: Iterable[BaseRoute]) -> str:

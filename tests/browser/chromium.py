@@ -97,9 +97,9 @@ class Seat:
         self.page.on("request", self._asked)
 
     def _failed(self, request: Request) -> None:
-        # A page that is left ends its stream, and what it was fetching.
+        # A page that is left ends what it was fetching.
         is_left = request.resource_type == "fetch" and request.failure == "net::ERR_ABORTED"
-        if "/events/stream" not in request.url and not is_left:
+        if not is_left:
             self.wrong.append(f"failed: {request.url} {request.failure}")
 
     def _asked(self, request: Request) -> None:

@@ -50,7 +50,7 @@ METHODS = pb.DESCRIPTOR.services_by_name["AdminService"].methods_by_name
 PAGES = [route for route in pages.routes() if "/login" not in route.path and route.path != "/logout"]
 #: What anybody may ask for, or what has a test of its own for who may.
 BESIDE = {
-    *("/livez", "/readyz", "/metrics", "/events/stream", "/mcp"),
+    *("/livez", "/readyz", "/metrics", "/mcp"),
     *("/login", "/login/link", "/logout", "/login/oidc", "/login/oidc/callback"),
     "/iceberg/v1/{catalog}/namespaces/{namespace}/tables/{table}/metrics",
 }

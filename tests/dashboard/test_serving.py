@@ -1,16 +1,14 @@
-"""The HTTP server of a coordinator: where it listens, whom it answers, how it ends, and the streams of live pages."""
+"""The HTTP server of a coordinator: where it listens, whom it answers, how it ends, and what open pages fetch."""
 
 import asyncio
-import json
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -62,7 +60,6 @@ def test_how_long_requests_take_is_told_by_route_and_never_by_what_a_stranger_as
     assert 'amoro_http_seconds_count{route="/tables/{table}"} 2.0' in told
     assert 'amoro_http_seconds_count{route="unknown"}' in told
     assert "wp-admin" not in told
-    assert "/events/stream" not in told
 
 
 def test_every_answer_has_the_guarding_headers_also_a_refusal(served: Served) -> None:
@@ -262,110 +259,23 @@ def test_however_many_people_wait_an_optimizer_is_answered(served: Served) -> No
     assert served.ask("/api/v1/status").status == 200
 
 
-@contextmanager
-def stream(served: Served, topics: str, since: int, token: str = "") -> Iterator[HTTPResponse]:
-    with closing(HTTPConnection("127.0.0.1", served.port, timeout=60)) as connection:
-        headers = {"Authorization": f"Bearer {token or served.admin}"}
-        connection.request("GET", f"/events/stream?topics={topics}&since={since}", headers=headers)
-        yield connection.getresponse()
-
-
-def hint(answer: HTTPResponse) -> tuple[int, dict[str, object]]:
-    """The next hint, with its place in the stream."""
-    place = 0
-    while line := answer.readline().decode().strip() or "-":
-        kind, _, text = line.partition(": ")
-        if kind == "id":
-            place = int(text)
-        if kind == "data":
-            return place, json.loads(text)
-    raise AssertionError
-
-
-def test_a_change_is_told_to_those_who_show_it(served: Served) -> None:
-    with stream(served, "groups,tables:1", 0) as answer:
-        assert answer.status == 200
-        assert answer.getheader("content-type") == "text/event-stream; charset=utf-8"
-        assert answer.getheader("x-accel-buffering") == "no"
-        assert answer.getheader("cache-control") == "no-store"
-        first = [hint(answer) for _ in range(2)]
-        assert [told["topic"] for _, told in first] == ["groups", "tables"]
-        served.coordinator.groups.create(ResourceGroup("told-of"))
-        place, told = hint(answer)
-        assert told["topic"] == "groups"
-        assert place > 0
-    with stream(served, "groups", int(str(told["revision"]))) as later:
-        served.coordinator.groups.remove("told-of")
-        assert hint(later)[1]["topic"] == "groups"
-
-
-def test_changes_of_one_moment_are_told_at_most_once_a_second_and_others_never(served: Served) -> None:
-    groups = served.coordinator.groups
-    with stream(served, "groups", 10**15) as later, stream(served, "groups,tables:7", 0) as answer:
-        assert later.status == 200
-        told = [hint(answer) for _ in range(2)]
-        for name in ("one", "two", "three"):
-            groups.create(ResourceGroup(name))
-        first = hint(answer)
-        groups.remove("one")
-        second = hint(answer)
-    assert first[1]["topic"] == second[1]["topic"] == "groups"
-    assert int(str(second[1]["revision"])) > int(str(first[1]["revision"])) > int(str(told[0][1]["revision"]))
-    for name in ("two", "three"):
-        groups.remove(name)
-
-
-def test_a_stream_needs_a_token_and_subjects(served: Served) -> None:
-    with stream(served, "groups", 0, "amo_wrong") as answer:
-        assert answer.status == 401
-    assert served.ask("/events/stream?topics=groups&since=0", token="").status == 401
-    many = ",".join(["a"] * 99)
-    for topics in ("", ",", "Groups", "tables:", "tables:a%20b", many):
-        assert served.ask(f"/events/stream?topics={topics}&since=0").status == 400, topics
-    for query in ("topics=groups", "since=0", "topics=groups&since=-1"):
-        assert served.ask(f"/events/stream?{query}").status == 400, query
-
-
-def test_streams_are_bounded_and_their_places_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    with serving(tmp_path / "home", replace(Settings(), http_streams=2)) as served:
-        with stream(served, "groups", 0) as one, stream(served, "groups", 0) as two:
-            assert [one.status, two.status] == [200, 200]
-            hint(one), hint(two)
-            refused = served.ask("/events/stream?topics=groups&since=0")
-            assert (refused.status, refused.headers["retry-after"]) == (503, "10")
-        for _ in range(200):  # until the server has noticed that they left
-            with stream(served, "groups", 0) as again:
-                if again.status == 200:
-                    hint(again)
-                    return
-        raise AssertionError("no place was given back")
-
-
-def test_an_open_page_gets_its_content_alone(served: Served) -> None:
-    page = served.ask("/groups")
-    assert 'data-topics="groups,optimizers,processes"' in page.body
+def test_an_open_page_gets_its_content_alone_and_only_if_it_has_changed(served: Served) -> None:
+    assert "data-live" in served.ask("/groups").body
     part = served.ask("/groups", headers={"Amoro-Fragment": "1"})
     assert part.status == 200
     assert "<html" not in part.body
     assert "Optimizer groups by name" in part.body
-    shared = served.ask("/groups", headers={"Amoro-Fragment": "1", "Amoro-Hint": "1"})
-    assert shared.body == part.body
-    for hint in ("-1", "x", "9" * 30):
-        assert served.ask("/groups", headers={"Amoro-Fragment": "1", "Amoro-Hint": hint}).status == 200
-    assert served.ask("/settings", headers={"Amoro-Fragment": "1"}).status == 404, "it is not live"
-    assert served.ask("/groups", headers={"Amoro-Fragment": "1"}, token="").status == 404, "it leads to the login"
+    seen = {"Amoro-Fragment": "1", "If-None-Match": part.headers["etag"]}
+    unchanged = served.ask("/groups", headers=seen)
+    assert (unchanged.status, unchanged.body, unchanged.headers["etag"]) == (304, "", part.headers["etag"])
+    served.coordinator.groups.create(ResourceGroup("seen-by-open-pages"))
+    changed = served.ask("/groups", headers=seen)
+    assert (changed.status, "seen-by-open-pages" in changed.body) == (200, True)
+    served.coordinator.groups.remove("seen-by-open-pages")
 
 
-def test_a_stream_ends_whole_when_the_coordinator_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    with serving(tmp_path / "home") as served:
-        connection = HTTPConnection("127.0.0.1", served.port, timeout=60)
-        headers = {"Authorization": f"Bearer {served.admin}"}
-        connection.request("GET", "/events/stream?topics=groups&since=0", headers=headers)
-        answer = connection.getresponse()
-        hint(answer)
-    answer.read()  # a stream that was cut off raises IncompleteRead
-    connection.close()
+@pytest.mark.parametrize(("path", "token"), [("/settings", None), ("/groups/none", None), ("/groups", "")])
+def test_a_page_that_is_not_live_or_not_there_or_wants_a_login_is_to_be_loaded_whole(
+    served: Served, path: str, token: str | None
+) -> None:
+    assert served.ask(path, headers={"Amoro-Fragment": "1"}, token=token).status == 404

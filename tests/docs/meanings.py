@@ -5,7 +5,6 @@ SETTINGS = {
     "port": "the port; `0` picks a free one. A port in use is an error that names the process that holds it",
     "metrics-port": "the port on 127.0.0.1 where [Prometheus](metrics.md) scrapes `/metrics`; `0`: none",
     "http-host": "the address of pages and REST; beyond loopback only with TLS, or with `insecure`",
-    "http-streams": "open pages that are updated as something changes; further ones ask every 10 s",
     "mcp-writes": "whether `/mcp` offers [tools that write](../howto/mcp.md#let-it-act) to tokens of the role operator or above; false: it only reads",
     "http-port": "their port; `0`: neither is served. A port in use is an error that names the process that holds it",
     "http-hosts": "names by which browsers may ask for them, beside `localhost`, loopback's addresses and `http-host`; any other "

@@ -40,7 +40,6 @@ OTHERS = {
     metrics.LEADER,
     metrics.DISK_FREE,
     metrics.CERTIFICATE_END,
-    metrics.STREAMS,
     *(metric for metric in METRICS if metric.kind is metrics.MetricKind.HISTOGRAM),
 }
 

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +16,8 @@ from threading import Thread
 import pytest
 
 from amoro_core.errors import Fenced, StateDirectoryLocked, StoreFailed
-from amoro_core.model.processes import CatalogConfig, ResourceGroup
-from amoro_core.notifier import Subject
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.store import catalogs, groups
-from amoro_core.store.change_capture import WATCHED
 from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.migrations import MIGRATIONS, applied, migrate
@@ -207,64 +205,3 @@ def test_a_lock_knows_when_its_file_is_gone_or_another_one(tmp_path: Path) -> No
             with pytest.raises(Fenced, match="is another file since it was taken"):
                 lock.require_own(tmp_path)
             other.require_own(tmp_path)
-
-
-# What a transaction changed is told once it is committed, by whoever wrote it
-
-
-class Heard:
-    def __init__(self) -> None:
-        self.told: list[set[Subject]] = []
-
-    def __call__(self, changed: Iterable[Subject]) -> None:
-        self.told.append(set(changed))
-
-
-@pytest.fixture
-def heard(store: Store) -> Heard:
-    made = Heard()
-    store.watch(made)
-    return made
-
-
-def test_an_insert_an_update_and_a_deletion_are_told(store: Store, heard: Heard) -> None:
-    store.write(lambda db: groups.add(db, ResourceGroup("fast")))
-    store.write(
-        lambda db: db.execute("UPDATE resource_group SET scheduling_policy = 'balanced' WHERE group_name = 'fast'")
-    )
-    store.write(lambda db: db.execute("DELETE FROM resource_group WHERE group_name = 'fast'"))
-    assert heard.told == [{("groups", "fast")}] * 3
-
-
-def test_what_is_told_can_be_read(store: Store) -> None:
-    """A page that is rendered for a revision shows that revision's rows, not the ones before."""
-    seen: list[int] = []
-
-    def look(changed: Iterable[Subject]) -> None:
-        seen.append(store.read(lambda db: len(db.select("SELECT * FROM resource_group WHERE group_name = 'fast'"))))
-
-    store.watch(look)
-    store.write(lambda db: groups.add(db, ResourceGroup("fast")))
-    assert seen == [1]
-
-
-def test_a_transaction_that_failed_tells_nothing(store: Store, heard: Heard) -> None:
-    def fail(db: Connection) -> None:
-        groups.add(db, ResourceGroup("fast"))
-        db.execute("ROLLBACK")
-
-    with pytest.raises(Exception, match="ended"):
-        store.write(fail)
-    assert heard.told == []
-    store.write(lambda db: db.execute("UPDATE coordinator_epoch SET epoch = epoch"))
-    assert heard.told == []
-
-
-def test_every_watched_column_exists_and_has_its_triggers(store: Store, heard: Heard) -> None:
-    def columns(db: Connection) -> set[tuple[str, str]]:
-        tables = [row["name"] for row in db.select("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {(table, row["name"]) for table in tables for row in db.select(f"PRAGMA table_info({table})")}
-
-    assert {(table, column) for table, _, column in WATCHED} <= store.read(columns)
-    triggers = store.write(lambda db: db.select("SELECT name FROM temp.sqlite_master WHERE type = 'trigger'"))
-    assert len(triggers) == 3 * len(WATCHED)

@@ -1,10 +1,10 @@
-"""What open pages fetch after a hint: rendered once for all who may see the same, until something of it changes."""
+"""The frame of all pages: routes of views, errors, notices, navigation, and the content that open pages fetch again."""
 
-import asyncio
+import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -22,74 +22,11 @@ from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.notifier import Revisions, Subject
 from amoro_core.protocol.operations import OPERATIONS
 from amoro_core.web import static
-from amoro_core.web.app_context import offered, principal_of
+from amoro_core.web.app_context import principal_of
 from amoro_core.web.pages import page_request, template_filters
 from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, View
-
-MOST_KEPT = 500
-LONGEST_S = 10.0  # a fragment says how long ago things were
-
-#: The address of the page, and what decides about its content: role, pattern.
-Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A rendered part of a page as it is sent, and the subjects that it shows."""
-
-    content: bytes
-    subjects: Sequence[Subject]
-
-
-class Fragments:
-    """Fragments by page and rights. Each is valid while it shows what those who ask have to see."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Key, tuple[Fragment, int, float]] = OrderedDict()
-        self._locks: OrderedDict[Key, asyncio.Lock] = OrderedDict()
-
-    async def get(
-        self,
-        key: Key,
-        revisions: Revisions,
-        make: Callable[[], Awaitable[Fragment | None]],
-        hinted: int | None = None,
-    ) -> bytes | None:
-        """The fragment, made unless it is known; None where `make` gives none. Those who ask at once wait for one.
-
-        It shows all that had changed up to the revision `hinted`, or until now where that is None. A page that was told
-        of a revision is told of later ones by the next hint: so, while things change all the time, the pages that are
-        told at once share one fragment.
-        """
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        if len(self._locks) > 2 * MOST_KEPT:
-            self._locks.popitem(last=False)
-        async with lock:
-            known = self._kept.get(key)
-            if known and known[1] >= _wanted(revisions, known[0], hinted) and time.monotonic() - known[2] < LONGEST_S:
-                self._kept.move_to_end(key)
-                return known[0].content
-            # Noted before it is made: it may lack a change meanwhile.
-            begun = revisions.latest
-            made = await make()
-            if made is None:
-                self._kept.pop(key, None)
-                return None
-            self._kept[key] = (made, begun, time.monotonic())
-            self._kept.move_to_end(key)
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-            return made.content
-
-
-def _wanted(revisions: Revisions, fragment: Fragment, hinted: int | None) -> int:
-    """The revision up to which it has to show all."""
-    newest = max(revisions.of(*subject) for subject in fragment.subjects)
-    return newest if hinted is None else min(newest, hinted)
-
 
 Value = TypeVar("Value")
 
@@ -162,7 +99,6 @@ class Site:
     def __init__(self) -> None:
         self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
-        self._fragments = Fragments()
 
     def page(self, path: str, view: View, name: str | None = None) -> Route:
         """A page, which is only read, by whoever has the role viewer."""
@@ -174,19 +110,21 @@ class Site:
 
     def _answering(self, view: View) -> Any:
         async def answer(request: Request) -> Response:
-            if request.method == "GET" and "amoro-fragment" in request.headers:
-                return await self._fragment(request, view)
-            since = offered(request).revisions.latest
+            is_fragment = request.method == "GET" and "amoro-fragment" in request.headers
             try:
                 # Also where the page asks for nothing: it is for those who may look.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
                 made = await view(PageRequest(request))
-            except UnknownToken:
-                asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return RedirectResponse(page_request.to("login", next=asked if request.method == "GET" else ""), 303)
             except AmoroError as error:
+                if is_fragment:
+                    # A page that is not there or not allowed is to be loaded whole; others may work in a moment.
+                    return Response(status_code=404 if error.exit_status in (3, 4) else 503)
+                if isinstance(error, UnknownToken):
+                    return _to_login(request)
                 made = failed(error)
-            return self._gone(made) if isinstance(made, Redirect) else self._shown(request, made, since)
+            if is_fragment:
+                return self._fragment(request, made)
+            return self._gone(made) if isinstance(made, Redirect) else self.shown(request, made)
 
         return answer
 
@@ -196,36 +134,21 @@ class Site:
             path += ("&" if "?" in path else "?") + f"notice={self._notices.add(made)}"
         return RedirectResponse(path, 303)
 
-    async def _fragment(self, request: Request, view: View) -> Response:
-        """The content of a page alone, for one that is open; 404 where it has to be loaded whole."""
-        revisions = offered(request).revisions
-
-        async def make() -> Fragment | None:
-            shown = await view(PageRequest(request))
-            if isinstance(shown, Redirect) or not shown.subjects:
-                return None
-            return Fragment(self._rendered(request, shown, 0, is_fragment=True).encode(), shown.subjects)
-
-        try:
-            principal = await principal_of(request)
-            key = (request.url.path, request.url.query, principal.role.value, principal.pattern)
-            told = request.headers.get("amoro-hint", "")  # the revision of the hint that the page follows
-            hinted = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else None
-            content = await self._fragments.get(key, revisions, make, hinted)
-        except AmoroError as error:
-            if error.exit_status not in (3, 4):  # it may be there again in a moment
-                return Response(status_code=503)
-            content = None
-        return HTMLResponse(content) if content is not None else Response(status_code=404)
+    def _fragment(self, request: Request, made: Page | Redirect) -> Response:
+        """The content of a live page alone: 304 where the browser has it, 404 where the page has to be loaded whole."""
+        if isinstance(made, Redirect) or not made.is_live:
+            return Response(status_code=404)
+        content = self._rendered(request, made, is_fragment=True).encode()
+        headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"'}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return HTMLResponse(content, headers=headers)
 
     def shown(self, request: Request, made: Page) -> Response:
-        """The page in its template, within the layout; it is not renewed while it is open."""
-        return self._shown(request, made, 0)
+        """The page in its template, within the layout."""
+        return HTMLResponse(self._rendered(request, made), made.status)
 
-    def _shown(self, request: Request, made: Page, since: int) -> Response:
-        return HTMLResponse(self._rendered(request, made, since), made.status)
-
-    def _rendered(self, request: Request, made: Page, since: int, *, is_fragment: bool = False) -> str:
+    def _rendered(self, request: Request, made: Page, *, is_fragment: bool = False) -> str:
         key, principal = request.query_params.get("notice", ""), getattr(request.state, "principal", None)
         role = principal.role if principal else Role.VIEWER
         return self._templates.get_template(made.template).render(
@@ -236,10 +159,14 @@ class Site:
             may=partial(may, principal),
             notice=self._notices.take(key) if key else None,
             is_fragment=is_fragment,
-            topics=",".join(f"{topic}:{one}" if one else topic for topic, one in made.subjects),
-            since=since,
+            is_live=made.is_live,
             **made.values,
         )
+
+
+def _to_login(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(page_request.to("login", next=wanted if request.method == "GET" else ""), 303)
 
 
 def may(principal: Principal | None, method: str, table: str = "") -> bool:

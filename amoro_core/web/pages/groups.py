@@ -61,7 +61,6 @@ def _age(seconds: float) -> str:
 
 
 _MOST_INSTANCES = 100_000
-_SUBJECTS = (("groups", ""), ("optimizers", ""), ("processes", ""))
 
 
 def routes(site: Site) -> list[Route]:
@@ -80,7 +79,7 @@ async def show_groups(visit: PageRequest) -> Page:
     request = pb.ListGroupsRequest(limit=ROWS, after=asked["after"])
     found = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
     listed = Listed("/groups", "groups", {}, len(found.groups), found.total, found.next, asked["after"])
-    return Page("groups.html", "Groups", {"groups": found.groups, "list": listed}, subjects=_SUBJECTS)
+    return Page("groups.html", "Groups", {"groups": found.groups, "list": listed}, is_live=True)
 
 
 async def show_group(visit: PageRequest) -> Page:
@@ -101,7 +100,7 @@ async def show_group(visit: PageRequest) -> Page:
         "kept": {},
         "properties": sorted(group.properties.items()),
     }
-    return Page("group.html", f"Group {group.name}", values, subjects=_SUBJECTS)
+    return Page("group.html", f"Group {group.name}", values, is_live=True)
 
 
 async def ask_to_scale(visit: PageRequest) -> Page:
@@ -168,7 +167,7 @@ async def show_optimizers(visit: PageRequest) -> Page:
         "range": range_,
         "kept": filters,
     }
-    return Page("optimizers.html", "Optimizers", values, subjects=(("optimizers", ""), ("processes", "")))
+    return Page("optimizers.html", "Optimizers", values, is_live=True)
 
 
 async def ask_to_drain(visit: PageRequest) -> Page:

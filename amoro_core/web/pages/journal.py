@@ -57,7 +57,7 @@ async def show_events(visit: PageRequest) -> Page:
         "kinds": _KINDS,
         "same": shlex.join(["amoro", "event", "list", *options]),
     }
-    return Page("events.html", "Events", values, subjects=(("events", ""),))
+    return Page("events.html", "Events", values, is_live=True)
 
 
 async def show_audit(visit: PageRequest) -> Page:
@@ -90,7 +90,7 @@ async def show_audit(visit: PageRequest) -> Page:
         "outcomes": _OUTCOMES,
         "same": shlex.join(["amoro", "audit", "list", *options]),
     }
-    return Page("audit.html", "Audit", values, subjects=(("audit", ""),))
+    return Page("audit.html", "Audit", values, is_live=True)
 
 
 async def show_queue(visit: PageRequest) -> Page:
@@ -120,4 +120,4 @@ async def show_queue(visit: PageRequest) -> Page:
         "groups": [one.name for one in groups.groups],
         "same": shlex.join(["amoro", "group", "queue", *filter(None, [asked["group"]])]),
     }
-    return Page("queue.html", "Queue", values, subjects=(("tables", ""), ("processes", "")))
+    return Page("queue.html", "Queue", values, is_live=True)

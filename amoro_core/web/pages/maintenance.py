@@ -265,7 +265,7 @@ async def show_trash(visit: PageRequest) -> Page:
     filters = {"table": asked["table"]}
     listed = Listed("/trash", "processes", filters, len(found.trash), found.total, found.next, asked["after"])
     values = {"trash": found.trash, "list": listed, "table": asked["table"]}
-    return Page("trash.html", "Trash", values, subjects=(("trash", ""),))
+    return Page("trash.html", "Trash", values, is_live=True)
 
 
 async def show_condemned(visit: PageRequest) -> Page:

@@ -24,7 +24,6 @@ _RUNNING, _EVENTS = 10, 20
 _FRESH_S, _DRAWN_S = 1.0, 30.0
 _STEP_S = 600
 _SICK = 50  # health below it is told
-_SUBJECTS = (("tables", ""), ("processes", ""), ("events", ""))
 #: Series of the last day, and what their charts are called.
 _CHARTS = {
     "backlog-age": "How long the oldest waiting table has waited, 24 h",
@@ -73,7 +72,7 @@ class Overview:
             "charts": charts,
             "same": "amoro status",
         }
-        return Page("overview.html", "Overview", values, subjects=_SUBJECTS)
+        return Page("overview.html", "Overview", values, is_live=True)
 
     async def _charted(self, visit: PageRequest) -> Sequence[Chart]:
         """The last day."""

@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from amoro_core.documents.formatting import format_count
 from amoro_core.errors import InvalidArgument
-from amoro_core.notifier import Subject
 from amoro_core.web.app_context import ask
 
 
@@ -63,7 +62,7 @@ class Page:
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
-    subjects: Sequence[Subject] = ()  # what the page shows, so that it is shown anew when one of them changes
+    is_live: bool = False  # whether an open page fetches its content again every few seconds
 
 
 @dataclass(frozen=True, slots=True)

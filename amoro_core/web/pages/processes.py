@@ -143,7 +143,7 @@ async def show_processes(visit: PageRequest) -> Page:
     filters = {key: asked[key] for key in ("table", "status")}
     listed = Listed("/processes", "processes", filters, len(found.processes), found.total, found.next, asked["after"])
     values = {"processes": found.processes, "list": listed, "statuses": _STATUSES}
-    return Page("processes.html", "Processes", values, subjects=(("processes", ""),))
+    return Page("processes.html", "Processes", values, is_live=True)
 
 
 class ProcessPage:
@@ -179,8 +179,7 @@ class ProcessPage:
             "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
             "is_balanced": is_balanced(process.receipt),
         }
-        subjects = (("processes", process.process_id),)
-        return Page("process.html", f"Process {process.process_id}", values, subjects=subjects)
+        return Page("process.html", f"Process {process.process_id}", values, is_live=True)
 
 
 def _commands(process: pb.Process) -> dict[str, str]:

@@ -224,8 +224,7 @@ def on_table(table: pb.Table, template: str, tab: str, **values: object) -> Page
     """A page of the table: its values, with those of the frame around all of its pages."""
     label = dict(TABS)[tab]
     shown = {"table": table, "tab": tab, "tabs": _tabs(table), **values}
-    subjects = (("tables", str(table.table_id)), ("processes", "")) if tab in _LIVE else ()
-    return Page(template, f"{table.table}: {label}", shown, subjects=subjects)
+    return Page(template, f"{table.table}: {label}", shown, is_live=tab in _LIVE)
 
 
 async def show_table(visit: PageRequest) -> Page:

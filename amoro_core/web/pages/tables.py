@@ -57,7 +57,7 @@ async def show_tables(visit: PageRequest) -> Page:
         "refusals": _REFUSALS,
         "same": command("amoro", "table", "list", *_options(asked)),
     }
-    return Page("tables.html", "Tables", values, subjects=(("tables", ""),))
+    return Page("tables.html", "Tables", values, is_live=True)
 
 
 def _request(asked: Mapping[str, str]) -> pb.ListTablesRequest:

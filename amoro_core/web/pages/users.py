@@ -50,7 +50,7 @@ async def show_users(visit: PageRequest) -> Page:
         "now_ms": round(time.time() * 1000),
         "more_tokens": tokens.total - len(tokens.tokens),
     }
-    return Page("users.html", "Users", values, subjects=(("users", ""),))
+    return Page("users.html", "Users", values, is_live=True)
 
 
 async def ask_to_add(visit: PageRequest) -> Page:

@@ -1,12 +1,10 @@
 "use strict";
-// An open page follows what it shows: hints say that something has changed, the page fetches its content again.
+// An open page fetches its content again every few seconds; an entity tag saves sending what has not changed.
 
-const live = document.querySelector("#live[data-topics]");
-let since = live?.dataset.since;
-let hinted = 0;
-let stream = null;
-let planned = 0;
-let retry = 0;
+const EVERY_MS = 3000;
+const live = document.querySelector("#live[data-live]");
+let tag = "";
+let timer = 0;
 
 const parts = (node) => [...node.childNodes].filter((one) => one.nodeType !== Node.TEXT_NODE || one.nodeValue.trim());
 
@@ -45,65 +43,37 @@ function tell(lost) {
   document.getElementById("main").prepend(banner);
 }
 
-async function refresh() {
-  const headers = {"Amoro-Fragment": "1", ...(Number.isFinite(hinted) && {"Amoro-Hint": hinted})};
-  planned = 0;
+/** Shows the present content; whether there was an answer. */
+async function fetched() {
   const address = new URL(location.href);
   address.searchParams.delete("notice");
-  let answer;
-  try {
-    answer = await fetch(address, {headers, redirect: "error"});
-  } catch {
-    return again();
-  }
-  if (answer.status === 404) return location.assign(address);
-  if (!answer.ok) return again();
+  const headers = {"Amoro-Fragment": "1", ...(tag && {"If-None-Match": tag})};
+  const answer = await fetch(address, {headers, redirect: "error"});
+  if (answer.status === 304) return true;
+  if (answer.status === 404) location.assign(address);
+  if (!answer.ok) return false;
   const made = live.cloneNode(false);
   made.innerHTML = await answer.text();
   localize(made);
   morph(live, made);
-  tell(false);
-  if (!planned) hinted = 0;
+  tag = answer.headers.get("ETag") || "";
+  return true;
 }
 
-/** What could not be fetched is asked for again, until it is there. */
-function again() {
-  tell(true);
-  hinted = Infinity;
-  planned ||= setTimeout(refresh, 5000);
+async function refresh() {
+  clearTimeout(timer);
+  tell(!await fetched().catch(() => false));
+  plan(EVERY_MS);
 }
 
-/** Has the content fetched that has all up to the revision of a hint, which pages that are told at once share. */
-function plan(revision = Infinity) {
-  hinted = Math.max(hinted, revision);
-  planned ||= setTimeout(refresh, Math.random() * 300);
+/** A tab that nobody sees asks for nothing. */
+function plan(inMs) {
+  clearTimeout(timer);
+  if (!document.hidden) timer = setTimeout(refresh, inMs);
 }
 
-function follow() {
-  clearTimeout(retry);
-  if (document.hidden || stream) return;
-  stream = new EventSource(`/events/stream?topics=${encodeURIComponent(live.dataset.topics)}&since=${since}`);
-  stream.onopen = () => { if (document.getElementById("lost")) plan(); };
-  stream.onmessage = (hint) => {
-    since = hint.lastEventId || since;
-    plan(JSON.parse(hint.data).revision);
-  };
-  stream.onerror = () => {
-    if (stream?.readyState !== EventSource.CLOSED) return tell(true);
-    // Refused, as when too many are open: the page asks now and then.
-    leave();
-    retry = setTimeout(() => { plan(); follow(); }, 10000);
-  };
-}
-
-function leave() {
-  stream?.close();
-  stream = null;
-}
-
-// A browser has six connections to a host: a tab that nobody sees gives its own back.
 if (live) {
-  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
-  addEventListener("pagehide", leave);
-  addEventListener("pageshow", follow);
+  document.addEventListener("visibilitychange", () => plan(0));
+  addEventListener("pagehide", () => clearTimeout(timer));
+  addEventListener("pageshow", () => plan(EVERY_MS));
 }
