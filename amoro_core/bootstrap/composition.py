@@ -21,7 +21,6 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables, Vending
 from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
-from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
@@ -113,17 +112,15 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 def installed(
     home: Path,
     given_catalogs: Sequence[CatalogConfig],
-    cache_bytes: int = 0,
     planning_bytes: int = 0,
 ) -> Dependencies:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
-    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`.
+    What was decoded of manifests is kept in memory in up to `planning_bytes`.
     """
-    cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
     tables = KnownTables(planning_bytes) if planning_bytes else None
     return Dependencies(
-        Formats(table_formats(cache, tables)),
+        Formats(table_formats(tables)),
         containers(home),
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],

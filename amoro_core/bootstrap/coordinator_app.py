@@ -161,7 +161,7 @@ class Coordinator:
             http_address=lambda: self.http_address,
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
-        parts = installed(self.home, self._given_catalogs, settings.cache_bytes, settings.planning_bytes)
+        parts = installed(self.home, self._given_catalogs, settings.planning_bytes)
         made = self.services = Services(self._store, self.home, settings, own_tokens, around, parts)
         self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups

@@ -14,7 +14,6 @@ from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import TableFormat
-from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.logger import get_logger
 from amoro_core.model.entry_points import extensions
@@ -59,12 +58,12 @@ def containers(home: Path) -> Mapping[str, Container]:
     return made
 
 
-def table_formats(cache: ColumnCache | None = None, tables: KnownTables | None = None) -> tuple[TableFormat, ...]:
+def table_formats(tables: KnownTables | None = None) -> tuple[TableFormat, ...]:
     """All table formats: Iceberg, which can't be replaced, with what it knows, and those of installed packages.
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
-    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(cache, tables)}
+    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(tables)}
     for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
         found[made.name] = made
     return tuple(found.values())

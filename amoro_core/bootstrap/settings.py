@@ -30,7 +30,7 @@ def _dotted(key: str, default: Any, **limits: int) -> Any:
     return field(default=default, metadata={"key": key, **limits})
 
 
-def parse_cache_size(text: str) -> int:
+def parse_size(text: str) -> int:
     """The bytes in a text like "512MB" or "2GB"; "0" is none. Raises ValueError, for a number without unit too."""
     if text.strip() == "0":
         return 0
@@ -82,9 +82,8 @@ class Settings:
     strict_locations: bool = False  # in every catalog
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
-    cache_size: str = field(default="2GB", metadata={"parse": parse_cache_size})  # of decoded manifests; 0: none
     #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
-    planning_memory: str = field(default="1GB", metadata={"parse": parse_cache_size})
+    planning_memory: str = field(default="1GB", metadata={"parse": parse_size})
     table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
@@ -114,14 +113,9 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def cache_bytes(self) -> int:
-        """The limit of all decoded manifests on disk together."""
-        return parse_cache_size(self.cache_size)
-
-    @property
     def planning_bytes(self) -> int:
         """The limit of what is kept in memory of all tables' live files together, by estimate."""
-        return parse_cache_size(self.planning_memory)
+        return parse_size(self.planning_memory)
 
     def with_values(self, origin: str, **values: object) -> "Settings":
         """These settings with other values, set by `origin`."""

@@ -46,7 +46,7 @@ from amoro_core.iceberg.maintenance.statistics import (
     stage_removal,
     stage_statistics,
 )
-from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, read_here
+from amoro_core.iceberg.manifest.columns import ColumnReader, read_here
 from amoro_core.iceberg.manifest.entries import PartitionPaths
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache, ManifestReader
 from amoro_core.iceberg.manifest.reading import read_manifest, uncommitted
@@ -416,13 +416,11 @@ class IcebergFormat:
 
     def __init__(
         self,
-        cache: ColumnCache | None = None,
         tables: KnownTables | None = None,
         columns: ColumnReader | None = read_here,
     ) -> None:
-        """`cache` has on disk, and `tables` in memory, what was decoded of manifests of the tables that are loaded;
-        `columns` decodes those of data files, None: entry by entry."""
-        self._known = Known(cache, tables, columns=columns)
+        """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
+        self._known = Known(tables, columns)
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
@@ -697,11 +695,8 @@ class IcebergTable(UpkeptIcebergTable):
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
-        """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter.
-
-        A commit goes by what was read from manifests, never by the cache on disk.
-        """
-        found = self._scan(table, self._manifests.read, known=replace(self._known, trusts_cache=False))
+        """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
+        found = self._scan(table, self._manifests.read, known=self._known)
         if found is None:
             raise CommitConflict(f"{self._identifier} has no snapshot left")
         return found

@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.io import require_all_real, require_all_within
-from amoro_core.iceberg.manifest.columns import ColumnCache, ColumnReader, Listed
+from amoro_core.iceberg.manifest.columns import ColumnReader, Listed
 from amoro_core.iceberg.manifest.entries import (
     PartitionTypes,
     is_unpartitioned,
@@ -22,7 +22,6 @@ from amoro_core.iceberg.manifest.entries import (
 from amoro_core.iceberg.manifest.manifest_cache import (
     UNKNOWN,
     Key,
-    KnownPart,
     KnownTable,
     KnownTables,
     ManifestReader,
@@ -31,22 +30,17 @@ from amoro_core.iceberg.manifest.manifest_cache import (
 )
 from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
 from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manifest
-from amoro_core.logger import get_logger
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
 from amoro_core.scan.columns import ColumnPart, Gathering, Paths
 from amoro_core.scan.matching import match, refuse_several_vectors
-
-log = get_logger("amoro.cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What may spare a scan the reading of manifests."""
 
-    cache: ColumnCache | None = None
     tables: KnownTables | None = None
-    trusts_cache: bool = True  # whether data files may be taken from what came from the cache
     columns: ColumnReader | None = None  # reads data manifests; None: they are read entry by entry
 
     def lists(self, metadata: TableMetadata) -> ManifestLists:
@@ -91,7 +85,7 @@ def scan(
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     manifests = KnownTable(data, deletes, unpartitioned, lists=lists)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
-    _refuse_parts_outside([one.columns.paths for one in data.values()], read_locations, way_out)
+    _refuse_parts_outside([one.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
     if matched is None or not before.is_made_of(manifests):
@@ -107,7 +101,7 @@ def scan(
 def _matched(manifests: KnownTable, before: Matched | None) -> Matched:
     gathering = Gathering()
     for part in manifests.data.values():
-        gathering.take(part.columns)
+        gathering.take(part)
     columns = gathering.columns()
     if before is not None:
         columns.names.follow(before[0].columns.names)
@@ -119,48 +113,27 @@ def _matched(manifests: KnownTable, before: Matched | None) -> Matched:
 
 
 class _Source:
-    """The live files of manifests: known ones, those in the cache, or read."""
+    """The live files of manifests: known ones, or read."""
 
     def __init__(self, table: Table, read: ManifestReader, known: Known, before: KnownTable) -> None:
         self._table, self._read, self._known, self._before = table, read, known, before
         metadata = table.metadata
-        self._uuid = str(metadata.table_uuid)
         self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
         self.names = {spec_id: tuple(map(str, types)) for spec_id, types in self.types.items()}
 
-    def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, KnownPart]:
+    def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, ColumnPart]:
         """The live files of data manifests, in their order."""
-        unusable: list[str] = []
-        known = {key: self._known_part(key, listed, unusable) for key, listed in manifests.items()}
-        if unusable:  # one line, however many manifests the table has
-            table = ".".join(self._table.name())
-            log.warning("cache.files_not_used", table=table, count=len(unusable), first=unusable[0])
-        wanted = [manifests[key] for key, found in known.items() if found is None]
-        read = self._read_parts(wanted)
-        return {key: next(read) if found is None else found for key, found in known.items()}
+        known = self._before.data
+        read = self._read_parts([listed for key, listed in manifests.items() if key not in known])
+        return {key: known[key] if key in known else next(read) for key in manifests}
 
-    def _known_part(self, key: Key, listed: ManifestFile, unusable: list[str]) -> KnownPart | None:
-        trusts, cache = self._known.trusts_cache, self._known.cache
-        found = self._before.data.get(key)
-        if found is not None and (found.is_read or trusts):
-            return found
-        types = self.types[listed.partition_spec_id]
-        if not trusts or cache is None:
-            return None
-        cached = cache.find(self._uuid, listed, types, unusable)
-        return None if cached is None else KnownPart(cached, is_read=False)
-
-    def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[KnownPart]:
-        cache, read = self._known.cache, self._known.columns
-        asked = [Listed.of(listed, self.types[listed.partition_spec_id]) for listed in wanted]
-        none = repeat(None, len(wanted))
-        found = none if read is None else read(self._table.io, list(zip(wanted, asked, strict=True)))
-        for listed, columns in zip(wanted, found, strict=True):
-            types = self.types[listed.partition_spec_id]
-            part = self._gathered(listed, types) if columns is None else columns
-            if cache is not None:
-                cache.keep(self._uuid, listed, types, part)
-            yield KnownPart(part, is_read=True)
+    def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[ColumnPart]:
+        types = [self.types[listed.partition_spec_id] for listed in wanted]
+        asked = list(zip(wanted, map(Listed.of, wanted, types), strict=True))
+        read = self._known.columns
+        found = repeat(None, len(wanted)) if read is None else read(self._table.io, asked)
+        for listed, kinds, columns in zip(wanted, types, found, strict=True):
+            yield self._gathered(listed, kinds) if columns is None else columns
 
     def _gathered(self, listed: ManifestFile, types: PartitionTypes) -> ColumnPart:
         gathering = Gathering()

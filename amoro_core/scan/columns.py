@@ -53,10 +53,9 @@ class Shape:
 class Paths:
     """Paths that never change, with answers about them that are looked for once. For several threads."""
 
-    def __init__(self, array: pa.Array, shape: Shape | None = None) -> None:
-        """`shape`: how they are spelled, if that is known."""
+    def __init__(self, array: pa.Array) -> None:
         self.array = array
-        self._answers: dict[Callable[[Any], Any], Any] = {} if shape is None else {shape_of: shape}
+        self._answers: dict[Callable[[Any], Any], Any] = {}
 
     def once(self, ask: Callable[[pa.Array], T]) -> T:
         """The function's answer about the paths."""
@@ -465,7 +464,6 @@ class ColumnPart:
 
     places: tuple[Place, ...]
     batch: pa.RecordBatch
-    shape: Shape | None = None  # of the paths, if it is known
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
@@ -475,7 +473,7 @@ class ColumnPart:
     @cached_property
     def paths(self) -> Paths:
         """The files' paths."""
-        return Paths(self.columns["paths"], self.shape)
+        return Paths(self.columns["paths"])
 
     @cached_property
     def size_bytes(self) -> int:

@@ -3,7 +3,7 @@
 `[--files 1000000] [--manifests 1000] [--commits 5]`. The table is metadata alone: daily partitions, statistics of ten
 columns; its latest partitions have fragments, equality deletes and position deletes. In one process, by the services'
 own calls: the first look (load, scan, evaluate), the look and the plan after another's commit of twelve files, and the
-same with nothing left but the cache on disk. Looks and plans after commits are medians of so many commits.
+same after a restart. Looks and plans after commits are medians of so many commits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.iceberg.manifest.writing import Listing, added_entry, new_header, write_list, write_manifest
@@ -95,8 +94,8 @@ def _look(root: Path) -> None:
     config = CatalogConfig("cat", (("type", "sql"), ("uri", _uri(root)), ("warehouse", root.as_uri())))
 
     def restarted() -> IcebergFormat:
-        """Nothing is known but what is on disk."""
-        return IcebergFormat(ColumnCache(root / "cache", 2**40), KnownTables(2**40))
+        """Nothing is known."""
+        return IcebergFormat(KnownTables(2**40))
 
     def look() -> Any:
         table = formats.load(config, TableIdentifier("cat", ("db",), "t"))

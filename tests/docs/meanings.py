@@ -37,8 +37,6 @@ SETTINGS = {
     "table-series": "whether health, files and sizes of each table are kept over time: hourly for 7 days and daily for 90, about 25 kB a table "
     "at most",
     "history-keep": "how long ended processes are kept",
-    "cache-size": "how large the directory `cache/manifests` may grow, in which what was decoded of large manifests is kept "
-    "for the next look at the table; the least recently used go, `0`: nothing is kept",
     "planning-memory": "how much memory may be taken by what is known of tables of 2,000 data files and more between two looks: the "
     "next look and commit read new manifests alone; the least recently used go, `0`: nothing is kept",
     "catalog-timeout": "how long a request to a catalog may take in all, at most 10 s of it for connecting",

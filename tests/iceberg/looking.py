@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pyiceberg.io import FileIO
@@ -15,7 +13,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.manifest.columns import ColumnCache, Listed, read_here
+from amoro_core.iceberg.manifest.columns import Listed, read_here
 from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
@@ -93,30 +91,24 @@ def is_merged(before: Homes, now: Homes) -> bool:
     return any(sum(not files.isdisjoint(other) for other in gone) > 1 for files in fresh)
 
 
-def watched(lake: Lake, directory: Path, chance: random.Random, commits: int) -> Counter[str]:
+def watched(lake: Lake, chance: random.Random, commits: int) -> Counter[str]:
     """What looks after each of so many random commits have shown; any difference is an AssertionError."""
-    cache, tables = ColumnCache(directory, ROOM, least_files=1), KnownTables(ROOM, 0)
+    tables = KnownTables(ROOM, 0)
     config, history, homes = random_config(chance), History(lake, chance), Homes()
-    breaks = random.Random(chance.random())  # its own: the size of a file decides how often it is asked
     lake.append([row(at, "ab"[at % 2]) for at in range(6)])
     for _ in range(commits):
-        history.commit(Known(cache, tables, columns=read_here))
+        history.commit(Known(tables, read_here))
         if chance.random() < 0.2:  # a restart
             tables = KnownTables(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
         refs = lake.table.refresh().metadata.refs
         if BRANCH in refs and chance.random() < 0.3:
-            _looked(
-                lake, refs[BRANCH].snapshot_id, Known(cache, tables, columns=read_here), config, chance, history.seen
-            )
+            _looked(lake, refs[BRANCH].snapshot_id, Known(tables, read_here), config, chance, history.seen)
             history.seen["looks at the branch"] += 1
         before = homes
-        homes = _looked(lake, lake.head, Known(cache, tables, columns=read_here), config, chance, history.seen) or homes
+        homes = _looked(lake, lake.head, Known(tables, read_here), config, chance, history.seen) or homes
         history.seen["merged"] += is_merged(before, homes)
-        for path in breaks.sample(files := _files(directory), k=min(2, len(files))):
-            breaks.choice(BREAKS)(path, breaks)
-            history.seen["broken"] += 1
     lake.require()
     return history.seen
 
@@ -133,7 +125,7 @@ def _looked(
         assert _decided(found, config) == plain
     reader, again = (Reader() for _ in range(2))
     columns = None if chance.random() < 0.3 else reader.columns
-    first = replace(known, trusts_cache=chance.random() < 0.7, columns=columns)
+    first = replace(known, columns=columns)
     assert _seen(lake, head, first, reader, config) == plain
     assert _seen(lake, head, replace(first, columns=again.columns), again, config) == plain
     assert again.read == [] or homes is None
@@ -157,26 +149,3 @@ def _decided(found: TableScan, config: OptimizingConfig) -> Any:
     verdict = evaluate(found, config, {}, NOW)
     work = [one.work for one in verdict.partitions]
     return said(found), verdict, work, verdict.digest, plan(found, verdict, config, threads=1)
-
-
-def _files(directory: Path) -> list[Path]:
-    """The oldest first: names depend on where the table lies."""
-    found = directory.iterdir() if directory.exists() else ()
-    return sorted(found, key=lambda one: (one.stat().st_mtime_ns, one.stat().st_size))
-
-
-def _cut(path: Path, chance: random.Random) -> None:
-    os.truncate(path, chance.randrange(path.stat().st_size or 1))  # it may be cut already
-
-
-def _flip(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes() or b"\0")
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    path.write_bytes(content)
-
-
-def _remove(path: Path, chance: random.Random) -> None:
-    path.unlink()
-
-
-BREAKS: tuple[Callable[[Path, random.Random], None], ...] = (_cut, _flip, _remove)

@@ -8,7 +8,6 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
-from amoro_core.iceberg.manifest.columns import ColumnCache
 from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTables, ManifestReader
 from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
@@ -16,7 +15,6 @@ from amoro_core.model.files import TableScan
 from amoro_core.scan.live_files import LiveFiles
 from tests.engine import writer
 from tests.iceberg.looking import Reader, said
-from tests.iceberg.test_column_cache import LIES, Lying
 from tests.model.lake import Lake, row
 
 ROOM = 2**30
@@ -77,24 +75,6 @@ def test_an_equality_delete_of_the_whole_table_changes_every_partition(lake: Lak
     after = stamps(scanned(lake.table, known))
     assert before.keys() == after.keys()
     assert set(before.values()).isdisjoint(after.values())
-
-
-def test_a_commit_takes_no_data_file_from_the_cache_on_disk(lake: Lake, tmp_path: Path) -> None:
-    plain = said(scanned(lake.table))
-    cache, reader = ColumnCache(tmp_path / "cache", ROOM, least_files=1), Reader()
-    scanned(lake.table, Known(cache))
-    tables = KnownTables(ROOM, 0)
-    lying = Known(Lying(tmp_path / "cache", LIES["another size"]), tables)
-    assert said(scanned(lake.table, lying)) != plain, "the cache lies"
-    before = stamps(scanned(lake.table, lying))
-    honest = Known(lying.cache, tables, trusts_cache=False)
-    assert said(scanned(lake.table, honest, reader)) == plain
-    assert reader.read == [ManifestContent.DATA] * 4, "of deletes nothing came from the disk"
-    assert said(scanned(lake.table, lying)) == plain, "what was read replaces what was in the cache"
-    assert set(stamps(scanned(lake.table, lying)).values()).isdisjoint(before.values())
-    again = Reader()
-    assert said(scanned(lake.table, honest, again)) == plain
-    assert again.read == []
 
 
 def test_small_tables_are_not_kept_nor_those_that_are_larger_than_the_memory(lake: Lake) -> None:

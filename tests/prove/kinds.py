@@ -119,10 +119,10 @@ def _copies(seed: int, totals: Counter[str]) -> None:
 def _differences(seed: int, totals: Counter[str]) -> None:
     """20 tables in memory whose manifests come and go by chance (`tests/unit/planning/differences.py`), and 20 real
     ones of all formats with 12 commits of all kinds (`tests/iceberg/histories.py`): other engines', pyiceberg's, and
-    rewrites of files and manifests by us, planned and staged by what is known of the manifests, while the cache on
-    disk is cut, flipped and removed. Each commit is followed by a look by what is known of the manifests, and by one
-    anew; real tables are also read entry by entry and matched file by file, and their branch is looked at sometimes. A
-    mismatch: another scan, match, verdict or plan, or other rows.
+    rewrites of files and manifests by us, planned and staged by what is known of the manifests. Each commit is followed
+    by a look by what is known of the manifests, and by one anew; real tables are also read entry by entry and matched
+    file by file, and their branch is looked at sometimes. A mismatch: another scan, match, verdict or plan, or other
+    rows.
     """
     for number in range(seed * 100, seed * 100 + 20):
         lived(number)
@@ -132,13 +132,12 @@ def _differences(seed: int, totals: Counter[str]) -> None:
         with quick_directory() as made, pytest.MonkeyPatch.context() as patch:
             seed_ids(patch, chance)
             try:
-                seen = watched(random_lake(Path(made), chance), Path(made) / "cache", chance, 12)
+                seen = watched(random_lake(Path(made), chance), chance, 12)
             except Exception as error:
                 raise AssertionError(f"history {number}: {type(error).__name__}: {error}") from error
             finally:
                 close_catalogs()
         totals["real histories"] += 1
-        totals["broken files of the cache"] += seen["broken"]
         totals["commits with merged manifests"] += seen["merged"]
         totals["commits with conversions"] += seen["conversions"]
         totals["looks at another branch"] += seen["looks at the branch"]

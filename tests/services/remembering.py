@@ -8,7 +8,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.manifest.columns import ColumnCache, Listed, read_here
+from amoro_core.iceberg.manifest.columns import Listed, read_here
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.scan.columns import ColumnPart
 
@@ -17,10 +17,10 @@ _ROOM = 2**30
 
 
 def remembering(home: Path, counts: Counter[str]) -> IcebergFormat:
-    """Every table counts as large: kept in memory, cached on disk; manifests that are decoded are counted."""
+    """Every table counts as large: kept in memory; manifests that are decoded are counted."""
 
     def read(io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterator[ColumnPart | None]:
         counts[DECODED] += len(manifests)
         return read_here(io, manifests)
 
-    return IcebergFormat(ColumnCache(home / "cache", _ROOM, least_files=1), KnownTables(_ROOM, least_files=0), read)
+    return IcebergFormat(KnownTables(_ROOM, least_files=0), read)

@@ -42,8 +42,6 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     ("text", "size"), [("0", 0), ("512MB", 512 * 2**20), ("1.5 GiB", 3 * 2**29), ("4g", 4 * 2**30)]
 )
 def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, size: int) -> None:
-    (tmp_path / "amoro.yaml").write_text(f"cache-size: {text}\n")
-    assert load_settings(tmp_path, None, {}).cache_bytes == size
     (tmp_path / "amoro.yaml").write_text(f"planning-memory: {text}\n")
     assert load_settings(tmp_path, None, {}).planning_bytes == size
 
@@ -56,7 +54,7 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
         ("AMORO_HISTORY_KEEP", "0s"),
         ("AMORO_GROUPS", " , "),
         ("AMORO_ALLOWED_CLASSES", "Class"),
-        ("AMORO_CACHE_SIZE", "7"),
+        ("AMORO_PLANNING_MEMORY", "7"),
     ],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:

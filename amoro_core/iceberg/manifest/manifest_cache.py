@@ -89,19 +89,6 @@ def path_of(key: Key) -> str:
     return str(key[0])
 
 
-@dataclass(frozen=True, slots=True)
-class KnownPart:
-    """The live files of a data manifest."""
-
-    columns: ColumnPart
-    is_read: bool  # from the manifest itself by this process, not from the cache on disk
-
-    def is_same(self, other: "KnownPart") -> bool:
-        """Whether both have the same files."""
-        one, its = self.columns, other.columns
-        return one is its or (one.places == its.places and bool(one.batch.equals(its.batch)))
-
-
 #: The data files with their deletes, and the dangling deletes.
 Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 
@@ -110,7 +97,7 @@ Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 class KnownTable:
     """The manifests of one state of a table, and what is known about its places."""
 
-    data: Mapping[Key, KnownPart] = field(default_factory=dict)
+    data: Mapping[Key, ColumnPart] = field(default_factory=dict)
     deletes: Mapping[Key, tuple[DeleteFile, ...]] = field(default_factory=dict)
     unpartitioned: frozenset[int] = frozenset()  # specs whose equality deletes are global
     stamps: Mapping[Place, int] = field(default_factory=dict)
@@ -133,7 +120,7 @@ class KnownTable:
             self.unpartitioned == manifests.unpartitioned
             and self.deletes.keys() == manifests.deletes.keys()
             and self.data.keys() == manifests.data.keys()
-            and all(self.data[key].columns is one.columns for key, one in manifests.data.items())
+            and all(self.data[key] is one for key, one in manifests.data.items())
         )
 
     def followed_by(self, manifests: "KnownTable", matched: Matched) -> "KnownTable":
@@ -152,7 +139,7 @@ class KnownTable:
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
-        columns = sum(one.columns.size_bytes for one in self.data.values())
+        columns = sum(one.size_bytes for one in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
         places = len(self.stamps) * _BYTES_OF_PLACE
         return columns + self.files * _BYTES_OF_FILE + deletes + places + self.lists.size_bytes
@@ -160,17 +147,13 @@ class KnownTable:
     @property
     def files(self) -> int:
         """The number of live data files."""
-        return sum(int(one.columns.batch.num_rows) for one in self.data.values())
+        return sum(int(one.batch.num_rows) for one in self.data.values())
 
     def _changes(self, now: "KnownTable") -> tuple[set[Place], bool]:
         """The places in which files came or went, and whether that may concern every place."""
         parts = [*_only(self.data, now.data), *_only(now.data, self.data)]
-        for key in self.data.keys() & now.data.keys():
-            before, after = self.data[key], now.data[key]
-            if not before.is_same(after):  # the cache on disk was wrong
-                parts += [before, after]
         some = [one for part in (*_only(self.deletes, now.deletes), *_only(now.deletes, self.deletes)) for one in part]
-        changed = {place for part in parts for place in part.columns.places}
+        changed = {place for part in parts for place in part.places}
         changed.update((one.spec_id, one.partition) for one in some)
         specs = now.unpartitioned
         is_global = any(one.kind is DeleteKind.EQUALITY and one.spec_id in specs for one in some)

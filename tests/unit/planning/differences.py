@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownPart, KnownTable
+from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTable
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
@@ -135,7 +135,7 @@ class History:
     def _by_difference(self) -> tuple[Any, Any]:
         for number, files in self.data.items():
             self.parts.setdefault(number, part_of(files))
-        data = {(number,): KnownPart(self.parts[number], is_read=True) for number in self.data}
+        data = {(number,): self.parts[number] for number in self.data}
         deletes: dict[tuple[object, ...], tuple[DeleteFile, ...]] = {
             (number,): some for number, some in self.applied.items()
         }
@@ -145,7 +145,7 @@ class History:
             return self.known.matched
         gathering = Gathering()
         for part in data.values():
-            gathering.take(part.columns)
+            gathering.take(part)
         every = [file for some in deletes.values() for file in some]
         matched = said_of(in_columns.match, gathering.columns(), every, UNPARTITIONED)
         if isinstance(matched[0], str):

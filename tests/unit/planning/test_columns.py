@@ -22,11 +22,8 @@ from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.partitions import histogram
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.scan import matching as in_columns
-from amoro_core.scan.column_store import packed_part, unpacked_part
 from amoro_core.scan.columns import (
     FEW,
-    SCHEMA,
-    ColumnPart,
     Gathering,
     PackedMap,
     PackedMetrics,
@@ -251,15 +248,7 @@ def check(paths: list[str]) -> Shape:
     assert len(set(found.directories)) == len(found.directories)
     assert found.first_mixed == next((path for path in paths if shape_of(pa.array([path])).mixed), None)
     assert numbered(Paths(array)).tolist() == [hash(normalise(path)) for path in paths]
-    assert stored(paths).paths.shape == found
     return found
-
-
-def stored(paths: list[str]) -> ColumnPart:
-    """A part with these paths as it comes out of the cache, or from another process."""
-    others = [pa.array([b"" if pa.types.is_binary(one.type) else 0] * len(paths), one.type) for one in list(SCHEMA)[1:]]
-    batch = pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), *others], schema=SCHEMA)
-    return unpacked_part(packed_part(ColumnPart(((0, ()),), batch), "lz4"))
 
 
 def test_every_spelling_beside_every_other() -> None:
@@ -270,14 +259,6 @@ def test_every_spelling_beside_every_other() -> None:
 def test_every_name_in_directories_spelled_alike(begin: str) -> None:
     for end in ENDS:
         check([*(f"{begin}d{at % 7}/{at}.parquet" for at in range(FEW)), f"{begin}{end}"])
-
-
-@pytest.mark.parametrize(("directories", "is_stored"), [(1, True), (10, True), (11, False), (80, False)])
-def test_how_paths_are_spelled_is_stored_with_them_where_many_share_a_directory(
-    directories: int, is_stored: bool
-) -> None:
-    shape = stored([f"/t/{at % directories}/{at}.parquet" for at in range(80)]).shape
-    assert (shape is not None) is is_stored
 
 
 def test_random_paths() -> None:
