@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Endpoint, Launcher
+from amoro_cli.launcher_protocol import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
 from amoro_core.model.text_sanitizing import Secret, is_text
 from amoro_core.model.tls_files import PLAIN, SECURE, Trust

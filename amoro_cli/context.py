@@ -5,15 +5,15 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from amoro_cli.client import Kind, Launcher
 from amoro_cli.connection import Connection, CoordinatorAddress, connect, resolve_place
 from amoro_cli.help_format import CONNECTION, HelpfulCommand
+from amoro_cli.launcher_protocol import Kind, Launcher
 from amoro_cli.output import OutputFormat
 from amoro_cli.stdio import tell
 from amoro_core.errors import InvalidArgument
@@ -186,6 +186,16 @@ TableArgument = Annotated[
 def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
     """An option that takes a duration, such as 30s or 1h."""
     return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
+
+
+def milliseconds(duration: timedelta | None) -> int:
+    """The duration in a request; 0: none is given."""
+    return 0 if duration is None else duration // timedelta(milliseconds=1)
+
+
+def milliseconds_ago(duration: timedelta | None) -> int:
+    """The time so long ago in a request; 0: none is given."""
+    return 0 if duration is None else round((datetime.now(UTC) - duration).timestamp() * 1000)
 
 
 def default(text: str) -> Any:

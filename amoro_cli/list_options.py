@@ -1,16 +1,22 @@
-"""Lists: their columns, which of them are shown, and what they are sorted by."""
+"""Lists: their pages, their columns, which of them are shown, and what they are sorted by."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
 import typer
 
 from amoro_cli.output import Grid
+from amoro_core.documents.formatting import format_count
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.paging import Window
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 Item = TypeVar("Item")
+PagedAnswer = TypeVar("PagedAnswer", bound="Paged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +146,130 @@ def _completed(listing: Listing[Any]) -> Callable[[str], list[str]]:
         return [f"{before}{comma}{minus}{name}" for name in listing.names if name.startswith(start)]
 
     return complete
+
+
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", help="How many to list at most [default: all].", min=1, max=1_000_000_000, show_default=False
+    ),
+]
+
+
+def after_option(what: str) -> Any:
+    """The option --after; `what` names the key of the list's items."""
+    return typer.Option("--after", metavar=what, help="Only what follows this one in the list.", show_default=False)
+
+
+def window(limit: int | None, after: str) -> Window:
+    """The window that the two options select."""
+    return Window(limit or 0, after)
+
+
+class Paged(Protocol):
+    """An answer that may be one of several pages."""
+
+    @property
+    def next(self) -> str:
+        """The key after which the next page begins; "" on the last page."""
+
+    @property
+    def total(self) -> int:
+        """How many items there are on all pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRange(Generic[Item]):
+    """The requested part of a list, or one page of it."""
+
+    items: Sequence[Item]
+    total: int = 0  # items in the whole list
+    next: str = ""  # key after which the rest begins; "": nothing is left
+    after: str = ""  # key after which this part begins
+    total_is_exact: bool = True  # False: there are more than `total`
+    before: int = 0  # items on earlier pages of the part
+    goes_on: bool = False  # another page of the part follows
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """The line beneath an incomplete list."""
+        left = self.total - self.before - len(self.items)
+        if self.goes_on:
+            return ()
+        if self.after or (left <= 0 and not self.total_is_exact):
+            return ("and more: see --limit",) if self.next else ()
+        most = "" if self.total_is_exact else "more than "
+        return (f"and {most}{format_count(left)} more: see --limit",) if left > 0 else ()
+
+    @property
+    def keys(self) -> dict[str, int | str | None]:
+        """The same for programs."""
+        return {"total": self.total, "next": self.next or None}
+
+
+def gather(
+    wanted: Window,
+    method: Callable[[Any], PagedAnswer],
+    request: "Message",
+    items_of: Callable[[PagedAnswer], Sequence[Item]],
+) -> tuple[PagedAnswer, ListRange[Item]]:
+    """The first answer of the method, and the items of all answers up to the limit.
+
+    The coordinator returns as many at once as one message holds.
+    """
+    answers: list[PagedAnswer] = []
+
+    def parts() -> Iterator[ListRange[Item]]:
+        for answer, part in pages(wanted, method, request, items_of):
+            answers[:] = answers or [answer]
+            yield part
+
+    part = whole(parts())
+    return answers[0], part
+
+
+def listed(
+    wanted: Window,
+    method: Callable[[Any], PagedAnswer],
+    request: "Message",
+    items_of: Callable[[PagedAnswer], Sequence[Item]],
+) -> ListRange[Item]:
+    """The same, the items alone."""
+    return gather(wanted, method, request, items_of)[1]
+
+
+def whole(parts: Iterator[ListRange[Item]]) -> ListRange[Item]:
+    """All pages as one; there is at least one."""
+    last = next(parts)
+    found = list(last.items)
+    for last in parts:
+        found += last.items
+    return replace(last, items=found, before=0)
+
+
+def pages(
+    wanted: Window,
+    method: Callable[[Any], PagedAnswer],
+    request: "Message",
+    items_of: Callable[[PagedAnswer], Sequence[Item]],
+) -> Iterator[tuple[PagedAnswer, ListRange[Item]]]:
+    """Each answer with its items as it comes; at least one."""
+    total, is_exact, seen, after = 0, True, 0, wanted.after
+    while True:
+        answer = method(_page_of(request, wanted.limit - seen if wanted.limit else 0, after))
+        items = items_of(answer)
+        if not seen:
+            total, is_exact = answer.total, getattr(answer, "total_is_exact", True)
+        goes_on = bool(answer.next) and (not wanted.limit or seen + len(items) < wanted.limit)
+        if not is_exact and not answer.next and not wanted.after:
+            total, is_exact = seen + len(items), True  # all of them were counted here
+        yield answer, ListRange(items, total, answer.next, wanted.after, is_exact, seen, goes_on)
+        if not goes_on:
+            return
+        seen, after = seen + len(items), answer.next
+
+
+def _page_of(request: Any, limit: int, after: str) -> Any:
+    page = type(request)(limit=limit, after=after)
+    page.MergeFrom(request)
+    return page

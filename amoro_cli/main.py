@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from amoro_cli.client import Launcher
 from amoro_cli.context import (
     AddressOption,
     CaFileOption,
@@ -24,6 +23,7 @@ from amoro_cli.context import (
     with_example,
 )
 from amoro_cli.help_format import CONTEXT_SETTINGS, HelpfulGroup
+from amoro_cli.launcher_protocol import Launcher
 from amoro_cli.stdio import Streams, tell
 from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable, StorageFull, WorkFailed
 from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, is_text, printable, without_secrets

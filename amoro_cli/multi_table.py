@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from amoro_cli.client import Ordering, remote_error
+from amoro_cli.client import remote_error
 from amoro_cli.progress import ProgressReport
 from amoro_cli.wait import Deadline, failure_of, optimize_once, wait_for_end
 from amoro_core.errors import (
@@ -20,10 +20,10 @@ from amoro_core.errors import (
     WaitTimeout,
 )
 from amoro_core.model.principals import is_pattern
+from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-    from amoro_core.protocol import admin_pb2 as pb
 
 
 Answer = TypeVar("Answer")
@@ -63,7 +63,7 @@ def is_one(names: Sequence[str]) -> bool:
 
 def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list[Outcome[Any]]]:
     """The selected tables, and an outcome for each catalog that could not be listed."""
-    found = client.select_tables(names)
+    found = client.SelectTables(pb.SelectTablesRequest(names=names))
     unlisted: list[Outcome[Any]] = [
         failed(item.catalog, remote_error(item.code, item.exit_status, item.message, item.hint))
         for item in found.unlisted
@@ -152,7 +152,6 @@ def _place(outcome: "Outcome[pb.Plan]") -> tuple[int, float, str]:
 
 if TYPE_CHECKING:
     from amoro_cli.connection import Connection
-    from amoro_core.protocol import admin_pb2 as pb
 
     Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
 
@@ -175,13 +174,13 @@ class MultiTableRun:
     def __init__(
         self,
         connection: "Connection",
-        request: tuple[str, bool, str, Ordering],
+        request: pb.OptimizeTableRequest,
         deadline: Deadline,
         report: ProgressReport,
         *,
         wait: bool,
     ) -> None:
-        """`request`: type, force and condition for all of them."""
+        """`request`: what is asked of each table."""
         self._connection = connection
         self._request = request
         self._deadline = deadline
@@ -211,21 +210,13 @@ class MultiTableRun:
             raise
 
     def _begin(self, table: str, *, patient: bool) -> "Outcome[Optimized]":
-        type_, force, where, ordering = self._request
         if not self._deadline.left:
             return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
+        request = pb.OptimizeTableRequest(table=table)
+        request.MergeFrom(self._request)
         try:
             answer, process = optimize_once(
-                self._connection,
-                table,
-                type_,
-                force,
-                self._deadline,
-                self._report,
-                wait=False,
-                where=where,
-                patient=patient,
-                ordering=ordering,
+                self._connection, request, self._deadline, self._report, wait=False, patient=patient
             )
         except AmoroError as error:
             return failed(table, error)

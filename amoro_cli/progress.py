@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
 
 import typer
 
-from amoro_cli.client import ListRange, whole
 from amoro_cli.context import Session, default, duration_option
+from amoro_cli.list_options import ListRange, whole
 from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
 from amoro_cli.stdio import tell
 from amoro_core.documents.formatting import format_bytes, format_duration, many

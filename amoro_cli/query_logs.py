@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.query_log_parser import ScanRecord, scans_of_event_log, scans_of_queries, summed
+from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-    from amoro_core.protocol import admin_pb2 as pb
 
 
 #: Bytes of a file of queries at most.
@@ -38,13 +38,27 @@ def learn_from(
 ) -> "pb.LearnedScans":
     """Tell the coordinator what one of the two tells. Raises InvalidArgument, with file and line, and as the call."""
     if spark_event_log is not None and queries is None:
-        table = client.get_table(table).table
-        return client.learn_scans(table, told_by_event_logs(spark_event_log, table))
+        table = client.GetTable(pb.GetTableRequest(table=table)).table
+        return _learn(client, table, told_by_event_logs(spark_event_log, table))
     if queries is not None and spark_event_log is None:
-        return client.learn_scans(table, told_by_queries(queries))
+        return _learn(client, table, told_by_queries(queries))
     raise InvalidArgument(
         "Name either an event log of Spark or a file of queries", hint="One of --spark-event-log and --queries."
     )
+
+
+def _learn(client: "AdminClient", table: str, records: Sequence[ScanRecord]) -> pb.LearnedScans:
+    scans = [
+        pb.ToldScan(
+            day=one.day.isoformat() if one.day else "",
+            filters=[pb.ScanFilter(column=item.column, operator=item.operator.value) for item in one.filters],
+            scans=one.scans,
+            place=one.place,
+            source=one.source,
+        )
+        for one in records
+    ]
+    return client.LearnScans(pb.LearnScansRequest(table=table, scans=scans))
 
 
 def told_by_queries(file: Path) -> tuple[ScanRecord, ...]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from amoro_cli.client import AS_CONFIGURED, Ordering, remote_error
+from amoro_cli.client import remote_error
+from amoro_cli.list_options import listed
 from amoro_cli.progress import ProgressReport
 from amoro_cli.views.processes import is_active, planned_line
 from amoro_core.errors import (
@@ -18,13 +19,14 @@ from amoro_core.errors import (
     TableBusy,
     WaitTimeout,
 )
+from amoro_core.model.paging import ALL
 from amoro_core.model.processes import IN_NO_LANE, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
+from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient, MaintenanceRequest
+    from amoro_cli.client import AdminClient
     from amoro_cli.connection import Connection
-    from amoro_core.protocol import admin_pb2 as pb
 
 
 Answer = TypeVar("Answer")
@@ -34,6 +36,7 @@ _RESTART = timedelta(seconds=30)  # a coordinator that returns within it counts 
 _CALLING_OFF = timedelta(minutes=1)  # a commit that has begun takes seconds
 _LONGEST_POLL = timedelta(seconds=20)
 _ANSWER = timedelta(seconds=5)  # for the answer to arrive, on top of the time for the work itself
+_SLACK = timedelta(seconds=15)  # the same, on top of the time that the server may wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +52,86 @@ class Deadline:
         passed = timedelta(seconds=time.monotonic() - self.started)
         return max(self.within - passed, timedelta(0))
 
+    @property
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self.left.total_seconds()
+
+
+def optimize_request(type_: str, force: bool, where: str, cluster: pb.ClusterOptions) -> pb.OptimizeTableRequest:
+    """The request for any table, with the options of clustering if there are any."""
+    request = pb.OptimizeTableRequest(type=type_, force=force, where=where)
+    if cluster.ListFields():
+        request.cluster.CopyFrom(cluster)
+    return request
+
+
+def plan_request(table: str, request: pb.OptimizeTableRequest) -> pb.PlanTableRequest:
+    """The request for the plan that such a request would carry out."""
+    cluster = request.cluster if request.HasField("cluster") else None
+    return pb.PlanTableRequest(
+        table=table, type=request.type, force=request.force, where=request.where, cluster=cluster
+    )
+
+
+def verify_table(
+    client: "AdminClient", table: str, before: int | None, after: int | None, within: timedelta
+) -> pb.Verification:
+    """Raises WaitTimeout when reading the table takes longer than `within`; the verification is then abandoned."""
+    request = pb.VerifyTableRequest(table=table, before=before or 0, after=after or 0)
+    try:
+        return client.VerifyTable(request, timeout=within.total_seconds())
+    except WaitTimeout as late:
+        raise WaitTimeout(
+            f"Reading both sides of {table} did not end within {within.total_seconds():g} s, and was given up",
+            hint="Nothing was changed. Give it more time with --timeout.",
+        ) from late
+
+
+def with_tasks(client: "AdminClient", process: pb.Process) -> pb.Process:
+    """The same process with all its tasks, which the coordinator lists page by page."""
+    if process.tasks_total > len(process.tasks):
+        del process.tasks[:]
+        request = pb.ListTasksRequest(process_id=process.process_id)
+        process.tasks.extend(listed(ALL, client.ListTasks, request, lambda answer: answer.tasks).items)
+    return process
+
+
+def _process(client: "AdminClient", process_id: str, wait: timedelta = timedelta(0)) -> pb.Process:
+    """The process without its tasks, when it ends or after `wait`, whichever comes first."""
+    request = pb.GetProcessRequest(process_id=process_id, wait_ms=round(wait.total_seconds() * 1000))
+    return client.GetProcess(request, timeout=(wait + _SLACK).total_seconds())
+
 
 def optimize_once(
     connection: "Connection",
-    table: str,
-    type_: str,
-    force: bool,
+    request: pb.OptimizeTableRequest,
     deadline: Deadline,
     report: ProgressReport,
     *,
     wait: bool,
-    where: str = "",
     patient: bool = True,
-    ordering: Ordering = AS_CONFIGURED,
-) -> "tuple[pb.OptimizeTableResponse, pb.Process | None]":
+) -> tuple[pb.OptimizeTableResponse, pb.Process | None]:
     """Plan a process and, with `wait`, await its end; a process that runs in this process is always awaited.
 
     The process is None when there is nothing to do, and when it is not awaited. Ctrl-C cancels what runs in this
     process, and leaves alone what runs in another. Raises WaitTimeout when planning does not end in time, TableBusy for
     a table that is still busy at the deadline or, unless `patient`, busy at all.
     """
-    client, process_id = connection.client, ""
+    client, table, process_id = connection.client, request.table, ""
     try:
-        answer = plan_process(client, table, type_, force, deadline, report, where, patient=patient, ordering=ordering)
+        answer = once_free(
+            client,
+            table,
+            deadline,
+            report,
+            lambda timeout: client.OptimizeTable(request, timeout=timeout),
+            patient=patient,
+        )
         process_id = answer.process_id
         if not process_id:
             return answer, None
-        if not (wait or connection.embedded) or ordering.schedule_only:
+        if not (wait or connection.embedded) or request.cluster.schedule_only:
             report.remark(answer.no_optimizer)
             return answer, None
         report.note(planned_line(answer.plan, process_id))
@@ -97,42 +153,39 @@ def optimize_once(
 
 def maintain_once(
     connection: "Connection",
-    wanted: "MaintenanceRequest",
+    request: pb.MaintainTableRequest,
     deadline: Deadline,
     report: ProgressReport,
     *,
     wait: bool,
-) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
+) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
     """As `optimize_once`, for another action. A process held by a breaker is not awaited."""
-    client = connection.client
-
-    def ask(within: timedelta) -> "pb.MaintainTableResponse":
-        return client.maintain_table(wanted, within)
-
-    return _once(connection, wanted.table, ask, deadline, report, wait=wait)
+    method = connection.client.ConfirmMaintenance if request.confirm else connection.client.MaintainTable
+    return _once(
+        connection, request.table, lambda timeout: method(request, timeout=timeout), deadline, report, wait=wait
+    )
 
 
 def undo_once(
     connection: "Connection", process_id: str, deadline: Deadline, report: ProgressReport, *, wait: bool
-) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
+) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
     """As `maintain_once`, for undoing a process."""
-    client = connection.client
-
-    def ask(within: timedelta) -> "pb.MaintainTableResponse":
-        return client.undo_process(process_id, within)
-
-    return _once(connection, client.get_process(process_id).table, ask, deadline, report, wait=wait)
+    client, request = connection.client, pb.UndoRequest(process_id=process_id)
+    table = _process(client, process_id).table
+    return _once(
+        connection, table, lambda timeout: client.UndoProcess(request, timeout=timeout), deadline, report, wait=wait
+    )
 
 
 def _once(
     connection: "Connection",
     table: str,
-    ask: "Callable[[timedelta], pb.MaintainTableResponse]",
+    ask: Callable[[float], pb.MaintainTableResponse],
     deadline: Deadline,
     report: ProgressReport,
     *,
     wait: bool,
-) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
+) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
     client, process_id = connection.client, ""
     try:
         answer = once_free(client, table, deadline, report, ask)
@@ -156,8 +209,9 @@ class PlanningInterrupted(KeyboardInterrupt):
 def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
     """The error for planning that took too long, with its state if the coordinator answers at once."""
     try:
-        process_id = client.get_table(table, _ANSWER).process_id
-        failure = failure_of(client.get_process(process_id), embedded) if process_id else None
+        found = client.GetTable(pb.GetTableRequest(table=table), timeout=_ANSWER.total_seconds())
+        process_id = found.process_id
+        failure = failure_of(_process(client, process_id), embedded) if process_id else None
     except AmoroError:
         failure = None
     return failure or WaitTimeout(
@@ -169,7 +223,9 @@ def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
 def _planned_meanwhile(client: "AdminClient", table: str) -> str:
     """The process that planning created after all; "" when there is none."""
     deadline = Deadline(_CALLING_OFF)
-    while (known := client.get_table(table)).status == OptimizingStatus.PLANNING and deadline.left:
+    while (
+        known := client.GetTable(pb.GetTableRequest(table=table))
+    ).status == OptimizingStatus.PLANNING and deadline.left:
         time.sleep(_AGAIN.total_seconds())
     return known.process_id
 
@@ -179,7 +235,7 @@ def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) ->
     if not process_id:
         return
     try:
-        client.cancel_process(process_id)
+        client.CancelProcess(pb.CancelProcessRequest(process_id=process_id))
         report.note(f"{process_id}  cancelled: the table is as it was")
     except Conflict:
         process = wait_for_end(client, process_id, Deadline(_CALLING_OFF), report)
@@ -187,32 +243,12 @@ def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) ->
         report.note(f"{process_id}  {failure.message if failure else 'had been committed already'}")
 
 
-def plan_process(
-    client: "AdminClient",
-    table: str,
-    type_: str,
-    force: bool,
-    deadline: Deadline,
-    report: ProgressReport,
-    where: str = "",
-    *,
-    patient: bool = True,
-    ordering: Ordering = AS_CONFIGURED,
-) -> "pb.OptimizeTableResponse":
-    """The answer of OptimizeTable; raises as `once_free`."""
-
-    def ask(within: timedelta) -> "pb.OptimizeTableResponse":
-        return client.optimize_table(table, type_, force, within, where, ordering)
-
-    return once_free(client, table, deadline, report, ask, patient=patient)
-
-
 def once_free(
     client: "AdminClient",
     table: str,
     deadline: Deadline,
     report: ProgressReport,
-    ask: Callable[[timedelta], Answer],
+    ask: Callable[[float], Answer],
     *,
     patient: bool = True,
 ) -> Answer:
@@ -223,7 +259,7 @@ def once_free(
     noted = False
     while True:
         try:
-            return ask(deadline.left + _ANSWER)
+            return ask((deadline.left + _ANSWER).total_seconds())
         except KeyboardInterrupt as interrupt:
             raise PlanningInterrupted from interrupt
         except TableBusy as error:
@@ -235,7 +271,7 @@ def once_free(
         _wait_until_free(client, table, deadline, report)
 
 
-def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, report: ProgressReport) -> "pb.Process":
+def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, report: ProgressReport) -> pb.Process:
     """The process with its tasks once it is closed, or as it stands at the deadline.
 
     Raises CoordinatorUnavailable when the coordinator has been gone for half a minute.
@@ -245,9 +281,9 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
     while True:
         asked = time.monotonic()
         try:
-            process = client.get_process(process_id, min(report.pace, deadline.left))
+            process = _process(client, process_id, min(report.pace, deadline.left))
             if not is_active(process) or process.status in IN_NO_LANE:
-                return client.with_tasks(process)
+                return with_tasks(client, process)
         except CoordinatorUnavailable as error:
             if gone is None:
                 gone = Deadline(_RESTART)
@@ -263,11 +299,11 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
                 waiting = process.waiting
                 report.note(f"{process_id}  {waiting}")
             if not deadline.left:
-                return client.with_tasks(process)
+                return with_tasks(client, process)
         _pause(asked)
 
 
-def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
+def failure_of(process: pb.Process, embedded: bool) -> AmoroError | None:
     """The error with which the process ends the command; None when it succeeded.
 
     A process that has not ended goes on in its coordinator; an `embedded` one in the next on the state directory.
@@ -304,10 +340,10 @@ def _later(embedded: bool) -> str:
 
 def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline, report: ProgressReport) -> None:
     asked = time.monotonic()
-    known = client.get_table(table)
+    known = client.GetTable(pb.GetTableRequest(table=table))
     report.remark(known.no_optimizer)
     if known.process_id:
-        client.get_process(known.process_id, min(_LONGEST_POLL, deadline.left))
+        _process(client, known.process_id, min(_LONGEST_POLL, deadline.left))
     _pause(asked)
 
 

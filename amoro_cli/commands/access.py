@@ -2,16 +2,15 @@
 
 import sys
 import webbrowser
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from amoro_cli.client import LimitOption, after_option, window
-from amoro_cli.context import OutputOption, Session, command, duration_option
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.context import OutputOption, Session, command, duration_option, milliseconds, milliseconds_ago
+from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.access import (
     AUDIT,
@@ -28,8 +27,11 @@ from amoro_cli.views.access import (
     user_removed,
 )
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.audit import AuditFilter, AuditOutcome
+from amoro_core.model.audit import AuditOutcome
 from amoro_core.model.principals import Role
+from amoro_core.protocol import accounts_pb2 as accounts
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import audit_pb2 as audit_pb
 
 
 class AuditFormat(StrEnum):
@@ -84,10 +86,15 @@ def list_audit(
 
     Parameters are told without secrets. Calls are kept for 400 days.
     """
-    oldest = datetime.now(UTC) - since if since is not None else None
-    wanted = AuditFilter(actor, operation, object_, outcome, oldest)
+    wanted = audit_pb.ListAuditRequest(
+        actor=actor,
+        operation=operation,
+        object=object_,
+        outcome=outcome or "",
+        since_ms=milliseconds_ago(since),
+    )
     with session.reading() as connection:
-        part = connection.client.list_audit(wanted, window(limit, after))
+        part = listed(window(limit, after), connection.client.ListAudit, wanted, lambda answer: answer.events)
     if output is AuditFormat.JSONL:
         for item in part.items:
             typer.echo(audit_line(item))
@@ -139,8 +146,9 @@ def create(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a token. It is shown once and cannot be read again; -o name prints it alone."""
+    request = pb.CreateTokenRequest(name=name, kind=role.value, pattern=on, lasts_ms=milliseconds(expires))
     with session.connect() as connection:
-        write(token_created(connection.client.create_token(name, role.value, on, expires)), output)
+        write(token_created(connection.client.CreateToken(request)), output)
 
 
 def list_tokens(
@@ -153,13 +161,15 @@ def list_tokens(
 ) -> None:
     """List the tokens that were created, except those of the state directory itself."""
     with session.reading() as connection:
-        write(token_list(connection.client.list_tokens(window(limit, after)), Arrangement(sort_by, columns)), output)
+        client, request = connection.client, pb.ListTokensRequest()
+        part = listed(window(limit, after), client.ListTokens, request, lambda answer: answer.tokens)
+    write(token_list(part, Arrangement(sort_by, columns)), output)
 
 
 def revoke(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Revoke a token. Optimizers that have registered with it stay."""
     with session.connect() as connection:
-        write(token_revoked(connection.client.revoke_token(name)), output)
+        write(token_revoked(connection.client.RevokeToken(pb.RevokeTokenRequest(name=name))), output)
 
 
 UserNameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.", show_default=False)]
@@ -193,9 +203,9 @@ def add(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Add a user, who logs in to the pages with a password."""
-    given = _password(password_file)
+    request = accounts.AddUserRequest(name=name, role=role.value, pattern=on, password=_password(password_file))
     with session.connect() as connection:
-        write(user_detail(connection.client.add_user(name, role.value, on, given)), output)
+        write(user_detail(connection.client.AddUser(request)), output)
 
 
 def list_users(
@@ -208,7 +218,9 @@ def list_users(
 ) -> None:
     """List the users."""
     with session.reading() as connection:
-        write(user_list(connection.client.list_users(window(limit, after)), Arrangement(sort_by, columns)), output)
+        client, request = connection.client, accounts.ListUsersRequest()
+        part = listed(window(limit, after), client.ListUsers, request, lambda answer: answer.users)
+    write(user_list(part, Arrangement(sort_by, columns)), output)
 
 
 def update(
@@ -232,7 +244,12 @@ def update(
     if role is None and on is None:
         raise InvalidArgument("nothing to change was given", hint="Give --role or --on.")
     with session.connect() as connection:
-        write(user_detail(connection.client.update_user(name, role.value if role else "", on)), output)
+        write(
+            user_detail(
+                connection.client.UpdateUser(accounts.UpdateUserRequest(name=name, role=role or "", pattern=on))
+            ),
+            output,
+        )
 
 
 def password(
@@ -242,15 +259,15 @@ def password(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Give a user another password. The user's sessions end."""
-    given = _password(password_file)
+    request = accounts.SetPasswordRequest(name=name, password=_password(password_file))
     with session.connect() as connection:
-        write(user_detail(connection.client.set_password(name, given)), output)
+        write(user_detail(connection.client.SetPassword(request)), output)
 
 
 def remove(session: Session, name: UserNameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Remove a user. The user's sessions end."""
     with session.connect() as connection:
-        write(user_removed(connection.client.remove_user(name)), output)
+        write(user_removed(connection.client.RemoveUser(accounts.RemoveUserRequest(name=name))), output)
 
 
 def _password(file: Path | None) -> str:
@@ -277,7 +294,7 @@ def login(
 ) -> None:
     """Print a link that logs a browser in to the pages, once, with the rights of the admin token."""
     with session.connect() as connection:
-        link = connection.client.make_login_link()
+        link = connection.client.MakeLoginLink(accounts.MakeLoginLinkRequest())
         write(login_link(link), output)
         if browser and not webbrowser.open(link.url):
             raise InvalidArgument("no browser was found on this machine", hint="Open the link yourself.")

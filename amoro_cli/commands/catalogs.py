@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.client import Kind, LimitOption, after_option, window
 from amoro_cli.context import OutputOption, Session, command, names_of
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.launcher_protocol import Kind
+from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed
 from amoro_core.errors import InvalidArgument
+from amoro_core.protocol import admin_pb2 as pb
 
 
 def register(app: typer.Typer) -> None:
@@ -75,9 +76,11 @@ def add(
 ) -> None:
     """Add a catalog. Its tables are only observed until they are enabled."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
-    files = read_sites(site or ())
+    request = pb.AddCatalogRequest(
+        name=name, properties=parsed, allowed_locations=allow_location or (), site_files=read_sites(site or ())
+    )
     with session.connect() as connection:
-        write(catalog_detail(connection.client.add_catalog(name, parsed, allow_location or (), files)), output)
+        write(catalog_detail(connection.client.AddCatalog(request)), output)
 
 
 def list_catalogs(
@@ -90,15 +93,15 @@ def list_catalogs(
 ) -> None:
     """List the catalogs: those added here, and those of pyiceberg's configuration."""
     with session.reading() as connection:
-        write(
-            catalog_list(connection.client.list_catalogs(window(limit, after)), Arrangement(sort_by, columns)), output
-        )
+        client, request = connection.client, pb.ListCatalogsRequest()
+        part = listed(window(limit, after), client.ListCatalogs, request, lambda answer: answer.catalogs)
+    write(catalog_list(part, Arrangement(sort_by, columns)), output)
 
 
 def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show one catalog with its properties; secrets are masked."""
     with session.reading() as connection:
-        write(catalog_detail(connection.client.get_catalog(name)), output)
+        write(catalog_detail(connection.client.GetCatalog(pb.GetCatalogRequest(name=name))), output)
 
 
 def update(
@@ -137,17 +140,23 @@ def update(
     for key in unset or ():
         if key in parsed:
             raise InvalidArgument(f"The property {key!r} is both given and unset", hint="Choose one of the two.")
+    request = pb.UpdateCatalogRequest(
+        name=name,
+        properties=parsed,
+        removed_properties=unset or (),
+        allowed_locations=allow_location or (),
+        removed_locations=forbid_location or (),
+        site_files=files,
+        removed_site_files=remove_site or (),
+    )
     with session.connect() as connection:
-        updated = connection.client.update_catalog(
-            name, parsed, unset or (), allow_location or (), forbid_location or (), files, remove_site or ()
-        )
-        write(catalog_detail(updated), output)
+        write(catalog_detail(connection.client.UpdateCatalog(request)), output)
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Remove a catalog that was added here, and the state kept about its tables. The tables are not touched."""
     with session.connect() as connection:
-        write(catalog_removed(connection.client.remove_catalog(name)), output)
+        write(catalog_removed(connection.client.RemoveCatalog(pb.RemoveCatalogRequest(name=name))), output)
 
 
 def read_sites(paths: Sequence[Path]) -> dict[str, str]:

@@ -1,19 +1,24 @@
 """amoro group."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.client import Kind, LimitOption, after_option, window
 from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.context import OutputOption, Session, command, memory_option, names_of
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.launcher_protocol import Kind
+from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_queue, group_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
-from amoro_core.model.paging import Line
+from amoro_core.model.paging import PAGE, Line, Window
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import queue_pb2 as queue_pb
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 
 def register(app: typer.Typer) -> None:
@@ -66,9 +71,11 @@ def create(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
-    parsed = _properties(properties, memory)
+    request = pb.CreateGroupRequest(
+        name=name, scheduling_policy=policy, properties=_properties(properties, memory), container=container
+    )
     with session.connect() as connection:
-        write(group_detail(connection.client.create_group(name, policy, parsed, container)), output)
+        write(group_detail(connection.client.CreateGroup(request)), output)
 
 
 def list_groups(
@@ -82,13 +89,13 @@ def list_groups(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizer groups with their threads and tables."""
-    show_watched(
-        session,
-        lambda client: Look(group_list(client.list_groups(window(limit, after)), Arrangement(sort_by, columns))),
-        output,
-        watch,
-        interval,
-    )
+
+    def ask(client: "AdminClient") -> Look:
+        request = pb.ListGroupsRequest()
+        part = listed(window(limit, after), client.ListGroups, request, lambda answer: answer.groups)
+        return Look(group_list(part, Arrangement(sort_by, columns)))
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def queue(
@@ -125,14 +132,13 @@ def queue(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
-    wanted = window(limit or (_WATCHED if watch else None), after)
-    show_watched(
-        session,
-        lambda client: Look(group_queue(client.list_queue(name, wanted, only or ""), only, after)),
-        output,
-        watch,
-        interval,
-    )
+    request = queue_pb.ListQueueRequest(group=name, only=only or "")
+    part = window(limit or (_WATCHED if watch else None), after)
+
+    def ask(client: "AdminClient") -> Look:
+        return Look(group_queue(_whole_queue(client, request, part), only, after))
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def show(
@@ -143,7 +149,13 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one group, and how much of their quota its tables used in the last hour."""
-    show_watched(session, lambda client: Look(group_detail(client.get_group(name))), output, watch, interval)
+    show_watched(
+        session,
+        lambda client: Look(group_detail(client.GetGroup(pb.GetGroupRequest(name=name)))),
+        output,
+        watch,
+        interval,
+    )
 
 
 def update(
@@ -166,7 +178,14 @@ def update(
     if policy is None and container is None and not parsed and not unset:
         raise InvalidArgument("Nothing to change", hint="Give --policy, --container, --memory, --property or --unset.")
     with session.connect() as connection:
-        updated = connection.client.update_group(name, policy or "", parsed, unset or (), container or "")
+        request = pb.UpdateGroupRequest(
+            name=name,
+            scheduling_policy=policy or "",
+            properties=parsed,
+            removed_properties=unset or (),
+            container=container or "",
+        )
+        updated = connection.client.UpdateGroup(request)
         write(group_detail(updated), output)
 
 
@@ -183,15 +202,46 @@ def scale(
 ) -> None:
     """Let a group's container start or drain optimizers until there are N. Failed starts are retried."""
     with session.connect() as connection:
-        write(group_detail(connection.client.scale_group(name, instances)), output)
+        write(group_detail(connection.client.ScaleGroup(pb.ScaleGroupRequest(name=name, instances=instances))), output)
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Remove a group that neither optimizers nor tables use."""
     with session.connect() as connection:
-        write(group_removed(connection.client.remove_group(name)), output)
+        write(group_removed(connection.client.RemoveGroup(pb.RemoveGroupRequest(name=name))), output)
 
 
 def _properties(pairs: list[str] | None, memory_bytes: int | None) -> dict[str, str]:
     memory = [] if memory_bytes is None else [f"{MEMORY}={memory_bytes / 1024**2:g}MB"]
     return parse_properties([*(pairs or ()), *memory])
+
+
+def _whole_queue(client: "AdminClient", wanted: queue_pb.ListQueueRequest, part: Window) -> queue_pb.ListQueueResponse:
+    """What waits for a plan or for threads: the limit is of each of the two lists.
+
+    All pages as one answer; what came twice because the order moved between them is there once.
+    """
+    pending: dict[tuple[str, int], queue_pb.PendingTable] = {}
+    waiting: dict[tuple[str, str], queue_pb.WaitingProcess] = {}
+    first, left, after, order_changed = None, part.limit, part.after, False
+    while True:
+        limit = min(left, PAGE) if part.limit else PAGE
+        request = queue_pb.ListQueueRequest(group=wanted.group, only=wanted.only, limit=limit, after=after)
+        answer = client.ListQueue(request)
+        first, order_changed = first or answer, order_changed or answer.order_changed
+        for table in answer.pending:
+            pending.setdefault((table.group, table.table_id), table)
+        for process in answer.waiting:
+            waiting.setdefault((process.group, process.process_id), process)
+        left -= max(len(answer.pending), len(answer.waiting))
+        after = answer.next
+        if not after or (part.limit and left <= 0):
+            break
+    return queue_pb.ListQueueResponse(
+        pending=pending.values(),
+        waiting=waiting.values(),
+        pending_total=first.pending_total,
+        waiting_total=first.waiting_total,
+        next=after,
+        order_changed=order_changed,
+    )

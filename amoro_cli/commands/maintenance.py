@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, TableArgument, command, default, duration_option
+from amoro_cli.context import OutputOption, Session, TableArgument, command, default, duration_option, milliseconds
 from amoro_cli.list_options import Arrangement, columns_option, sort_option
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
@@ -26,11 +26,11 @@ from amoro_cli.wait import Deadline, failure_of, maintain_once, undo_once
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.maintenance import TAKEN_BY, turn
 from amoro_core.model.tables import OptimizingType
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-    from amoro_core.protocol import admin_pb2 as pb
-    from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
 
 _TIMEOUT = default("10m")
@@ -87,8 +87,6 @@ def maintain(
 
     Exit status: as of `amoro optimize`.
     """
-    from amoro_cli.client import MaintenanceRequest
-
     deadline = Deadline(timeout)
     names = [name.strip() for name in action.split(",")] if action else []
     if "" in names:
@@ -103,8 +101,15 @@ def maintain(
     _require_action(names, [option for option, value in given.items() if value])
     with session.reading(lasting=True) if dry_run else session.connect(timeout, lasting=True) as connection:
         wanted = [
-            MaintenanceRequest(
-                table, name, older_than, retain_last, tuple(snapshot or ()), tuple(location or ()), file_list, confirm
+            pb.MaintainTableRequest(
+                table=table,
+                action=name,
+                older_than_ms=milliseconds(older_than),
+                retain_last=retain_last or 0,
+                snapshot_ids=snapshot or (),
+                locations=location or (),
+                file_list=file_list,
+                confirm=confirm,
             )
             for name in names or _due(connection.client, table, confirm)
         ]
@@ -113,7 +118,8 @@ def maintain(
         with progress_report() as report:
             for one in wanted:
                 if dry_run:
-                    done.append((connection.client.preview_maintenance(one, deadline.left), None))
+                    preview = connection.client.PreviewMaintenance(one, timeout=deadline.seconds)
+                    done.append((preview, None))
                     continue
                 # The next action sees the table as this one leaves it.
                 done.append(maintain_once(connection, one, deadline, report, wait=wait or len(wanted) > 1))
@@ -142,7 +148,7 @@ def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
 
     Raises InvalidArgument for a confirmation that does not name the table, though nothing may be due that it is for.
     """
-    known = client.list_actions(table)
+    known = client.ListActions(pb.ListActionsRequest(table=table))
     if confirm and confirm != known.table:
         raise InvalidArgument(
             f"--confirm names {confirm!r}, and the table is {known.table}",
@@ -160,7 +166,12 @@ def actions(
 ) -> None:
     """List the actions of a table: whether each is on and why, its last run, its next one, and what prevents it."""
     with session.reading() as connection:
-        write(actions_document(connection.client.list_actions(table), Arrangement(sort_by, columns)), output)
+        write(
+            actions_document(
+                connection.client.ListActions(pb.ListActionsRequest(table=table)), Arrangement(sort_by, columns)
+            ),
+            output,
+        )
 
 
 def register_snapshots(app: typer.Typer) -> None:
@@ -178,7 +189,8 @@ def compare(
 ) -> None:
     """Compare two snapshots of a table: files, rows and bytes, as their summaries tell them."""
     with session.reading() as connection:
-        write(comparison_document(connection.client.compare_snapshots(table, before, after)), output)
+        request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
+        write(comparison_document(connection.client.CompareSnapshots(request)), output)
 
 
 def retention(
@@ -193,7 +205,8 @@ def retention(
     Whether expiry is on, and when it is due, is told by amoro table actions.
     """
     with session.reading() as connection:
-        write(retention_document(connection.client.get_retention(table), Arrangement(sort_by, columns)), output)
+        found = connection.client.GetRetention(snapshots_pb.GetRetentionRequest(table=table))
+        write(retention_document(found, Arrangement(sort_by, columns)), output)
 
 
 _UNDO_TIMEOUT = default("10m")
@@ -233,7 +246,7 @@ def undo(
     deadline = Deadline(timeout)
     if dry_run:
         with session.reading(lasting=True) as connection:
-            answer = connection.client.preview_undo(process, deadline.left)
+            answer = connection.client.PreviewUndo(pb.UndoRequest(process_id=process), timeout=deadline.seconds)
         write(maintain_document(answer, None), output)
         return
     with session.connect(timeout, lasting=True) as connection:
@@ -277,13 +290,15 @@ def upgrade(
     table that has it already, are refused (2); so is one that is not handled (6).
     """
     with session.connect() as connection:
-        checked = connection.client.upgrade_table(table, format_version, dry_run=True)
+        request = snapshots_pb.UpgradeTableRequest(table=table, format_version=format_version, dry_run=True)
+        checked = connection.client.UpgradeTable(request)
         if dry_run:
             write(upgrade_document(checked), output)
             return
         if not yes:
             _ask(checked)
-        write(upgrade_document(connection.client.upgrade_table(table, format_version)), output)
+        request.dry_run = False
+        write(upgrade_document(connection.client.UpgradeTable(request)), output)
 
 
 def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:

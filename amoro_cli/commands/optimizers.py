@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amoro_cli.client import Kind, LimitOption, OptimizerOptions, PackageOptions, SparkOptions, after_option, window
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.context import (
     LOCAL,
@@ -24,7 +23,8 @@ from amoro_cli.context import (
     option_parser,
 )
 from amoro_cli.help_format import CONNECTION
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.launcher_protocol import Kind, OptimizerOptions, PackageOptions, SparkOptions
+from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
@@ -38,6 +38,7 @@ from amoro_cli.views.services import (
 )
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.properties import parse_duration
+from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -226,7 +227,8 @@ def list_optimizers(
     """List the optimizers that are registered with the coordinator."""
 
     def ask(client: "AdminClient") -> Look:
-        found = client.list_optimizers(group, window(limit, after))
+        request = pb.ListOptimizersRequest(group=group)
+        found = listed(window(limit, after), client.ListOptimizers, request, lambda answer: answer.optimizers)
         return Look(optimizer_list(found, Arrangement(sort_by, columns), group))
 
     show_watched(session, ask, output, watch, interval)
@@ -239,7 +241,10 @@ def drain(
 ) -> None:
     """Let an optimizer finish its running tasks, give it no new ones, and tell it to leave."""
     with session.connect() as connection:
-        write(optimizer_detail(connection.client.drain_optimizer(optimizer_id)), output)
+        write(
+            optimizer_detail(connection.client.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=optimizer_id))),
+            output,
+        )
 
 
 def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -248,13 +253,14 @@ def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOpt
     An optimizer that is still running leaves.
     """
     with session.connect() as connection:
-        write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)
+        released = connection.client.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id))
+        write(optimizer_released(released), output)
 
 
 def status(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Ask the container that started an optimizer for its state."""
     with session.reading() as connection:
-        write(instance_status(connection.client.get_instance(instance)), output)
+        write(instance_status(connection.client.GetInstance(pb.GetInstanceRequest(id=instance))), output)
 
 
 def logs(
@@ -267,13 +273,16 @@ def logs(
 ) -> None:
     """Show the log of an optimizer that a container started. If it has ended, give the full id of its instance."""
     with session.reading() as connection:
-        write(instance_logs(connection.client.get_instance_logs(instance, lines)), output)
+        write(
+            instance_logs(connection.client.GetInstanceLogs(pb.GetInstanceLogsRequest(id=instance, lines=lines))),
+            output,
+        )
 
 
 def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Kill an optimizer that a container started: its tasks go to others, and its group gets a new one."""
     with session.connect() as connection:
-        write(instance_status(connection.client.kill_instance(instance)), output)
+        write(instance_status(connection.client.KillInstance(pb.KillInstanceRequest(id=instance))), output)
 
 
 def package(

@@ -1,14 +1,12 @@
 """amoro plan, amoro optimize."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from amoro_cli.client import AS_CONFIGURED, Ordering, columns_of
 from amoro_cli.connection import Connection
 from amoro_cli.context import (
     OptionalTablesArgument,
@@ -28,6 +26,7 @@ from amoro_cli.query_logs import learn_from
 from amoro_cli.stdio import tell
 from amoro_cli.views.outcomes import optimized_document, plans_document
 from amoro_cli.views.plans import (
+    cluster_options,
     clustering_document,
     learned_document,
     optimize_command,
@@ -36,12 +35,11 @@ from amoro_cli.views.plans import (
     verification_document,
 )
 from amoro_cli.views.processes import optimize_document
-from amoro_cli.wait import Deadline, failure_of, optimize_once
+from amoro_cli.wait import Deadline, failure_of, optimize_once, optimize_request, plan_request, verify_table
 from amoro_core.errors import InvalidArgument, VerificationFailed
 from amoro_core.model.clustering import Strategy
-
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.operations import READING
 
 
 class RequestedType(StrEnum):
@@ -103,26 +101,6 @@ FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: g
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to rewrite."""
-
-    kind: RequestedType | None
-    force: bool
-    where: str
-    ordering: Ordering = AS_CONFIGURED
-
-    @property
-    def parts(self) -> tuple[str, bool, str, Ordering]:
-        """Type, force, condition and order, as the coordinator is asked."""
-        return self.type, self.force, self.where, self.ordering
-
-    @property
-    def type(self) -> str:
-        """The type to request from the coordinator; "" for whichever is due."""
-        return self.kind or ""
-
-
 def register_optimizing(app: typer.Typer) -> None:
     """Add `amoro plan` and `amoro optimize`."""
     command(app, "plan", "amoro plan sales.db.orders --explain")(plan)
@@ -147,7 +125,8 @@ def plan(
     Several tables, or those of all catalogs when none is named, are ranked: tables with work that are optimized
     automatically, then tables with work that are only observed, each by the number of files saved per byte read.
     """
-    request = _request(type_, force, where, Ordering(columns_of(columns), strategy or "", partitions, full))
+    cluster = pb.ClusterOptions(columns=_names(columns), strategy=strategy or "", partitions=partitions, full=full)
+    request = _request(type_, force, where, cluster)
     with session.reading(lasting=True) as connection:
         _write_plans(connection, tables or [], request, explain, output)
 
@@ -184,8 +163,14 @@ def optimize(
     committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). For several
     tables it is the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
     """
-    ordering = Ordering(columns_of(columns), strategy or "", partitions, full, schedule_only)
-    request, deadline = _request(type_, force, where, ordering), Deadline(timeout)
+    cluster = pb.ClusterOptions(
+        columns=_names(columns),
+        strategy=strategy or "",
+        partitions=partitions,
+        full=full,
+        schedule_only=schedule_only,
+    )
+    request, deadline = _request(type_, force, where, cluster), Deadline(timeout)
     if dry_run:
         with session.reading(lasting=True) as connection:
             _write_plans(connection, tables, request, False, output, deadline)
@@ -197,33 +182,35 @@ def optimize(
             _optimize_several(connection, tables, request, deadline, wait, output)
 
 
-def _request(kind: RequestedType | None, force: bool, where: str, ordering: Ordering) -> Request:
-    """Raises InvalidArgument for options of clustering without its type."""
-    if kind is not RequestedType.CLUSTER and (given := ordering.options):
+def _names(columns: str) -> list[str]:
+    return [name.strip() for name in columns.split(",")] if columns.strip() else []
+
+
+def _request(
+    kind: RequestedType | None, force: bool, where: str, cluster: pb.ClusterOptions
+) -> pb.OptimizeTableRequest:
+    """The request for any table. Raises InvalidArgument for options of clustering without its type."""
+    request = optimize_request(kind or "", force, where, cluster)
+    if kind is not RequestedType.CLUSTER and (given := cluster_options(request)):
         raise InvalidArgument(f"{given[0]} needs --type cluster", hint="Add: --type cluster")
-    return Request(kind, force, where, ordering)
+    return request
 
 
 def _optimize_one(
-    connection: Connection, table: str, request: Request, deadline: Deadline, wait: bool, output: OutputFormat
+    connection: Connection,
+    table: str,
+    request: pb.OptimizeTableRequest,
+    deadline: Deadline,
+    wait: bool,
+    output: OutputFormat,
 ) -> None:
     with progress_report() as report:
-        answer, process = optimize_once(
-            connection,
-            table,
-            request.type,
-            request.force,
-            deadline,
-            report,
-            wait=wait,
-            where=request.where,
-            ordering=request.ordering,
-        )
+        request.table = table
+        answer, process = optimize_once(connection, request, deadline, report, wait=wait)
     write(optimize_document(answer.plan, answer.process_id, process), output)
     if process is None:
         if answer.process_id:
-            verb = "Start" if request.ordering.schedule_only else "Follow"
-            then = "start" if request.ordering.schedule_only else "show"
+            verb, then = ("Start", "start") if request.cluster.schedule_only else ("Follow", "show")
             tell(f"{verb} it with: amoro process {then} {answer.process_id}")
         return
     failure = failure_of(process, connection.embedded)
@@ -232,11 +219,16 @@ def _optimize_one(
 
 
 def _optimize_several(
-    connection: Connection, names: list[str], request: Request, deadline: Deadline, wait: bool, output: OutputFormat
+    connection: Connection,
+    names: list[str],
+    request: pb.OptimizeTableRequest,
+    deadline: Deadline,
+    wait: bool,
+    output: OutputFormat,
 ) -> None:
     meant, unlisted = select(connection.client, names)
     with progress_report() as report:
-        several = MultiTableRun(connection, request.parts, deadline, report, wait=wait)
+        several = MultiTableRun(connection, request, deadline, report, wait=wait)
         try:
             several.optimize(meant)
         except KeyboardInterrupt:
@@ -253,23 +245,22 @@ def _optimize_several(
 def _write_plans(
     connection: Connection,
     names: list[str],
-    request: Request,
+    request: pb.OptimizeTableRequest,
     explain: bool,
     output: OutputFormat,
     deadline: Deadline | None = None,
 ) -> None:
-    def plan_one(table: str) -> "pb.Plan":
-        within = deadline.left if deadline else None
-        return connection.client.plan_table(table, request.type, request.force, request.where, within, request.ordering)
+    def plan_one(table: str) -> pb.Plan:
+        timeout = deadline.seconds if deadline else READING.total_seconds()
+        return connection.client.PlanTable(plan_request(table, request), timeout=timeout)
 
     if is_one(names):
         planned = plan_one(names[0])
-        again = optimize_command(planned.table, request.type, request.force, request.where, request.ordering)
-        write(plan_document(planned, again, explain), output)
+        write(plan_document(planned, optimize_command(planned.table, request), explain), output)
         return
     meant, unlisted = select(connection.client, names)
     outcomes = ranked([*plan_each(meant, plan_one), *unlisted])
-    write(plans_document(outcomes, request.type, request.force, request.where, explain), output)
+    write(plans_document(outcomes, request, explain), output)
     failure = failure_of_all(outcomes)
     if failure is not None:
         raise failure
@@ -285,14 +276,14 @@ def register_clustering(app: typer.Typer) -> None:
 def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show how well a table is clustered: files that a point query reads, groups in order, what comes next."""
     with session.reading(lasting=True) as connection:
-        write(clustering_document(connection.client.show_clustering(table)), output)
+        write(clustering_document(connection.client.ShowClustering(pb.ShowClusteringRequest(table=table))), output)
 
 
 def suggest(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Suggest columns to cluster a table by, each with the reason, and show what self-optimizing.cluster.columns=auto
     chooses."""
     with session.reading(lasting=True) as connection:
-        write(suggested_document(connection.client.suggest_columns(table)), output)
+        write(suggested_document(connection.client.SuggestColumns(pb.SuggestColumnsRequest(table=table))), output)
 
 
 def learn(
@@ -375,7 +366,7 @@ def verify(
         Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
     """
     with session.reading(lasting=True) as connection:
-        found = connection.client.verify_table(table, before or 0, after or 0, timeout)
+        found = verify_table(connection.client, table, before, after, timeout)
     write(verification_document(found), output)
     if not found.sound:
         raise VerificationFailed(

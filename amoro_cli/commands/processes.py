@@ -1,14 +1,23 @@
 """amoro process."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.client import Kind, LimitOption, after_option, window
-from amoro_cli.context import OutputOption, Session, command, default, duration_option, names_of
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.context import OutputOption, Session, command, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.launcher_protocol import Kind
+from amoro_cli.list_options import (
+    Arrangement,
+    LimitOption,
+    after_option,
+    columns_option,
+    gather,
+    listed,
+    sort_option,
+    window,
+)
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, progress_report, show_watched
 from amoro_cli.views.processes import (
@@ -25,14 +34,15 @@ from amoro_cli.views.processes import (
     task_detail,
     task_list,
 )
-from amoro_cli.wait import Deadline, failure_of, wait_for_end
+from amoro_cli.wait import Deadline, failure_of, wait_for_end, with_tasks
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.history_events import EventKind
 from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal_pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-    from amoro_core.protocol import journal_pb2 as pb
 
 
 _SHORTEST_PREFIX = 6
@@ -73,7 +83,8 @@ def list_processes(
     """List optimizing processes, the newest first."""
 
     def ask(client: "AdminClient") -> Look:
-        found = client.list_processes(table, status or "", window(limit, after))
+        request = pb.ListProcessesRequest(table=table, status=status or "")
+        found = listed(window(limit, after), client.ListProcesses, request, lambda answer: answer.processes)
         return Look(
             process_list(found, Arrangement(sort_by, columns)),
             running=[process for process in found.items if is_active(process)],
@@ -103,7 +114,7 @@ def show(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        process = client.with_tasks(client.get_process(process_id))
+        process = with_tasks(client, client.GetProcess(pb.GetProcessRequest(process_id=process_id)))
         return Look(
             process_detail(process), ended=not is_active(process), running=[process] if is_active(process) else []
         )
@@ -126,9 +137,9 @@ def start(
     deadline = Deadline(timeout)
     with session.connect(timeout, lasting=True) as connection, progress_report() as report:
         client = connection.client
-        process = client.start_process(process_id)
+        process = client.StartProcess(pb.StartProcessRequest(process_id=process_id))
         if not (wait or connection.embedded):
-            write(process_detail(client.with_tasks(process)), output)
+            write(process_detail(with_tasks(client, process)), output)
             return
         process = wait_for_end(client, process.process_id, deadline, report)
         write(process_detail(process), output)
@@ -142,7 +153,8 @@ def cancel(session: Session, process_id: ProcessArgument, output: OutputOption =
     refuse_short(process_id)
     with session.connect() as connection:
         client = connection.client
-        write(process_detail(client.with_tasks(client.cancel_process(process_id))), output)
+        cancelled = client.CancelProcess(pb.CancelProcessRequest(process_id=process_id))
+        write(process_detail(with_tasks(client, cancelled)), output)
 
 
 def refuse_short(process_id: str) -> None:
@@ -180,7 +192,9 @@ def list_tasks(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        process, found = client.list_tasks(process_id, status or "", window(limit, after))
+        request = pb.ListTasksRequest(process_id=process_id, status=status or "")
+        first, found = gather(window(limit, after), client.ListTasks, request, lambda answer: answer.tasks)
+        process = first.process
         return Look(task_list(process.process_id, found, Arrangement(sort_by, columns)), ended=not is_active(process))
 
     show_watched(session, ask, output, watch, interval)
@@ -204,8 +218,9 @@ def show_task(
     process_id, number = parse_task(task_id)
 
     def ask(client: "AdminClient") -> Look:
-        process, found = client.list_tasks(process_id, window=window(1, str(number - 1)))
-        for task in found.items:
+        answer = client.ListTasks(pb.ListTasksRequest(process_id=process_id, limit=1, after=str(number - 1)))
+        process = answer.process
+        for task in answer.tasks:
             if task.task_id == number:
                 return Look(task_detail(process, task), ended=not is_active(process))
         raise TaskNotFound(
@@ -242,8 +257,9 @@ def attempts(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        process, found = client.list_attempts(process_id, task, window(limit, after))
-        return Look(attempt_list(process, found, Arrangement(sort_by, columns)))
+        request = journal_pb.ListAttemptsRequest(process_id=process_id, task_id=task)
+        first, found = gather(window(limit, after), client.ListAttempts, request, lambda answer: answer.attempts)
+        return Look(attempt_list(first.process_id, found, Arrangement(sort_by, columns)))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -321,10 +337,16 @@ def list_events(
         refuse_short(process)
     if follow and (after or sort_by or columns):
         raise InvalidArgument("--follow goes by the time: leave out --after, --sort-by and --columns")
-    kinds = [item.value for item in kind or ()]
-    oldest = datetime.now(UTC) - since if since is not None else None
+    wanted = journal_pb.ListEventsRequest(
+        kinds=[item.value for item in kind or ()],
+        table=table,
+        process_id=process,
+        since_ms=milliseconds_ago(since),
+    )
     with session.reading() as connection:
-        last, part = connection.client.list_events(kinds, table, process, oldest, window(limit, after))
+        client = connection.client
+        first, part = gather(window(limit, after), client.ListEvents, wanted, lambda answer: answer.events)
+        last = first.last_event_id
         if not follow:
             write(event_list(part, Arrangement(sort_by, columns)), output)
             return
@@ -332,15 +354,31 @@ def list_events(
             _show(list(reversed(part.items)), output)
             while not connection.embedded:
                 time.sleep(interval.total_seconds())
-                last = _show(connection.client.events_after(last, kinds, table, process), output) or last
+                last = _show(_events_after(client, wanted, last), output) or last
         except KeyboardInterrupt:
             return
 
 
-def _show(events: "list[pb.Event]", output: OutputFormat) -> int:
+def _show(events: list[journal_pb.Event], output: OutputFormat) -> int:
     """Print each; the number of the last one, 0 without any."""
     for event in events:
         if output is OutputFormat.YAML:
             typer.echo("---")
         write(event_line(event), output)
     return events[-1].event_id if events else 0
+
+
+def _events_after(client: "AdminClient", wanted: journal_pb.ListEventsRequest, event_id: int) -> list[journal_pb.Event]:
+    """The wanted events that were stored after that one, in the order of storing."""
+    found: list[journal_pb.Event] = []
+    while True:
+        request = journal_pb.ListEventsRequest(
+            kinds=wanted.kinds,
+            table=wanted.table,
+            process_id=wanted.process_id,
+            newer_than=found[-1].event_id if found else event_id,
+        )
+        answer = client.ListEvents(request)
+        found += answer.events
+        if answer.total_is_exact or not answer.events:
+            return found

@@ -1,23 +1,19 @@
 """amoro up, demo, doctor."""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amoro_cli.client import DemoOptions, UpOptions
 from amoro_cli.context import LOCAL, MEMORY, MOST_THREADS, OutputOption, Session, command, memory_option
+from amoro_cli.launcher_protocol import DemoOptions, UpOptions
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import findings_document
 from amoro_core.errors import CoordinatorUnavailable, InvalidSettings
-from amoro_core.protocol.operations import LASTING
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-    from amoro_cli.client import AdminClient
 
 
 def register_programs(app: typer.Typer) -> None:
@@ -125,7 +121,7 @@ def mcp(
         client.set_channel(MCP_WAY)
 
         async def ask(method: str, request: "Message", _: Any) -> "Message":
-            return await anyio.to_thread.run_sync(_asked, client, method, request)
+            return await anyio.to_thread.run_sync(client.ask, method, request)
 
         async def serve() -> None:
             server = make_server(ask, version("amoro"), allow_writes=allow_writes)
@@ -133,7 +129,3 @@ def mcp(
                 await server.run(received, sent, server.create_initialization_options())
 
         anyio.run(serve)
-
-
-def _asked(client: "AdminClient", method: str, request: "Message", within: timedelta = LASTING) -> "Message":
-    return client.ask(method, request, within)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.client import Kind
-from amoro_cli.context import OutputOption, Session, command, default, duration_option, names_of
+from amoro_cli.context import OutputOption, Session, command, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.launcher_protocol import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
     backup_document,
@@ -21,6 +21,9 @@ from amoro_cli.views.tables import settings_document
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
 from amoro_core.errors import InvalidArgument, StoreFailed
 from amoro_core.model.time_series import SYSTEM_SERIES, TABLE_SERIES
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.journal_pb2 import GetSeriesRequest
+from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
 
 
 def register_status(app: typer.Typer) -> None:
@@ -31,8 +34,11 @@ def register_status(app: typer.Typer) -> None:
 def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Say what runs and what is wrong: each condition that holds, and what to do about it."""
     with session.reading() as connection:
-        found, conditions = connection.client.get_status(), connection.client.list_conditions()
-    write(status_document(found, conditions), output)
+        found, conditions = (
+            connection.client.GetStatus(pb.GetStatusRequest()),
+            connection.client.ListConditions(ListConditionsRequest()),
+        )
+    write(status_document(found, conditions.conditions), output)
 
 
 DAY = default("1d")
@@ -75,8 +81,15 @@ def show_series(
     10 minutes for 30 days, of 2 hours for 400 days; of tables, when they changed, those of an hour for 7 days and of a
     day for 90. Without a coordinator nothing is sampled.
     """
+    request = GetSeriesRequest(
+        names=names or [],
+        label=label,
+        table=table,
+        since_ms=milliseconds_ago(since),
+        step_s=int(step.total_seconds()) if step else 0,
+    )
     with session.reading() as connection:
-        write(series_document(connection.client.get_series(names or [], label, table, since, step)), output)
+        write(series_document(connection.client.GetSeries(request)), output)
 
 
 def register_monitoring(app: typer.Typer) -> None:
@@ -117,7 +130,7 @@ def register_state(app: typer.Typer) -> None:
 def show_state(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the state database: where it is, its size, its schema, and the last backup."""
     with session.reading() as connection:
-        write(state_document(connection.client.get_state()), output)
+        write(state_document(connection.client.GetState(pb.GetStateRequest())), output)
 
 
 def backup(
@@ -132,13 +145,14 @@ def backup(
     The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
     """
     with session.reading() as connection:
-        write(backup_document(connection.client.backup_state(str(file.expanduser().absolute()))), output)
+        request = pb.BackupStateRequest(path=str(file.expanduser().absolute()))
+        write(backup_document(connection.client.BackupState(request)), output)
 
 
 def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Check the state database. Exit status 1 when it is damaged."""
     with session.reading() as connection:
-        problems = connection.client.check_state()
+        problems = connection.client.CheckState(pb.CheckStateRequest()).problems
     write(check_document(problems), output)
     if problems:
         raise StoreFailed(
@@ -161,4 +175,4 @@ def show_config(
 ) -> None:
     """Show the settings that the coordinator runs with."""
     with session.reading(lasting=True) as connection:
-        write(settings_document(connection.client.get_settings(), origin), output)
+        write(settings_document(connection.client.GetSettings(pb.GetSettingsRequest()).settings, origin), output)

@@ -1,12 +1,11 @@
 """amoro table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.client import Kind, LimitOption, after_option, window
 from amoro_cli.context import (
     AnyTableArgument,
     OutputOption,
@@ -15,9 +14,22 @@ from amoro_cli.context import (
     TablesArgument,
     command,
     duration_option,
+    milliseconds,
     names_of,
 )
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.launcher_protocol import Kind
+from amoro_cli.list_options import (
+    Arrangement,
+    LimitOption,
+    ListRange,
+    after_option,
+    columns_option,
+    gather,
+    listed,
+    pages,
+    sort_option,
+    window,
+)
 from amoro_cli.multi_table import Outcome, each, failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, Showing, WatchOption, show_list, show_watched
@@ -39,11 +51,13 @@ from amoro_cli.views.tables import (
     table_list,
     table_snapshots,
 )
+from amoro_core.model.paging import Window
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-    from amoro_core.protocol import admin_pb2 as pb
 
 
 def register_tables(app: typer.Typer) -> None:
@@ -92,8 +106,6 @@ def list_tables(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables with their status and health."""
-    from amoro_core.protocol import admin_pb2 as pb
-
     wanted = pb.ListTablesRequest(
         catalog=catalog,
         status=status or "",
@@ -110,7 +122,7 @@ def list_tables(
     arrangement = Arrangement("" if key else sort_by, columns)
     show_list(
         session,
-        lambda client: client.table_pages(wanted, window(limit, after)),
+        lambda client: _table_pages(client, wanted, window(limit, after)),
         lambda part: table_list(part, arrangement, of_some=some),
         Showing(output, watch, interval, is_whole=bool(arrangement.sort_by)),
     )
@@ -128,8 +140,8 @@ def show(
 
     def ask(client: "AdminClient") -> Look:
         if is_one(tables):
-            return Look(table_detail(client.get_table(tables[0])))
-        found[:] = _each(client, tables, client.get_table)
+            return Look(table_detail(_get(client, tables[0])))
+        found[:] = _each(client, tables, lambda table: _get(client, table))
         return Look(selected_document(found, detailed=True))
 
     show_watched(session, ask, output, watch, interval)
@@ -155,10 +167,14 @@ def changed(
     """Tell the coordinator that somebody has committed to tables: it looks at them at once, not in their own time."""
     with session.connect() as connection:
         client = connection.client
+
+        def changed_one(table: str) -> pb.Table:
+            return client.TableChanged(pb.TableChangedRequest(table=table, hint=hint))
+
         if is_one(tables):
-            write(table_detail(client.table_changed(tables[0], hint)), output)
+            write(table_detail(changed_one(tables[0])), output)
             return
-        found = _each(client, tables, lambda table: client.table_changed(table, hint))
+        found = _each(client, tables, changed_one)
         write(selected_document(found, detailed=False), output)
     _end(found)
 
@@ -166,13 +182,15 @@ def changed(
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show every property that controls the optimizing of a table, its value, and where it comes from."""
     with session.reading() as connection:
-        write(properties_document(connection.client.get_table_properties(table)), output)
+        write(
+            properties_document(connection.client.GetTableProperties(pb.GetTablePropertiesRequest(table=table))), output
+        )
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Evaluate a table now and show the parts of its health score, and how fragmented it is. Nothing is planned."""
     with session.reading() as connection:
-        write(table_health(connection.client.get_table_health(table)), output)
+        write(table_health(connection.client.GetTableHealth(pb.GetTableHealthRequest(table=table))), output)
 
 
 def sizes(
@@ -186,7 +204,8 @@ def sizes(
     Nothing is read from the table. Kept are the 200 partitions most in need.
     """
     with session.reading() as connection:
-        write(digest_document(connection.client.get_table_digest(table), partitions), output)
+        found = connection.client.GetTableDigest(GetTableDigestRequest(table=table))
+        write(digest_document(found, partitions), output)
 
 
 def files(
@@ -200,8 +219,15 @@ def files(
 ) -> None:
     """List the live data and delete files of a table, by partition."""
     with session.reading() as connection:
-        snapshot_id, found = connection.client.list_table_files(table, window(limit, after))
-        write(table_files(table, snapshot_id, found, Arrangement(sort_by, columns)), output)
+        client, request = connection.client, pb.ListTableFilesRequest(table=table)
+
+        def ask(page: pb.ListTableFilesRequest) -> pb.ListTableFilesResponse:
+            answer = client.ListTableFiles(page)
+            request.snapshot_id = answer.snapshot_id  # further pages are of the same snapshot
+            return answer
+
+        first, found = gather(window(limit, after), ask, request, lambda answer: answer.files)
+        write(table_files(table, first.snapshot_id, found, Arrangement(sort_by, columns)), output)
 
 
 def snapshots(
@@ -215,19 +241,33 @@ def snapshots(
 ) -> None:
     """List the snapshots that a table still has, newest first, and which of them Amoro committed."""
     with session.reading() as connection:
-        found = connection.client.list_snapshots(table, window(limit, after))
+        client, request = connection.client, pb.ListSnapshotsRequest(table=table)
+        found = listed(window(limit, after), client.ListSnapshots, request, lambda answer: answer.snapshots)
         write(table_snapshots(table, found, Arrangement(sort_by, columns)), output)
 
 
 def _set_enabled(session: Session, tables: list[str], enabled: bool, output: OutputFormat) -> None:
     with session.connect() as connection:
         client = connection.client
+
+        def set_one(table: str) -> pb.Table:
+            return client.SetTableEnabled(pb.SetTableEnabledRequest(table=table, enabled=enabled))
+
         if is_one(tables):
-            write(table_detail(client.set_table_enabled(tables[0], enabled)), output)
+            write(table_detail(set_one(tables[0])), output)
             return
-        found = _each(client, tables, lambda table: client.set_table_enabled(table, enabled))
+        found = _each(client, tables, set_one)
         write(selected_document(found, detailed=False), output)
     _end(found)
+
+
+def _get(client: "AdminClient", table: str) -> pb.Table:
+    return client.GetTable(pb.GetTableRequest(table=table))
+
+
+def _table_pages(client: "AdminClient", wanted: pb.ListTablesRequest, window: Window) -> Iterator[ListRange[pb.Table]]:
+    for _, part in pages(window, client.ListTables, wanted, lambda answer: answer.tables):
+        yield part
 
 
 def _each(client: "AdminClient", names: list[str], act: "Callable[[str], pb.Table]") -> "list[Outcome[pb.Table]]":
@@ -280,8 +320,10 @@ def block(
     It is refused while a process is active on the table (5), and while another blocker covers the same operation (5).
     """
     with session.connect() as connection:
-        names = [operation.value for operation in operations or ()]
-        write(blocker_detail(connection.client.block_table(table, names, hold, reason)), output)
+        request = pb.BlockTableRequest(
+            table=table, operations=operations or (), hold_ms=milliseconds(hold), reason=reason
+        )
+        write(blocker_detail(connection.client.BlockTable(request)), output)
 
 
 def renew(
@@ -289,13 +331,14 @@ def renew(
 ) -> None:
     """Renew a blocker for as long as it was taken for, from now on. One that has expired is not found (3)."""
     with session.connect() as connection:
-        write(blocker_detail(connection.client.renew_blocker(blocker, hold)), output)
+        request = pb.RenewBlockerRequest(blocker_id=blocker, hold_ms=milliseconds(hold))
+        write(blocker_detail(connection.client.RenewBlocker(request)), output)
 
 
 def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Release a blocker."""
     with session.connect() as connection:
-        write(blocker_released(connection.client.release_blocker(blocker)), output)
+        write(blocker_released(connection.client.ReleaseBlocker(pb.ReleaseBlockerRequest(blocker_id=blocker))), output)
 
 
 def blockers(
@@ -312,6 +355,8 @@ def blockers(
     """List the active blockers."""
 
     def ask(client: "AdminClient") -> Look:
-        return Look(blocker_list(client.list_blockers(table, window(limit, after)), Arrangement(sort_by, columns)))
+        request = pb.ListBlockersRequest(table=table)
+        part = listed(window(limit, after), client.ListBlockers, request, lambda answer: answer.blockers)
+        return Look(blocker_list(part, Arrangement(sort_by, columns)))
 
     show_watched(session, ask, output, watch, interval)

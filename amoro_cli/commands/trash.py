@@ -5,9 +5,26 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.client import LimitOption, after_option, window
-from amoro_cli.context import AnyTableArgument, OutputOption, Session, TableArgument, command, default, duration_option
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.context import (
+    AnyTableArgument,
+    OutputOption,
+    Session,
+    TableArgument,
+    command,
+    default,
+    duration_option,
+    milliseconds,
+)
+from amoro_cli.list_options import (
+    Arrangement,
+    LimitOption,
+    after_option,
+    columns_option,
+    gather,
+    listed,
+    sort_option,
+    window,
+)
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
 from amoro_cli.stdio import tell
@@ -24,6 +41,7 @@ from amoro_cli.views.maintenance import (
 )
 from amoro_cli.wait import Deadline, failure_of, maintain_once
 from amoro_core.errors import InvalidArgument
+from amoro_core.protocol import admin_pb2 as pb
 
 ProcessArgument = Annotated[
     str,
@@ -52,7 +70,8 @@ def list_(
 ) -> None:
     """List the condemned files that are not deleted yet, by process."""
     with session.reading() as connection:
-        found = connection.client.list_trash(table, window(limit, after))
+        client, request = connection.client, pb.ListTrashRequest(table=table)
+        found = listed(window(limit, after), client.ListTrash, request, lambda answer: answer.trash)
         write(trash_list(found, Arrangement(sort_by, columns)), output)
 
 
@@ -65,13 +84,15 @@ def show(
 ) -> None:
     """Show the files that a process has condemned, each with its reason."""
     with session.reading() as connection:
-        write(trash_detail(*connection.client.show_trash(process, window(limit, after))), output)
+        client, request = connection.client, pb.ShowTrashRequest(process_id=process)
+        first, found = gather(window(limit, after), client.ShowTrash, request, lambda answer: answer.files)
+        write(trash_detail(first, found), output)
 
 
 def restore(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Restore the files that a process has condemned: they stay. Files being deleted can't be restored (5)."""
     with session.connect() as connection:
-        write(trash_restored(connection.client.restore_trash(process)), output)
+        write(trash_restored(connection.client.RestoreTrash(pb.RestoreTrashRequest(process_id=process))), output)
 
 
 def empty(
@@ -91,8 +112,6 @@ def empty(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete the condemned files of a table that are due. Each batch is checked once more against the table."""
-    from amoro_cli.client import MaintenanceRequest
-
     if now != bool(confirm):
         raise InvalidArgument(
             "--now and --confirm go together", hint=f"To delete everything condemned at once: --now --confirm {table}"
@@ -100,8 +119,8 @@ def empty(
     deadline = Deadline(timeout)
     with session.connect(timeout, lasting=True) as connection:
         if now:
-            connection.client.hurry_trash(table, confirm)
-        wanted = MaintenanceRequest(table, _EMPTYING)
+            connection.client.HurryTrash(pb.HurryTrashRequest(table=table, confirm=confirm))
+        wanted = pb.MaintainTableRequest(table=table, action=_EMPTYING)
         with progress_report() as report:
             answer, process = maintain_once(connection, wanted, deadline, report, wait=wait)
         write(maintain_document(answer, process), output)
@@ -153,8 +172,15 @@ def take(
         raise InvalidArgument("a lease needs either --snapshot or --since")
     snapshot_id = snapshot if snapshot is not None else since
     with session.connect() as connection:
-        made = connection.client.take_lease(table, snapshot_id or 0, since is not None, hold, holder, as_tag=as_tag)
-        write(lease_detail(made), output)
+        request = pb.TakeLeaseRequest(
+            table=table,
+            snapshot_id=snapshot_id or 0,
+            since=since is not None,
+            hold_ms=milliseconds(hold),
+            holder=holder,
+            as_tag=as_tag,
+        )
+        write(lease_detail(connection.client.TakeLease(request)), output)
 
 
 def renew(
@@ -162,13 +188,14 @@ def renew(
 ) -> None:
     """Renew a lease and its tag, counted from now. An expired lease is not found (3): its snapshot may be gone."""
     with session.connect() as connection:
-        write(lease_detail(connection.client.renew_lease(lease, hold)), output)
+        request = pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold))
+        write(lease_detail(connection.client.RenewLease(request)), output)
 
 
 def release(session: Session, lease: LeaseArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Release a lease, and its tag."""
     with session.connect() as connection:
-        write(lease_released(connection.client.release_lease(lease)), output)
+        write(lease_released(connection.client.ReleaseLease(pb.ReleaseLeaseRequest(lease_id=lease))), output)
 
 
 def list_leases(
@@ -182,5 +209,6 @@ def list_leases(
 ) -> None:
     """List the active leases."""
     with session.reading() as connection:
-        found = connection.client.list_leases(table, window(limit, after))
+        client, request = connection.client, pb.ListLeasesRequest(table=table)
+        found = listed(window(limit, after), client.ListLeases, request, lambda answer: answer.leases)
         write(lease_list(found, Arrangement(sort_by, columns)), output)

@@ -3,8 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import ListRange
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
 from amoro_cli.output import Document, Pairs
 from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_time

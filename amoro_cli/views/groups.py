@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import ListRange
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_count, format_time

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from amoro_cli.client import ListRange
-from amoro_cli.list_options import Arrangement, Listing
+from amoro_cli.list_options import Arrangement, Listing, ListRange
 from amoro_cli.output import Block, Document
 from amoro_core.documents.message_json import encode_all
 

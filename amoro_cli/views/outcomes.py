@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.client import ListRange
+from amoro_cli.list_options import ListRange
 from amoro_cli.multi_table import Outcome, cost_of, gain_of, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
@@ -39,7 +39,7 @@ def optimized_document(outcomes: "Sequence[Outcome[Optimized]]") -> Document:
 
 
 def plans_document(
-    outcomes: "Sequence[Outcome[pb.Plan]]", type_: str, force: bool, where: str, explain: bool
+    outcomes: "Sequence[Outcome[pb.Plan]]", request: "pb.OptimizeTableRequest", explain: bool
 ) -> Document:
     """Schema amoro.plans/v1: `tables`, in the order in which optimizing them pays, and `exit_status`.
 
@@ -66,7 +66,7 @@ def plans_document(
     )
     blocks: list[Block] = [grid, f"{_count(outcomes)}. Nothing was changed."]
     for plan in (outcome.answer for outcome in outcomes if explain and outcome.answer):
-        blocks += ["", *plan_document(plan, optimize_command(plan.table, type_, force, where), explain=True).blocks]
+        blocks += ["", *plan_document(plan, optimize_command(plan.table, request), explain=True).blocks]
     return Document("amoro.plans/v1", _body(outcomes, body), names, tuple(blocks))
 
 

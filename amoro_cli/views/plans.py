@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import AS_CONFIGURED, Ordering
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.tables import coarse, health
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
@@ -25,15 +24,27 @@ def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Docum
     return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
 
 
-def optimize_command(table: str, type_: str, force: bool, where: str = "", ordering: Ordering = AS_CONFIGURED) -> str:
-    """The command that carries out what was planned."""
+def optimize_command(table: str, request: "pb.OptimizeTableRequest") -> str:
+    """The command that carries out what was planned for the request."""
     options = [
-        *(["--type", str(type_)] if type_ else []),
-        *(["--force"] if force else []),
-        *(["--where", where] if where else []),
-        *ordering.options,
+        *(["--type", request.type] if request.type else []),
+        *(["--force"] if request.force else []),
+        *(["--where", request.where] if request.where else []),
+        *cluster_options(request),
     ]
     return shlex.join(["amoro", "optimize", table, *options])
+
+
+def cluster_options(request: "pb.OptimizeTableRequest") -> list[str]:
+    """The options of `--type cluster` that the request has."""
+    cluster = request.cluster
+    return [
+        *(["--columns", ",".join(cluster.columns)] if cluster.columns else []),
+        *(["--strategy", cluster.strategy] if cluster.strategy else []),
+        *(["--partitions", cluster.partitions] if cluster.partitions else []),
+        *(["--full"] if cluster.full else []),
+        *(["--schedule-only"] if cluster.schedule_only else []),
+    ]
 
 
 def nothing_to_do(plan: "pb.Plan") -> list[str]:

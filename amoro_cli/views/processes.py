@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import ListRange
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do

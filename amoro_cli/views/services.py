@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amoro_cli.client import Finding, ListRange, Package
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.launcher_protocol import Finding, Package
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many

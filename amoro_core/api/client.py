@@ -16,8 +16,11 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, cast, get_args
 
 from google.protobuf.message import Message
 
-from amoro_cli.client import AS_CONFIGURED, AdminClient, Endpoint, MaintenanceRequest, Ordering
+from amoro_cli.client import AdminClient
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
+from amoro_cli.context import milliseconds
+from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.list_options import listed
 from amoro_cli.output import Block, Document
 from amoro_cli.progress import ProgressReport
 from amoro_cli.query_logs import learn_from
@@ -32,7 +35,18 @@ from amoro_cli.views.plans import (
 from amoro_cli.views.processes import optimize_document, process_detail, receipt_blocks
 from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
-from amoro_cli.wait import Deadline, failure_of, maintain_once, optimize_once, undo_once, wait_for_end
+from amoro_cli.wait import (
+    Deadline,
+    failure_of,
+    maintain_once,
+    optimize_once,
+    optimize_request,
+    plan_request,
+    undo_once,
+    verify_table,
+    wait_for_end,
+    with_tasks,
+)
 from amoro_core.api.results import (
     Catalog,
     Learned,
@@ -47,11 +61,12 @@ from amoro_core.api.results import (
     Verification,
 )
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, VerificationFailed
-from amoro_core.model.paging import Window
+from amoro_core.model.paging import ALL, Window
 from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.tls_files import Trust
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.operations import READING
 
 _Message = TypeVar("_Message")
 
@@ -338,19 +353,21 @@ class Client:
 
     def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:
         """All tables, or those of a catalog or in a status."""
-        return tuple(self._table(item) for item in self._admin.list_tables(catalog, status).items)
+        request = pb.ListTablesRequest(catalog=catalog, status=status)
+        found = listed(ALL, self._admin.ListTables, request, lambda answer: answer.tables).items
+        return tuple(self._table(item) for item in found)
 
     def table(self, name: str) -> Table:
         """The state that the coordinator keeps about a table."""
-        return self._table(self._admin.get_table(name))
+        return self._table(self._admin.GetTable(pb.GetTableRequest(table=name)))
 
     def enable(self, table: str) -> Table:
         """Let the coordinator optimize the table automatically."""
-        return self._table(self._admin.set_table_enabled(table, True))
+        return self._table(self._admin.SetTableEnabled(pb.SetTableEnabledRequest(table=table, enabled=True)))
 
     def disable(self, table: str) -> Table:
         """Stop the coordinator from optimizing the table."""
-        return self._table(self._admin.set_table_enabled(table, False))
+        return self._table(self._admin.SetTableEnabled(pb.SetTableEnabledRequest(table=table, enabled=False)))
 
     def plan(
         self,
@@ -368,9 +385,10 @@ class Client:
 
         `columns` and what follows belong to the type "cluster".
         """
-        ordering = Ordering(tuple(columns), strategy, partitions, full)
-        planned = self._admin.plan_table(table, type or "", force, where, ordering=ordering)
-        return self._plan(planned, type, force, where, ordering)
+        cluster = pb.ClusterOptions(columns=columns, strategy=strategy, partitions=partitions, full=full)
+        request = optimize_request(type or "", force, where, cluster)
+        planned = self._admin.PlanTable(plan_request(table, request), timeout=READING.total_seconds())
+        return self._plan(planned, request)
 
     def optimize(
         self,
@@ -396,35 +414,27 @@ class Client:
 
         Raises WaitTimeout when it has not ended in time; the process continues.
         """
-        deadline, ordering = (
-            Deadline(duration(timeout)),
-            Ordering(tuple(columns), strategy, partitions, full, schedule_only),
+        deadline = Deadline(duration(timeout))
+        cluster = pb.ClusterOptions(
+            columns=columns, strategy=strategy, partitions=partitions, full=full, schedule_only=schedule_only
         )
-        answer, process = optimize_once(
-            self._connection,
-            table,
-            type or "",
-            force,
-            deadline,
-            report or Silent(),
-            wait=wait,
-            where=where,
-            ordering=ordering,
-        )
+        request = optimize_request(type or "", force, where, cluster)
+        request.table = table
+        answer, process = optimize_once(self._connection, request, deadline, report or Silent(), wait=wait)
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
         document = optimize_document(answer.plan, answer.process_id, process)
         return Optimizing(
             table=answer.plan.table,
             outcome=str(document.body["outcome"]),
-            plan=self._plan(answer.plan, type, force, where, ordering),
+            plan=self._plan(answer.plan, request),
             process=None if process is None else self._process(process),
             blocks=self.voice.blocks(document.blocks),
         )
 
     def suggest(self, table: str) -> Suggested:
         """Columns that the table may be clustered by, each with the reason, and what columns=auto chooses."""
-        found = self._admin.suggest_columns(table)
+        found = self._admin.SuggestColumns(pb.SuggestColumnsRequest(table=table))
         return self._shown(Suggested, found, suggested_document(found))
 
     def learn(
@@ -451,7 +461,7 @@ class Client:
 
         Raises as `optimize`, and IllegalState for a process that waits for no start.
         """
-        started = self._admin.start_process(process_id)
+        started = self._admin.StartProcess(pb.StartProcessRequest(process_id=process_id))
         if wait:
             started = wait_for_end(self._admin, started.process_id, Deadline(duration(timeout)), report or Silent())
             if (failure := failure_of(started, self._connection.embedded)) is not None:
@@ -480,11 +490,19 @@ class Client:
         """
         deadline = Deadline(duration(timeout))
         older = None if older_than is None else duration(older_than)
-        wanted = MaintenanceRequest(table, action, older, retain_last, tuple(snapshots), tuple(locations), "", confirm)
+        request = pb.MaintainTableRequest(
+            table=table,
+            action=action,
+            older_than_ms=milliseconds(older),
+            retain_last=retain_last or 0,
+            snapshot_ids=snapshots,
+            locations=locations,
+            confirm=confirm,
+        )
         if dry_run:
-            answer, process = self._admin.preview_maintenance(wanted, deadline.left), None
+            answer, process = self._admin.PreviewMaintenance(request, timeout=deadline.seconds), None
         else:
-            answer, process = maintain_once(self._connection, wanted, deadline, report or Silent(), wait=wait)
+            answer, process = maintain_once(self._connection, request, deadline, report or Silent(), wait=wait)
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
         return self._maintained(answer, process)
@@ -504,7 +522,7 @@ class Client:
         """
         deadline = Deadline(duration(timeout))
         if dry_run:
-            answer, done = self._admin.preview_undo(process, deadline.left), None
+            answer, done = self._admin.PreviewUndo(pb.UndoRequest(process_id=process), timeout=deadline.seconds), None
         else:
             answer, done = undo_once(self._connection, process, deadline, report or Silent(), wait=wait)
         if done is not None and (failure := failure_of(done, self._connection.embedded)) is not None:
@@ -531,7 +549,7 @@ class Client:
 
         Raises VerificationFailed, whose `verification` has the differences.
         """
-        found = self._admin.verify_table(table, before or 0, after or 0, duration(timeout))
+        found = verify_table(self._admin, table, before, after, duration(timeout))
         result = self._shown(Verification, found, verification_document(found))
         if not result.sound:
             raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
@@ -539,11 +557,15 @@ class Client:
 
     def processes(self, *, table: str = "", status: str = "", limit: int = 20) -> tuple[Process, ...]:
         """Processes, the newest first."""
-        return tuple(self._process(item) for item in self._admin.list_processes(table, status, Window(limit)).items)
+        request = pb.ListProcessesRequest(table=table, status=status)
+        found = listed(Window(limit), self._admin.ListProcesses, request, lambda answer: answer.processes).items
+        return tuple(self._process(item) for item in found)
 
     def process(self, process_id: str) -> Process:
         """One process with its tasks, by its id or a unique prefix of six characters or more."""
-        return self._process(self._admin.with_tasks(self._admin.get_process(process_id)))
+        return self._process(
+            with_tasks(self._admin, self._admin.GetProcess(pb.GetProcessRequest(process_id=process_id)))
+        )
 
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
         """Wait for the process, and return it when it has ended. Raises like `optimize`."""
@@ -554,22 +576,22 @@ class Client:
 
     def cancel(self, process_id: str) -> Process:
         """Cancel a running process before its commit."""
-        return self._process(self._admin.with_tasks(self._admin.cancel_process(process_id)))
+        cancelled = self._admin.CancelProcess(pb.CancelProcessRequest(process_id=process_id))
+        return self._process(with_tasks(self._admin, cancelled))
 
     def catalogs(self) -> tuple[Catalog, ...]:
         """The known catalogs."""
-        found = self._admin.list_catalogs().items
+        found = listed(ALL, self._admin.ListCatalogs, pb.ListCatalogsRequest(), lambda answer: answer.catalogs).items
         return tuple(self._shown(Catalog, item, catalog_detail(item)) for item in found)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The registered optimizers."""
-        found = self._admin.list_optimizers().items
+        request = pb.ListOptimizersRequest()
+        found = listed(ALL, self._admin.ListOptimizers, request, lambda answer: answer.optimizers).items
         return tuple(self._shown(Optimizer, item, optimizer_detail(item)) for item in found)
 
-    def _plan(
-        self, plan: pb.Plan, type_: Kind | None, force: bool, where: str, ordering: Ordering = AS_CONFIGURED
-    ) -> Plan:
-        command = optimize_command(plan.table, type_ or "", force, where, ordering)
+    def _plan(self, plan: pb.Plan, request: pb.OptimizeTableRequest) -> Plan:
+        command = optimize_command(plan.table, request)
         explained = str(self._shown(Plan, plan, plan_document(plan, command, explain=True)))
         return self._shown(Plan, plan, plan_document(plan, command), _explained=explained)
 
@@ -612,7 +634,7 @@ def connect(
         )
     client = AdminClient(Endpoint(endpoint.address, Secret(token) if token else endpoint.token, endpoint.trust))
     try:
-        client.get_status()
+        client.GetStatus(pb.GetStatusRequest())
     except BaseException:
         with closing(client):
             raise

@@ -17,6 +17,7 @@ from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.protocol import admin_pb2 as pb
 
 #: Modules of pyiceberg's catalogs, and their type in configuration.
 _KINDS = {
@@ -138,7 +139,7 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None 
     launcher = LocalLauncher((config,), is_guest=True)
     wait, reading = lock_wait or timedelta(0), lock_wait is None
     with connect(launcher, place, wait, lambda text: None, lasting=True, reading=reading) as connection:
-        known = connection.client.get_table(name)
+        known = connection.client.GetTable(pb.GetTableRequest(table=name))
         if known.table_uuid and known.table_uuid != str(table.metadata.table_uuid):
             raise InvalidArgument(
                 f"{name} is another table there: its UUID is {known.table_uuid}, not {table.metadata.table_uuid}",

@@ -9,7 +9,8 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
-from amoro_cli.client import (
+from amoro_cli.connection import recorded_address
+from amoro_cli.launcher_protocol import (
     DemoOptions,
     Endpoint,
     Finding,
@@ -20,7 +21,6 @@ from amoro_cli.client import (
     PackageOptions,
     UpOptions,
 )
-from amoro_cli.connection import recorded_address
 from amoro_cli.main import run
 from amoro_core.importing import absent, deferred
 from amoro_core.store.connect import StateLock

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import CoordinatorAddress, running_endpoint
+from amoro_cli.list_options import listed
 from amoro_core.bootstrap.health import coordinator_health
 from amoro_core.bootstrap.plugins import table_formats
 from amoro_core.bootstrap.settings import Settings, load_settings
@@ -24,7 +25,9 @@ from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalog.catalogs import kind_of, other_names, pyiceberg_catalogs
 from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
 from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
+from amoro_core.model.paging import ALL
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.protocol.admin_pb2 import ListGroupsRequest
 from amoro_core.rpc.tls import valid_until
 from amoro_core.store import catalogs
 from amoro_core.store.connection import ENGINE_VERSION
@@ -106,7 +109,7 @@ def _optimizers(home: Path) -> Iterator[Diagnosis]:
         if endpoint is None:
             return
         with closing(AdminClient(endpoint)) as client:
-            groups = client.list_groups().items
+            groups = listed(ALL, client.ListGroups, ListGroupsRequest(), lambda answer: answer.groups).items
     except AmoroError as error:
         yield Diagnosis("optimizers", False, error.message, error.hint or error.remedy)
         return

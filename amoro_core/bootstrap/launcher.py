@@ -9,7 +9,16 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from amoro_cli.client import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, Package, PackageOptions, UpOptions
+from amoro_cli.launcher_protocol import (
+    DemoOptions,
+    Endpoint,
+    Finding,
+    Kind,
+    OptimizerOptions,
+    Package,
+    PackageOptions,
+    UpOptions,
+)
 from amoro_cli.stdio import tell
 from amoro_core.bootstrap import coordinator_app, optimizer_main, readonly_server
 from amoro_core.bootstrap.composition import Services

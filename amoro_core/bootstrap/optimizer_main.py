@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from amoro_cli.client import OptimizerOptions, SparkOptions
+from amoro_cli.launcher_protocol import OptimizerOptions, SparkOptions
 from amoro_core.bootstrap.logs import configure_logs
 from amoro_core.bootstrap.secrets import read_token
 from amoro_core.bootstrap.signals import on_signals

@@ -23,10 +23,12 @@ from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.text_sanitizing import Secret
+from amoro_core.protocol import admin_pb2 as pb
 from tests.bench.machine import Child, answer, child, memory_mb, say, tell
 from tests.engine.lakes import make_lake, name_of
 
@@ -62,7 +64,9 @@ def _measured(directory: Path, count: int, changes: int, seconds: float) -> dict
             closing(sqlite3.connect(f"{(home / 'amoro.db').as_uri()}?mode=ro", uri=True)) as state,
         ):
             enabled = {"table.self-optimizing.enabled": "true"}
-            client.add_catalog("cat", {"type": "sql", **catalog.properties, **enabled}, (), {})
+            client.AddCatalog(
+                pb.AddCatalogRequest(name="cat", properties={"type": "sql", **catalog.properties, **enabled})
+            )
             while _evaluated(state) < count:
                 if time.monotonic() > begun + LIMIT_S:
                     raise SystemExit(f"{_evaluated(state)} of {count} tables are evaluated after {LIMIT_S:g} s")

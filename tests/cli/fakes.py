@@ -11,7 +11,16 @@ from typing import Any, NoReturn
 
 import grpc
 
-from amoro_cli.client import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, Package, PackageOptions, UpOptions
+from amoro_cli.launcher_protocol import (
+    DemoOptions,
+    Endpoint,
+    Finding,
+    Kind,
+    OptimizerOptions,
+    Package,
+    PackageOptions,
+    UpOptions,
+)
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server

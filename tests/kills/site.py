@@ -9,15 +9,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
 from amoro_cli.connection import recorded_address
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.text_sanitizing import Secret
+from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import PATIENCE_S, WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
@@ -115,9 +116,8 @@ class Site:
 
     def optimize(self, kind: str = "full") -> bool:
         """Ask for optimizing; whether a process was planned."""
-        answer = self.ask(
-            lambda client: client.optimize_table(TABLE, kind, kind == "full", timedelta(seconds=PATIENCE_S))
-        )
+        request = pb.OptimizeTableRequest(table=TABLE, type=kind, force=kind == "full")
+        answer = self.ask(lambda client: client.OptimizeTable(request, timeout=PATIENCE_S))
         return answer is not None and answer.process_id != ""
 
     # Writing
@@ -246,8 +246,8 @@ def ask(home: Path, call: Callable[[AdminClient], Any]) -> Any:
 
 def release_all(client: AdminClient) -> bool:
     """Unregister every optimizer; one that lives registers again."""
-    for one in client.list_optimizers().items:
-        client.release_optimizer(one.optimizer_id)
+    for one in client.ListOptimizers(pb.ListOptimizersRequest()).optimizers:
+        client.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=one.optimizer_id))
     return True
 
 

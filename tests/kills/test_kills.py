@@ -17,6 +17,7 @@ import pytest
 
 from amoro_cli.client import AdminClient
 from amoro_core import failpoints
+from amoro_core.protocol import admin_pb2 as pb
 from tests.acceptance.processes import WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
@@ -195,7 +196,7 @@ def test_a_process_stays_cancelled_when_the_coordinator_dies_over_it(site: Site,
     assert site.optimize()
     site.wait(held.exists, "the optimizer works")
     (process_id,) = site.processes()
-    site.ask(lambda client: client.cancel_process(process_id))
+    site.ask(lambda client: client.CancelProcess(pb.CancelProcessRequest(process_id=process_id)))
     wait_for_death(site, site.coordinator)
     held.unlink()
     assert [status for status, _ in site.processes().values()] == ["closed"]
@@ -239,11 +240,14 @@ def test_what_died_while_it_brought_files_back_from_the_trash_goes_on_and_loses_
     for _ in strays:
         site.start_coordinator(f"{name}=kill")
         site.wait(lambda: site.is_listening, "the coordinator listens")
-        assert site.ask(lambda client: client.restore_trash(condemning)) is None
+        assert site.ask(lambda client: client.RestoreTrash(pb.RestoreTrashRequest(process_id=condemning))) is None
         wait_for_death(site, site.coordinator)
         site.look()
     site.start_coordinator()
-    site.wait(lambda: site.ask(lambda client: client.restore_trash(condemning)) is not None, "all are brought back")
+    site.wait(
+        lambda: site.ask(lambda client: client.RestoreTrash(pb.RestoreTrashRequest(process_id=condemning))) is not None,
+        "all are brought back",
+    )
     assert [path.read_bytes() for path in strays] == [b"nobody names it"] * 2
 
 
@@ -305,7 +309,7 @@ class Place:
 
         def release(client: AdminClient) -> bool:
             for optimizer_id in optimizers:
-                client.release_optimizer(optimizer_id)
+                client.ReleaseOptimizer(pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id))
             return True
 
         return ask(self._directory / "home", release) is not None

@@ -7,13 +7,12 @@ import random
 import time
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from amoro_cli.client import AdminClient, MaintenanceRequest
+from amoro_cli.client import AdminClient
 from amoro_core import failpoints
 from amoro_core.errors import CannotUndo
 from amoro_core.model.processes import UNDOABLE
@@ -112,16 +111,17 @@ class UpkeepSite(Site):
 
     def maintain(self, action: str, undone: str = "") -> bool | None:
         """Whether a process was planned or resumed; None without an answer."""
-        within = timedelta(seconds=PATIENCE_S)
+        within = float(PATIENCE_S)
 
         def begin(client: AdminClient) -> bool:
             try:
                 if undone:
-                    return client.undo_process(undone, within).process_id != ""
+                    return client.UndoProcess(pb.UndoRequest(process_id=undone), timeout=within).process_id != ""
             except CannotUndo as error:
                 print(f"not undone: {error.message}")
                 return False
-            return client.maintain_table(MaintenanceRequest(TABLE, action, confirm=TABLE), within).process_id != ""
+            request = pb.MaintainTableRequest(table=TABLE, action=action, confirm=TABLE)
+            return client.ConfirmMaintenance(request, timeout=within).process_id != ""
 
         answer: bool | None = self.ask(begin)
         return answer
@@ -183,7 +183,9 @@ class UpkeepSite(Site):
 
     def hurry(self) -> pb.HurryTrashResponse | None:
         """Make due what is condemned; None without an answer."""
-        answer: pb.HurryTrashResponse | None = self.ask(lambda client: client.hurry_trash(TABLE, TABLE))
+        answer: pb.HurryTrashResponse | None = self.ask(
+            lambda client: client.HurryTrash(pb.HurryTrashRequest(table=TABLE, confirm=TABLE))
+        )
         return answer
 
     def empty_trash(self) -> None:

@@ -24,8 +24,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
 from amoro_cli.connection import recorded_address
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core import connect
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.doctor import Diagnosis, diagnose
@@ -142,7 +143,11 @@ def ask_by(coordinator: Coordinator, trust: Trust, address: str | None = None) -
     """What the coordinator says of its settings' origin, as a sign that it answered."""
     endpoint = Endpoint(address or coordinator.address, coordinator.admin_token, trust)
     with closing(AdminClient(endpoint)) as client:
-        return next(each.value for each in client.get_settings() if each.key == "tls-certificate")
+        return next(
+            each.value
+            for each in client.GetSettings(admin_pb2.GetSettingsRequest()).settings
+            if each.key == "tls-certificate"
+        )
 
 
 def register(coordinator: Coordinator, trust: Trust) -> str:
@@ -169,7 +174,7 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
     assert ask_by(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
     endpoint = Endpoint(there, Secret("another-token"), Trust(ours.file))
     with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
-        client.get_settings()
+        client.GetSettings(admin_pb2.GetSettingsRequest())
     assert (error.value.code, error.value.exit_status) == ("AMORO-4002", 4)
 
 
@@ -272,7 +277,7 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
     try:
         endpoint = Endpoint(f"127.0.0.1:{port}", Secret("token"), Trust(ours.file))
         with closing(AdminClient(endpoint)) as client, pytest.raises(Untrusted, match="its certificate has expired"):
-            client.get_settings()
+            client.GetSettings(admin_pb2.GetSettingsRequest())
     finally:
         server.stop(None).wait()
 

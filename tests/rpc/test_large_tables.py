@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core.actions import empty_trash
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError
 from amoro_core.model.processes import Attempt, ProcessStatus
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import pending_deletions as store_condemned
 from amoro_core.store import tasks
 from amoro_optimizer.backends.standalone import InProcess
@@ -95,7 +97,7 @@ def test_a_process_says_that_no_optimizer_takes_its_kind_of_work(
 ) -> None:
     def waits_for() -> str:
         with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
-            return admin.get_process(process_id).no_optimizer
+            return admin.GetProcess(pb.GetProcessRequest(process_id=process_id)).no_optimizer
 
     process_id = begin(coordinator)
     assert waits_for().startswith("group 'default' has no optimizer: start one with")

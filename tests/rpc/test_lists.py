@@ -5,10 +5,13 @@ from contextlib import closing
 
 import pytest
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.list_options import ListRange, gather, listed
+from amoro_cli.wait import with_tasks
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import InvalidArgument, ProcessNotFound
-from amoro_core.model.paging import Window
+from amoro_core.model.paging import ALL, Window
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import FileSummary
@@ -27,9 +30,23 @@ def admin(coordinator: Coordinator) -> Iterator[AdminClient]:
         yield client
 
 
+def processes(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Process]:
+    return listed(part, admin.ListProcesses, pb.ListProcessesRequest(), lambda answer: answer.processes)
+
+
+def tables_of(admin: AdminClient, part: Window = ALL, **fields: str) -> ListRange[pb.Table]:
+    return listed(part, admin.ListTables, pb.ListTablesRequest(**fields), lambda answer: answer.tables)
+
+
+def tasks_of(admin: AdminClient, part: Window, status: str = "") -> tuple[pb.Process, ListRange[pb.TaskInfo]]:
+    request = pb.ListTasksRequest(process_id="01990000", status=status)
+    first, found = gather(part, admin.ListTasks, request, lambda answer: answer.tasks)
+    return first.process, found
+
+
 def test_a_list_of_processes_counts_tasks_and_carries_none(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=150, running=150, each=40)
-    assert admin.get_status().running_processes == 150
+    assert admin.GetStatus(pb.GetStatusRequest()).running_processes == 150
     stub = AdminServiceStub(admin._channel)
     answer = stub.ListProcesses(pb.ListProcessesRequest(status="running"), metadata=admin._metadata, timeout=60)
     assert (len(answer.processes), answer.total, answer.next) == (100, 150, "01990050-0001")
@@ -43,51 +60,51 @@ def test_a_list_of_processes_counts_tasks_and_carries_none(coordinator: Coordina
 
 def test_a_process_says_the_same_figures_alone_and_in_a_list(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=1, running=1, each=5)
-    (listed,) = admin.list_processes().items
-    assert admin.get_process(listed.process_id) == listed
+    (one,) = processes(admin).items
+    assert admin.GetProcess(pb.GetProcessRequest(process_id=one.process_id)) == one
 
 
 def test_a_process_comes_without_its_tasks_and_a_client_adds_them_page_by_page(
     coordinator: Coordinator, admin: AdminClient
 ) -> None:
     fill(coordinator._store, known=1, running=1, each=2500)
-    alone = admin.get_process("01990000-0001")
+    alone = admin.GetProcess(pb.GetProcessRequest(process_id="01990000-0001"))
     assert (alone.tasks_total, len(alone.tasks)) == (2500, 0)
-    assert [task.task_id for task in admin.with_tasks(alone).tasks] == list(range(1, 2501))
+    assert [task.task_id for task in with_tasks(admin, alone).tasks] == list(range(1, 2501))
 
 
 def test_pages_of_processes_meet_without_gap_or_repetition(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=7, running=7, each=1)
     ids = [f"0199{number:04}-0001" for number in reversed(range(7))]
-    first = admin.list_processes(window=Window(3))
+    first = processes(admin, Window(3))
     assert ([item.process_id for item in first.items], first.total, first.next) == (ids[:3], 7, ids[2])
-    second = admin.list_processes(window=Window(3, first.next))
+    second = processes(admin, Window(3, first.next))
     assert [item.process_id for item in second.items] == ids[3:6]
-    third = admin.list_processes(window=Window(3, second.next))
+    third = processes(admin, Window(3, second.next))
     assert ([item.process_id for item in third.items], third.next) == (ids[6:], "")
     with pytest.raises(ProcessNotFound):
-        admin.list_processes(window=Window(3, "0199ffff"))
+        processes(admin, Window(3, "0199ffff"))
 
 
 def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=1025)
     names = [f"cat.db.t{number:06}" for number in range(1025)]
-    whole = admin.list_tables()
+    whole = tables_of(admin)
     assert ([item.table for item in whole.items], whole.total, whole.next) == (names, 1025, "")
-    part = admin.list_tables(window=Window(1012, names[4]))
+    part = tables_of(admin, Window(1012, names[4]))
     assert ([item.table for item in part.items], part.total) == (names[5:1017], 1025)
-    assert [item.table for item in admin.list_tables(window=Window(0, part.next)).items] == names[1017:]
-    assert admin.list_tables(window=Window(0, "cat.db.u")).items == []
+    assert [item.table for item in tables_of(admin, Window(0, part.next)).items] == names[1017:]
+    assert tables_of(admin, Window(0, "cat.db.u")).items == []
     with pytest.raises(InvalidArgument, match="'no table' is no cursor"):
-        admin.list_tables(window=Window(0, "no table"))
+        tables_of(admin, Window(0, "no table"))
 
 
 def test_tables_are_listed_by_catalog_group_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=3)
-    assert [admin.list_tables("cat").total, admin.list_tables(group="default", status="idle").total] == [3, 3]
-    assert [admin.list_tables(group="other").total, admin.list_tables(status="pending").total] == [0, 0]
+    assert [tables_of(admin, catalog="cat").total, tables_of(admin, group="default", status="idle").total] == [3, 3]
+    assert [tables_of(admin, group="other").total, tables_of(admin, status="pending").total] == [0, 0]
     coordinator.catalogs.add(CatalogConfig("dog", (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
-    assert admin.list_tables("dog").total == 0
+    assert tables_of(admin, catalog="dog").total == 0
 
 
 def test_tables_are_sorted_and_filtered_where_they_are_kept(coordinator: Coordinator, admin: AdminClient) -> None:
@@ -115,13 +132,13 @@ def test_tables_are_sorted_and_filtered_where_they_are_kept(coordinator: Coordin
 
 def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=1, running=1, each=9)
-    owner, first = admin.list_tasks("01990000", window=Window(4))
+    owner, first = tasks_of(admin, Window(4))
     assert (owner.process_id, owner.tasks_total, list(owner.tasks)) == ("01990000-0001", 9, [])
     assert ([task.task_id for task in first.items], first.total, first.next) == ([1, 2, 3, 4], 9, "4")
-    waiting = admin.list_tasks("01990000", "planned", Window(0, "5"))[1]
+    waiting = tasks_of(admin, Window(0, "5"), status="planned")[1]
     assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
     with pytest.raises(InvalidArgument, match="'x' is no task's number"):
-        admin.list_tasks("01990000", window=Window(1, "x"))
+        tasks_of(admin, Window(1, "x"))
 
 
 def test_every_other_list_has_pages_by_name(coordinator: Coordinator, admin: AdminClient) -> None:
@@ -129,9 +146,9 @@ def test_every_other_list_has_pages_by_name(coordinator: Coordinator, admin: Adm
         coordinator.groups.create(ResourceGroup(name))
         coordinator.tokens.create(name, Role.ADMIN)
         coordinator.catalogs.add(CatalogConfig(name, (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
-    groups = admin.list_groups(Window(2, "a"))
+    groups = listed(Window(2, "a"), admin.ListGroups, pb.ListGroupsRequest(), lambda answer: answer.groups)
     assert ([item.name for item in groups.items], groups.total, groups.next) == (["b", "c"], 4, "c")
-    tokens = admin.list_tokens(Window(1, "b"))
+    tokens = listed(Window(1, "b"), admin.ListTokens, pb.ListTokensRequest(), lambda answer: answer.tokens)
     assert ([item.name for item in tokens.items], tokens.total, tokens.next) == (["c"], 3, "")
-    catalogs = admin.list_catalogs(Window(2))
+    catalogs = listed(Window(2), admin.ListCatalogs, pb.ListCatalogsRequest(), lambda answer: answer.catalogs)
     assert ([item.name for item in catalogs.items], catalogs.total, catalogs.next) == (["a", "b"], 4, "b")

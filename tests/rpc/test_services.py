@@ -13,7 +13,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import (
     AmoroError,
@@ -30,6 +31,7 @@ from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.tls_files import PLAIN
 from amoro_core.protocol import admin_pb2, optimizing_pb2
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.backends.standalone import InProcess
@@ -79,7 +81,7 @@ def test_a_table_that_cannot_be_looked_at_says_why(coordinator: Coordinator, cat
     with pytest.raises(DataFileMissing):
         coordinator.tables.refresh(table_id)
     with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
-        shown = admin.get_table("cat.db.t")
+        shown = admin.GetTable(pb.GetTableRequest(table="cat.db.t"))
     assert shown.failure.startswith("the last look at the table: [AMORO-1002] the metadata file of cat.db.t does not")
     assert location in shown.failure
 
@@ -102,7 +104,7 @@ def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coor
 def test_a_message_that_is_too_long_for_grpc_arrives_cut(coordinator: Coordinator, letter: str) -> None:
     endpoint = Endpoint(coordinator.address, coordinator.admin_token)
     with closing(AdminClient(endpoint)) as client, pytest.raises(TableNotFound) as told:
-        client.get_table(f"cat.db.{letter * 20_000}")
+        client.GetTable(pb.GetTableRequest(table=f"cat.db.{letter * 20_000}"))
     assert told.value.message.startswith(f"table cat.db.{letter * 400}")
     assert re.search(r" … \(cut: 20,\d\d\d characters in all\)$", told.value.message)
 
@@ -329,5 +331,5 @@ def test_the_command_line_says_who_calls(
     process_id = begin(coordinator)
     monkeypatch.setenv("LOGNAME", "alice")
     with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
-        failure = client.cancel_process(process_id).failure
+        failure = client.CancelProcess(pb.CancelProcessRequest(process_id=process_id)).failure
     assert failure == "cancelled by user alice with the token admin; 0 of 1 tasks were done"

@@ -13,7 +13,8 @@ import grpc
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_cli.client import AdminClient, Endpoint
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher_protocol import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AttemptAbandoned
@@ -158,7 +159,7 @@ def test_a_commit_that_is_told_is_planned_without_a_wait_of_the_coordinator(
         for number in range(12):
             writer.append(table, [row(number)])
         with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
-            client.table_changed("cat.db.t", "")
+            client.TableChanged(pb.TableChangedRequest(table="cat.db.t"))
         for _ in range(1500):
             if coordinator.optimizing.list_processes(runtime.table_id):
                 break
