@@ -145,7 +145,6 @@ class Services:
         self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
         formats, clock, meters = parts.formats, parts.clock, parts.meters
         self.meters = meters
-        store.when_written = partial(_written, meters)
         self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
         self.catalog_looks = CatalogLookService(store, clock)
         tables_of = Tables(
@@ -265,6 +264,7 @@ class Services:
             lambda: self.sweeping.guard_hits + self.ack_guarding.guard_hits,
             meters,
         )
+        store.when_written = self.metering.note_write
         self.conditions = ConditionService(self.metering.read, clock)
         self.program = Program(
             version("amoro"),
@@ -309,11 +309,6 @@ class Services:
     def _dismiss(self, optimizer_id: str) -> None:
         self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
         self.optimizers.forget(optimizer_id)
-
-
-def _written(meters: Meters, seconds: float, worked: bool) -> None:
-    meters.observe(metrics.TRANSACTION_TIME, seconds)
-    meters.set(metrics.STORE_UP, float(worked))
 
 
 def _heard(

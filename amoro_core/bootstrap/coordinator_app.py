@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.secrets import ensure_token
@@ -33,10 +32,6 @@ from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, Store
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
-
-if TYPE_CHECKING:
-    from amoro_core.rpc.prometheus import MetricsServer
-
 
 log = get_logger("amoro.app")
 
@@ -86,7 +81,6 @@ class Coordinator:
             self._lock.release()
             raise
         self._given_catalogs = tuple(catalogs)
-        self._metrics: MetricsServer | None = None
         self._store.write(self._prepare)
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
         self.people_pool = ThreadPoolExecutor(PEOPLE_THREADS, thread_name_prefix="people")
@@ -119,8 +113,6 @@ class Coordinator:
             raise
         self._guard.start()
         self._loops.start()
-        if self._metrics:
-            self._metrics.start()
         log.info("coordinator.started", address=self.address, home=str(self.home), pid=os.getpid())
 
     def stop(self) -> None:
@@ -176,8 +168,6 @@ class Coordinator:
         )
         self._tell(made.meters, certificates)
         self._loops = CoordinatorLoops(made, limits, watch=watch)
-        needs_own = settings.metrics_port and not settings.shares_metrics_port
-        self._metrics = self._open_metrics() if needs_own else None
         self._server = Server(
             settings.host,
             settings.port,
@@ -194,13 +184,6 @@ class Coordinator:
         meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
         if certificates is not None:
             meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
-
-    def _open_metrics(self) -> "MetricsServer":
-        # Prometheus's client is imported only if needed.
-        from amoro_core.rpc.prometheus import MetricsServer
-
-        read = self.services.metering.read
-        return MetricsServer(self.settings.metrics_port, read, lambda token: self.tokens.holds(Role.VIEWER, token))
 
     def _optimizing_servicer(self) -> OptimizingServicer:
         return OptimizingServicer(
@@ -236,8 +219,6 @@ class Coordinator:
             raise _unusable(self.home, f"{target.name}: {error.strerror}") from error
 
     def _close(self) -> None:
-        if self._metrics:
-            self._metrics.stop()
         self._pool.shutdown()
         self.people_pool.shutdown()
         self._store.close()
@@ -374,7 +355,7 @@ def refuse_exposure(settings: Settings, key: str, host: str) -> None:
 
 def embedded_settings(settings: Settings) -> Settings:
     """Settings of a coordinator that serves one command: any port, on loopback."""
-    clear = {"metrics_port": 0, "http_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
+    clear = {"http_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
     return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
 
 

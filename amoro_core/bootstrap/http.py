@@ -80,7 +80,7 @@ def offer(services: Services, pool: Executor) -> "AppContext":
 
     return AppContext(
         services.operations(pool),
-        services.metering.read,
+        services.metering.exposed,
         lambda token: services.tokens.holds(Role.VIEWER, token),
         pool,
         services.repeating,

@@ -22,7 +22,7 @@ from amoro_core.model.processes import CatalogRules
 from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import LONGEST_HOLD
 from amoro_core.model.text_sanitizing import MASK, is_secret
-from amoro_core.model.tls_files import Certificates, is_loopback
+from amoro_core.model.tls_files import Certificates
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
@@ -45,7 +45,6 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = field(default=1261, metadata={"least": 0, "most": 65535})
-    metrics_port: int = field(default=0, metadata={"least": 0, "most": 65535})  # of /metrics, on loopback; 0: none
     http_host: str = "127.0.0.1"
     http_port: int = field(default=1630, metadata={"least": 0, "most": 65535})  # of pages and REST; 0: none
     #: Names that a Host header may say, beside loopback's and the address.
@@ -137,18 +136,9 @@ class Settings:
                 f"{self._said('heartbeat-interval')} is not below {self._said('heartbeat-timeout')}",
                 hint="An optimizer that reports less often is taken for lost: lower the first or raise the second.",
             )
-        if self.port == self.metrics_port != 0:
-            raise InvalidSettings(
-                f"{self._said('metrics-port')} is the same as {self._said('port')}", hint="Each needs its own."
-            )
         if self.port == self.http_port != 0:
             raise InvalidSettings(
                 f"{self._said('http-port')} is the same as {self._said('port')}", hint="Each needs its own."
-            )
-        if self.metrics_port == self.http_port != 0 and not self.shares_metrics_port:
-            raise InvalidSettings(
-                f"{self._said('metrics-port')} is the same as {self._said('http-port')}",
-                hint="Only unencrypted and on loopback they may be: choose another http-port (0: none).",
             )
         for proxy in self.trusted_proxies:
             _require_network("trusted-proxies", proxy)
@@ -190,12 +180,6 @@ class Settings:
         return ProviderTerms(
             self.oidc_issuer, self.oidc_client_id, self.oidc_name_claim, self.oidc_role_claim, scopes, rules
         )
-
-    @property
-    def shares_metrics_port(self) -> bool:
-        """Whether the HTTP server, which has /metrics too, is the one on the metrics port."""
-        plain_and_near = not self.tls_certificate and is_loopback(self.http_host)
-        return self.metrics_port == self.http_port != 0 and plain_and_near
 
     def _said(self, key: str) -> str:
         name = KEYS[key]

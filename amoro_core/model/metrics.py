@@ -28,13 +28,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric, with the values of its labels; of a histogram the sum in seconds."""
+    """One value of a metric, with the values of its labels."""
 
     name: str
     value: float
     labels: tuple[str, ...] = ()
-    #: Of a histogram: how many were at most as long as each of BUCKETS_S, and how many there were.
-    buckets: tuple[int, ...] = ()
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> Metric:

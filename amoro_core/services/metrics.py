@@ -2,9 +2,9 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import product
+from itertools import chain, product
 
 from amoro_core.errors import Fenced, StorageFull, StoreFailed
 from amoro_core.logger import get_logger
@@ -59,7 +59,6 @@ class MeteringService:
     ) -> None:
         """`types` are the types of processes; `guard_hits` returns how many files the guard has kept so far; `meters`
         are what the coordinator counts in memory."""
-        self._guard_hits = guard_hits
         self._meters = meters or Meters()
         self._store = store
         self._types = tuple(types)
@@ -67,65 +66,68 @@ class MeteringService:
         self._version = version
         self._started = clock()
         self._lock = threading.Lock()
-        self._looked_at = self._started
+        self._read_at = self._started
         self._counted: dict[str, datetime] = {}  # processes that ended lately, and when
-        self._totals: Counter[Series] = Counter()
+        self._store_writes = True
+        for metric, labels in _counters(self._types):
+            self._meters.count(metric, *labels, by=0)
+        self._meters.ask(metrics.GUARD_HITS, lambda: {(): float(guard_hits())})
+        self._meters.ask_all("store", self._stored)
+
+    def note_write(self, seconds: float, worked: bool) -> None:
+        """Note a write transaction of the store; one that failed counts until another works."""
+        self._meters.observe(metrics.TRANSACTION_TIME, seconds)
+        self._store_writes = worked
 
     def read(self) -> list[Sample]:
-        """Every present value, in the order of the metrics; of a state database that fails nothing is read."""
-        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        own[metrics.GUARD_HITS, ()] = float(self._guard_hits())
-        known = self._meters.values()
-        try:
-            stored = self._stored()
-        except (StoreFailed, StorageFull, Fenced):
-            stored = {}
-            known[metrics.STORE_UP, ()] = 0.0
-        # A write that failed stays told until another works.
-        known.setdefault((metrics.STORE_UP, ()), 1.0)
-        told = {**_counters(self._types), **stored, **own, **known}
-        order = {metric.name: number for number, metric in enumerate(metrics.METRICS)}
-        samples = [Sample(metric.name, value, labels) for (metric, labels), value in told.items()]
-        samples += self._meters.histograms()
-        return sorted(samples, key=lambda sample: (order[sample.name], sample.labels))
+        """Every present value but those of histograms."""
+        return self._meters.samples()
+
+    def exposed(self) -> bytes:
+        """Every present value in Prometheus's text format."""
+        return self._meters.exposed()
 
     def _stored(self) -> dict[Series, float]:
-        """What the state database tells. Raises StoreFailed, StorageFull, Fenced."""
+        """The gauges of the state database; if that fails, only that it does. Counts processes that have ended."""
+        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
         now = self._clock()
         with self._lock:
-            since = max(self._started, self._looked_at - _OVERLAP)
-            found, ended = self._store.read(
-                lambda db: (_gauges(db, now, self._types), processes.list_ended_since(db, since))
-            )
-            self._looked_at = now
-            for process in ended:
-                if process.process_id not in self._counted:
-                    self._count(process)
-                    self._count_maintenance(process)
+            since = max(self._started, self._read_at - _OVERLAP)
+            try:
+                gauges, ended = self._store.read(
+                    lambda db: (_gauges(db, now, self._types), processes.list_ended_since(db, since))
+                )
+                for process in ended:
+                    if process.process_id not in self._counted:
+                        self._count(process)
+                        self._count_maintenance(process)
+            except (StoreFailed, StorageFull, Fenced):
+                return {**own, (metrics.STORE_UP, ()): 0.0}
+            self._read_at = now
             self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
-            return {**found, **self._totals}
+            return {**own, **gauges, (metrics.STORE_UP, ()): float(self._store_writes)}
 
     def _count(self, process: OptimizingProcess) -> None:
-        self._counted[process.process_id] = process.finished_at or self._looked_at
-        self._totals[metrics.ENDED, (process.type, str(process.status))] += 1
+        self._counted[process.process_id] = process.finished_at or self._read_at
+        self._meters.count(metrics.ENDED, process.type, str(process.status), by=1)
         if done := process.receipt:
-            self._totals[metrics.FILES_REMOVED, ()] += done.data_files_before
-            self._totals[metrics.FILES_ADDED, ()] += done.data_files_after
-            self._totals[metrics.DELETES_REMOVED, ()] += max(0, done.delete_files_before - done.delete_files_after)
-            self._totals[metrics.BYTES_READ, ()] += done.bytes_before
-            self._totals[metrics.ROWS, ()] += done.rows_after
+            self._meters.count(metrics.FILES_REMOVED, by=done.data_files_before)
+            self._meters.count(metrics.FILES_ADDED, by=done.data_files_after)
+            self._meters.count(metrics.DELETES_REMOVED, by=max(0, done.delete_files_before - done.delete_files_after))
+            self._meters.count(metrics.BYTES_READ, by=done.bytes_before)
+            self._meters.count(metrics.ROWS, by=done.rows_after)
             self._add(_OF_COMMITS, done)
 
     def _count_maintenance(self, process: OptimizingProcess) -> None:
         if process.is_optimizing:
             return
-        self._totals[metrics.MAINTAINED, (process.action, str(process.status))] += 1
+        self._meters.count(metrics.MAINTAINED, process.action, str(process.status), by=1)
         for kind, files in self._store.read(lambda db: pending_deletions.count_kinds(db, process.process_id)).items():
-            self._totals[metrics.CONDEMNED, (kind.value,)] += files
+            self._meters.count(metrics.CONDEMNED, kind.value, by=files)
         for figure in process.receipt.figures if process.receipt else ():
             kind_word = figure.name.removesuffix("_files_deleted").replace("_", "-")
             if figure.name.endswith("_files_deleted") and kind_word in _KINDS:
-                self._totals[metrics.DELETED, (kind_word,)] += figure.value
+                self._meters.count(metrics.DELETED, kind_word, by=figure.value)
         if process.receipt is not None:
             self._add(_OF_MAINTENANCE, process.receipt)
 
@@ -133,7 +135,7 @@ class MeteringService:
         """Add figures of a receipt to the counters named for them."""
         for figure in receipt.figures:
             if (total := totals.get(figure.name)) is not None:
-                self._totals[total, ()] += figure.value
+                self._meters.count(total, by=figure.value)
 
 
 #: Figures of receipts that are added to counters directly.
@@ -147,17 +149,20 @@ _KINDS = tuple(kind.value for kind in FileKind)
 _RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
 
 
-def _counters(types: Sequence[str]) -> dict[Series, float]:
-    """Counters at 0: a series that appears with its first event would hide that event from `increase`."""
-    plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
+def _counters(types: Sequence[str]) -> Iterator[Series]:
+    """Counters that begin at 0: a series that appears with its first event would hide that event from `increase`."""
+    plain = (
+        one
+        for one in metrics.METRICS
+        if one.kind is metrics.MetricKind.COUNTER and not one.labels and one is not metrics.GUARD_HITS
+    )
     ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
     maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
     kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
     tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
     sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
     named = ((metric, (name,)) for metric in (metrics.FAILED_CHECKS, metrics.DROPPED_GROUPS) for name in types)
-    series = (*((metric, ()) for metric in plain), *ended, *maintained, *kinds, *tried, *sent, *named)
-    return dict.fromkeys(series, 0.0)
+    return chain(((metric, ()) for metric in plain), ended, maintained, kinds, tried, sent, named)
 
 
 def _actions(types: Sequence[str]) -> list[str]:

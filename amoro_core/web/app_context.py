@@ -1,6 +1,6 @@
 """What the web side of a coordinator offers, as an application finds it in its state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -11,7 +11,6 @@ from starlette.requests import Request
 from amoro_core.admin.dispatcher import Operations
 from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
-from amoro_core.model.metrics import Sample
 from amoro_core.model.principals import Channel, Principal
 from amoro_core.services.audit import RepeatingService
 from amoro_core.web.login import LoginService
@@ -23,7 +22,7 @@ class AppContext:
     """The operations, and the parts around them. Blocking work runs in `pool`, never in the event loop."""
 
     operations: Operations
-    metrics: Callable[[], Sequence[Sample]]
+    metrics: Callable[[], bytes]  # as Prometheus reads them
     may_scrape: Callable[[str], bool]  # whether a token may read the metrics
     pool: Executor
     repeats: RepeatingService

@@ -10,7 +10,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from amoro_core.errors import UnknownToken
-from amoro_core.rpc.prometheus import exposed
 from amoro_core.web.app_context import bearer, offered
 
 
@@ -32,5 +31,5 @@ async def _metrics(request: Request) -> Response:
     if not token or not await loop.run_in_executor(parts.pool, partial(parts.may_scrape, token)):
         needed = {"WWW-Authenticate": "Bearer"}
         return PlainTextResponse("a token with the role viewer is needed\n", 401, headers=needed)
-    text = await loop.run_in_executor(parts.pool, lambda: exposed(parts.metrics()))
+    text = await loop.run_in_executor(parts.pool, parts.metrics)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

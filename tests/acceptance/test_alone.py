@@ -103,12 +103,12 @@ def test_after_a_command_has_optimized_a_table_it_is_listed_as_it_is_now(install
 def test_without_a_coordinator_the_settings_are_those_that_one_would_be_started_with(
     installation: Installation,
 ) -> None:
-    (installation.home / "amoro.yaml").write_text("metrics-port: 1630\ninsecure: true\nhost: 10.0.0.1\n")
+    (installation.home / "amoro.yaml").write_text("http-port: 1640\ninsecure: true\nhost: 10.0.0.1\n")
     shown = installation.ask("config", "show", "--origin")["settings"]
     told = {item["key"]: (item["value"], item["origin"]) for item in shown}
     file = f"file {installation.home / 'amoro.yaml'}"
     assert told["port"] == ("1261", "default")
-    assert (told["host"], told["metrics-port"]) == (("10.0.0.1", file), ("1630", file))
+    assert (told["host"], told["http-port"]) == (("10.0.0.1", file), ("1640", file))
 
 
 def test_what_is_due_is_done_in_order(installation: Installation) -> None:

@@ -98,8 +98,8 @@ WRONG = {
     "ports that are one": Wrong(
         "up --home {directory}/x --port 7001",
         2,
-        ("metrics-port 7001 (environment AMORO_METRICS_PORT) is the same as port 7001 (flag --port)", "[AMORO-2002]"),
-        (("AMORO_METRICS_PORT", "7001"),),
+        ("http-port 7001 (environment AMORO_HTTP_PORT) is the same as port 7001 (flag --port)", "[AMORO-2002]"),
+        (("AMORO_HTTP_PORT", "7001"),),
     ),
     "address that is no UTF-8": Wrong(
         "table list", 2, ("'\\udcff:1261' is not an address", "[AMORO-2001]"), (("AMORO_ADDRESS", "\udcff:1261"),)

@@ -3,7 +3,6 @@
 SETTINGS = {
     "host": "the address to listen on; beyond loopback only with TLS, or with `insecure`",
     "port": "the port; `0` picks a free one. A port in use is an error that names the process that holds it",
-    "metrics-port": "the port on 127.0.0.1 where [Prometheus](metrics.md) scrapes `/metrics`; `0`: none",
     "http-host": "the address of pages and REST; beyond loopback only with TLS, or with `insecure`",
     "mcp-writes": "whether `/mcp` offers [tools that write](../howto/mcp.md#let-it-act) to tokens of the role operator or above; false: it only reads",
     "http-port": "their port; `0`: neither is served. A port in use is an error that names the process that holds it",

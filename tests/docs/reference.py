@@ -152,8 +152,8 @@ def metrics() -> str:
     )
     return (
         f"{_MADE}# Metrics\n\n"
-        "With the [setting](settings.md) `metrics-port` the coordinator answers `http://127.0.0.1:PORT/metrics` for who\n"
-        "shows an admin token, and `/livez` and `/readyz` for anybody on its machine. Values are read when they are asked\n"
+        "On `http-port` ([settings](settings.md)) the coordinator answers `/metrics` for a token with the role viewer, and\n"
+        "`/livez` and `/readyz` for everybody. Values are read when they are asked\n"
         "for; counters begin anew with each start of the coordinator. Every group, status and reason that exists is told,\n"
         "with 0 where nothing stands there, so that `== 0` and `increase` see it.\n"
         "[How to have them scraped](../howto/service.md#have-it-watched).\n\n"

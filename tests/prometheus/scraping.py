@@ -1,9 +1,7 @@
-"""A coordinator's services that are scraped over HTTP each minute of a clock set by hand."""
+"""A coordinator's services that are scraped each minute of a clock set by hand."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from http.client import HTTPConnection
 from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,9 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from amoro_core.actions.registry import Actions
 from amoro_core.model import metrics
 from amoro_core.model.alert_rules import ActiveAlert
-from amoro_core.rpc.prometheus import MetricsServer
 from amoro_core.services.metrics import ConditionService, MeteringService
-from tests.acceptance.processes import free_port
 from tests.prometheus.promtool import Scrape
 from tests.services.world import START, World
 
@@ -36,8 +32,7 @@ class Prometheus:
         self.stop()
 
     def _start(self) -> None:
-        self._port = free_port()
-        metering = MeteringService(
+        self._metering = metering = MeteringService(
             self.world.store,
             lambda: self.world.now,
             "7",
@@ -45,16 +40,12 @@ class Prometheus:
             lambda: self.world.sweeping.guard_hits,
             self.world.meters,
         )
-        self._server = MetricsServer(self._port, metering.read, lambda token: token == "amo_prometheus")
-        self._server.start()
         self._conditions = ConditionService(metering.read, lambda: self.world.now)
         self._runs = True
 
     def stop(self) -> None:
         """The coordinator answers no more."""
-        if self._runs:
-            self._server.stop()
-            self._runs = False
+        self._runs = False
 
     def restart(self) -> None:
         """Another coordinator answers, on the same state."""
@@ -71,13 +62,8 @@ class Prometheus:
             self.world.later(60)
 
     def _scrape(self) -> dict[str, float]:
-        with closing(HTTPConnection("127.0.0.1", self._port, timeout=90)) as connection:
-            connection.request("GET", "/metrics", headers={"Authorization": "Bearer amo_prometheus"})
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        assert answer.status == 200, text
         told: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(self._metering.exposed().decode()):
             for sample in family.samples:
                 # promtool's clock begins at 0.
                 shift = START.timestamp() if sample.name == metrics.CERTIFICATE_END.name else 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.actions.registry import Actions
 from amoro_core.errors import CatalogUnavailable, CheckFailed, CommitConflict, Fenced, InvalidArgument
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model import metrics
@@ -16,7 +17,7 @@ from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.metrics import MeteringService
+from amoro_core.services.metrics import OPTIMIZING_TYPES, MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
 from tests.engine import oracle, writer
@@ -49,13 +50,13 @@ def told(metering: MeteringService) -> dict[str, float]:
     return {
         ".".join((sample.name.removeprefix("amoro_"), *sample.labels)): sample.value
         for sample in metering.read()
-        if sample.value and not sample.buckets and sample.name not in ALWAYS
+        if sample.value and sample.name not in ALWAYS
     }
 
 
 @pytest.fixture
 def metering(world: World) -> MeteringService:
-    return MeteringService(world.store, lambda: world.now, "7", meters=world.meters)
+    return MeteringService(world.store, lambda: world.now, "7", Actions().names, meters=world.meters)
 
 
 def small_files(world: World) -> None:
@@ -71,12 +72,12 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
     world.groups.create(ResourceGroup("nightly"))
     writer.make_table(world.catalog, "db.lost", SCHEMA, properties={"self-optimizing.group": "gone"})
     world.tables.refresh(world.table("cat.db.lost").table_id)
-    samples = [sample for sample in metering.read() if not sample.buckets]
+    samples = metering.read()
     found: dict[str, set[tuple[str, ...]]] = {}
     for sample in samples:
         found.setdefault(sample.name.removeprefix("amoro_"), set()).add(sample.labels)
     groups = ("default", "gone", "nightly")
-    types = ("minor", "major", "full")
+    types, actions = Actions().names, [name for name in Actions().names if name not in OPTIMIZING_TYPES]
     statuses = ("idle", "pending", "planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing")
     assert found == {
         **{
@@ -92,6 +93,9 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
         "optimizers": set(product(groups, ("active", "draining"))),
         "optimizer_threads": set(product(groups)),
+        "maintenance_held": set(product(actions)),
+        "maintenance_paused": set(product(actions)),
+        "maintenance_processes_total": set(product(actions, ("success", "partial", "failed", "closed"))),
         "processes_total": set(product(types, ("success", "partial", "failed", "closed"))),
         "files_condemned_total": {(kind.value,) for kind in FileKind},
         "files_deleted_total": {(kind.value,) for kind in FileKind},
@@ -243,11 +247,12 @@ def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: Me
         "task_attempts_total.success": 1,
         "commit_attempts_total.done": 1,
     }
-    durations = {(sample.name, *sample.labels): sample for sample in metering.read() if sample.buckets}
-    rewritten = durations["amoro_task_seconds", "rewrite"]
-    assert (rewritten.value, rewritten.buckets) == (42, (0,) * 10 + (1,) * 5)
-    assert durations["amoro_commit_seconds", "full"].buckets[-1] == 1
-    assert durations["amoro_transaction_seconds",].buckets[-1] >= 5
+    lines = metering.exposed().decode().splitlines()
+    assert 'amoro_task_seconds_sum{kind="rewrite"} 42.0' in lines
+    assert 'amoro_task_seconds_bucket{kind="rewrite",le="30.0"} 0.0' in lines
+    assert 'amoro_task_seconds_bucket{kind="rewrite",le="60.0"} 1.0' in lines
+    assert 'amoro_commit_seconds_count{type="full"} 1.0' in lines
+    assert any(line.startswith("amoro_transaction_seconds_count ") and not line.endswith(" 0.0") for line in lines)
 
 
 def test_losing_to_another_writer_and_a_failed_check_are_counted(world: World, metering: MeteringService) -> None:

@@ -19,7 +19,7 @@ def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:
     found = load_settings(tmp_path, None, {})
     assert found == Settings()
     assert {origin for _, _, origin in found.described()} == {"default"}
-    assert [name for name, _, _ in found.described()][:3] == ["host", "port", "metrics-port"]
+    assert [name for name, _, _ in found.described()][:3] == ["host", "port", "http-host"]
 
 
 def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
@@ -201,16 +201,7 @@ def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text:
             "heartbeat-interval: 20s\nheartbeat-timeout: 20s",
             "heartbeat-interval 20s (file {path}) is not below heartbeat-timeout 20s (file {path})",
         ),
-        ("metrics-port: 1261", "metrics-port 1261 (file {path}) is the same as port 1261 (default)"),
         ("http-port: 1261", "http-port 1261 (file {path}) is the same as port 1261 (default)"),
-        (
-            "metrics-port: 1630\nhttp-host: 10.0.0.1",
-            "metrics-port 1630 (file {path}) is the same as http-port 1630 (default)",
-        ),
-        (
-            "metrics-port: 1630\ntls-certificate: a\ntls-key: b",
-            "metrics-port 1630 (file {path}) is the same as http-port 1630 (default)",
-        ),
         ("trusted-proxies: [10.0.0.0/24, x]", "trusted-proxies holds 'x', which is neither an address nor a network"),
         ("blocker-timeout: 25h", "blocker-timeout 25h (file {path}) is above 1d, the most that a blocker lasts"),
         ("groups: [a, b, a]", "groups a, b, a (file {path}) names 'a' twice"),
