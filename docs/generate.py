@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from amoro_core import errors
 from amoro_core.bootstrap.settings import file_schema
 from amoro_core.documents.json_schemas import file_name, schemas
 from amoro_core.errors import AmoroError
-from amoro_core.store.connection import Connection
-from amoro_core.store.migrations import MIGRATIONS, migrate
-from amoro_core.store.newest_schema import SCRIPT, script_of
 from amoro_core.web.rest.openapi import description
 
 HERE = Path(__file__).resolve().parent
@@ -52,17 +48,6 @@ def _section(kind: type[AmoroError]) -> str:
     return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nWhat to do: {kind.remedy}\n"
 
 
-def state_schema() -> str:
-    """What makes a state database as all migrations leave a new one."""
-    db = Connection(sqlite3.connect(":memory:", isolation_level=None))
-    try:
-        db.execute("PRAGMA foreign_keys = OFF")
-        migrate(db, MIGRATIONS)
-        return script_of(db)
-    finally:
-        db.close()
-
-
 #: By path below this directory.
 PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
 
@@ -72,7 +57,6 @@ if __name__ == "__main__":
         (HERE / name).write_text(page(), encoding="utf-8")
     (HERE.parent / "amoro_core" / "settings.schema.json").write_text(f"{json.dumps(file_schema(), indent=2)}\n")
     DESCRIPTION.write_text(f"{json.dumps(description(), indent=1)}\n", encoding="utf-8")
-    SCRIPT.write_text(state_schema(), encoding="utf-8")
     for name, schema in schemas().items():
         path = HERE.parent / "amoro_core" / "documents" / "schemas" / file_name(name)
         path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

@@ -184,7 +184,7 @@ class AppliedMigration:
 
     number: int
     name: str
-    applied_at: datetime | None  # None: by a version that did not note it
+    applied_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

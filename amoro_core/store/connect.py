@@ -13,7 +13,7 @@ from typing import Any, Self
 from amoro_core.errors import Fenced, StateDirectoryLocked, StorageFull, StoreFailed
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.store.connection import Connection
-from amoro_core.store.migrations import migrate
+from amoro_core.store.schema import migrate
 
 _POLL_SECONDS = 0.1
 

@@ -39,12 +39,12 @@ class Connection:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         # No code of other packages runs on these connections.
-        self._database = Database(connection, execute_plugins=False)
+        self.database = Database(connection, strict=True, execute_plugins=False)
 
     @property
     def raw(self) -> sqlite3.Connection:
         """The driver's own connection: for what belongs to the engine (pragmas, backups), never for statements."""
-        return self._database.conn
+        return self.database.conn
 
     @property
     def in_transaction(self) -> bool:
@@ -91,7 +91,7 @@ class Connection:
 
     def close(self) -> None:
         """Give the connection up."""
-        self._database.close()
+        self.database.close()
 
 
 def _by_name(parameters: Parameters) -> Parameters:

@@ -4,13 +4,14 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from datetime import datetime
 from pathlib import Path
 
 from amoro_core.model.metrics import AppliedMigration, StateFacts
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.store.column_codecs import from_ms_or_none
 from amoro_core.store.connect import current_epoch, open_reader, ours
 from amoro_core.store.connection import ENGINE_VERSION, Connection
+from amoro_core.store.schema import SCHEMA
 
 
 def facts_of(path: Path) -> StateFacts:
@@ -30,9 +31,8 @@ def facts_of(path: Path) -> StateFacts:
 
 
 def _migrations(db: Connection) -> tuple[AppliedMigration, ...]:
-    rows = db.select("SELECT * FROM schema_migration ORDER BY number")
-    times = [from_ms_or_none(row.get("applied_at_ms")) for row in rows]  # an earlier version's have no such column
-    return tuple(AppliedMigration(row["number"], row["name"], at) for row, at in zip(rows, times, strict=True))
+    applied = enumerate(SCHEMA.applied(db.database), 1)
+    return tuple(AppliedMigration(number, one.name, datetime.fromisoformat(one.applied_at)) for number, one in applied)
 
 
 def _size(path: Path) -> int:

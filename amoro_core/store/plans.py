@@ -84,24 +84,7 @@ def _options_from_json(said: Mapping[str, Any]) -> Options:
     )
 
 
-#: The statements of the migration, in order.
-SAVED_PLANS = (
-    """
-    CREATE TABLE saved_plan (
-        plan_id TEXT NOT NULL PRIMARY KEY CHECK (plan_id <> ''),
-        table_name TEXT NOT NULL,
-        saved_at_ms INTEGER NOT NULL,
-        content BLOB NOT NULL CHECK (length(content) <= 262144)
-    ) STRICT
-    """,
-    "CREATE INDEX saved_plan_by_time ON saved_plan (saved_at_ms)",
-)
 _INSERT = insert_into("saved_plan", ("plan_id", "table_name", "saved_at_ms", "content"))
-
-
-def keep_saved_plans(db: Connection) -> None:
-    """Plans that were shown to people."""
-    list(map(db.execute, SAVED_PLANS))
 
 
 def add_saved_plan(db: Connection, plan: SavedPlan) -> None:

@@ -289,48 +289,6 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
     )
 
 
-_KEY = ("process_id", "status", "group_name", "work_kind")
-
-
-def keep_task_sums(db: Connection) -> None:
-    """The tasks of a process in one status, for one group, of one kind of work."""
-    names = ", ".join(_KEY)
-    db.execute(
-        f"""
-        CREATE TABLE task_sum (
-            process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
-            status TEXT NOT NULL,
-            group_name TEXT NOT NULL,
-            work_kind TEXT NOT NULL,
-            tasks INTEGER NOT NULL,
-            input_bytes INTEGER NOT NULL,
-            PRIMARY KEY ({names})
-        ) STRICT, WITHOUT ROWID
-        """
-    )
-    db.execute(
-        f"INSERT INTO task_sum SELECT {names}, count(*), sum(input_bytes) FROM task_runtime WHERE true GROUP BY {names}"
-    )
-    add = (
-        f"INSERT INTO task_sum ({names}, tasks, input_bytes) VALUES ({_of('NEW')}, 1, NEW.input_bytes) "
-        "ON CONFLICT DO UPDATE SET tasks = tasks + 1, input_bytes = input_bytes + excluded.input_bytes;"
-    )
-    take = (
-        "UPDATE task_sum SET tasks = tasks - 1, input_bytes = input_bytes - OLD.input_bytes "
-        f"WHERE ({names}) = ({_of('OLD')});"
-    )
-    counts = f"WHEN ({_of('OLD')}, OLD.input_bytes) IS NOT ({_of('NEW')}, NEW.input_bytes)"
-    for event, changes in (("INSERT", add), ("UPDATE", f"{take} {add}"), ("DELETE", take)):
-        condition = counts if event == "UPDATE" else ""
-        db.execute(
-            f"CREATE TRIGGER task_sum_{event.lower()} AFTER {event} ON task_runtime {condition} BEGIN {changes} END"
-        )
-
-
-def _of(row: str) -> str:
-    return ", ".join(f"{row}.{name}" for name in _KEY)
-
-
 @dataclass(frozen=True, slots=True)
 class TaskSum:
     """The tasks of one process in one status, for one group."""

@@ -11,26 +11,26 @@ from uuid import uuid4
 from amoro_core.errors import StoreFailed
 from amoro_core.store.connect import READER_PRAGMAS, open_reader, ours
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.migrations import MIGRATIONS, applied, migrate
+from amoro_core.store.schema import migrate, pending_migrations
 
 T = TypeVar("T")
 
 
 class ReadingStore(Store):
-    """The state as it stands, which nothing done here changes: no lock, no epoch, no migration.
+    """The state without changing it: no lock, no epoch, no migration.
 
-    A file of the present schema is read where it is; SQLite may make the files -wal and -shm beside it. What an earlier
-    version has written is read from a copy in memory that is migrated; where there is no file the state is empty.
+    The file is read where it is; SQLite may create -wal and -shm beside it. Without a file the state is empty.
     """
 
     only_reads = True
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Raises StoreFailed for a file that is not ours, or that a newer version has written."""
+        """Raises StoreFailed for a file that is not ours, or whose schema is another version's."""
         store = cls(path)
         try:
-            store._memory = _in_memory(path)
+            if _is_empty(path):
+                store._open_empty()
         except (sqlite3.Error, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise StoreFailed(
@@ -42,7 +42,7 @@ class ReadingStore(Store):
     def __init__(self, path: Path) -> None:
         """Use `ReadingStore.open`."""
         super().__init__(path)
-        self._memory: _Memory | None = None
+        self._memory: tuple[str, Connection] | None = None  # the URI of an empty database, and what keeps it alive
 
     def submit_all(self, runs: Sequence[Callable[[Connection], T]]) -> "list[Future[T]]":
         """Nothing is written. Raises StoreFailed."""
@@ -65,56 +65,43 @@ class ReadingStore(Store):
         for db in idle:
             db.close()
         if self._memory is not None:
-            self._memory.keeper.close()
+            self._memory[1].close()
+
+    def _open_empty(self) -> None:
+        uri = f"file:amoro-{uuid4()}?mode=memory&cache=shared"
+        keeper = _connect(uri)
+        self._memory = uri, keeper
+        keeper.execute("BEGIN IMMEDIATE")
+        migrate(keeper)
+        keeper.execute("COMMIT")
 
     def _open_reader(self) -> Connection:
         if self._memory is None:
             return super()._open_reader()
         try:
-            return self._memory.connect()
+            db = _connect(self._memory[0])
+            for pragma in READER_PRAGMAS:
+                db.execute(pragma)
         except sqlite3.Error as error:
             raise ours(error) from error
-
-
-class _Memory:
-    """A database in memory that lives as long as its first connection, the keeper."""
-
-    def __init__(self) -> None:
-        self._uri = f"file:amoro-{uuid4()}?mode=memory&cache=shared"
-        self.keeper = self._open()
-
-    def connect(self) -> Connection:
-        """A connection that does not write, to be used by one thread at a time."""
-        db = self._open()
-        for pragma in READER_PRAGMAS:
-            db.execute(pragma)
         return db
 
-    def _open(self) -> Connection:
-        connection = sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
-        return Connection(connection)
+
+def _connect(uri: str) -> Connection:
+    return Connection(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False))
 
 
-def _in_memory(path: Path) -> _Memory | None:
-    """The migrated copy of what is there; None for a file that can be read where it is."""
-    memory = _Memory()
-    try:
-        if path.exists():
-            with closing(open_reader(path)) as source:
-                if _schema(source) == len(MIGRATIONS):
-                    memory.keeper.close()
-                    return None
-                source.raw.backup(memory.keeper.raw)
-        memory.keeper.execute("BEGIN IMMEDIATE")
-        migrate(memory.keeper)
-        memory.keeper.execute("COMMIT")
-    except BaseException:
-        memory.keeper.close()
-        raise
-    return memory
-
-
-def _schema(db: Connection) -> int:
-    """The number of the last migration; 0 for a file that was made and not filled."""
-    known = db.select_one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_migration'")
-    return applied(db) if known else 0
+def _is_empty(path: Path) -> bool:
+    """Whether there is no file, or one that is not filled yet. Raises StoreFailed for a schema of another version."""
+    if not path.exists():
+        return True
+    with closing(open_reader(path)) as db:
+        if not db.database.table_names():
+            return True
+        pending = pending_migrations(db)
+    if pending:
+        raise StoreFailed(
+            f"the state database {path} lacks the migration {pending[0]}",
+            hint="Start the coordinator of this version once (amoro up): it applies the migration.",
+        )
+    return False

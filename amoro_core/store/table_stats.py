@@ -17,22 +17,6 @@ from amoro_core.store.connection import Connection
 LARGEST = 16_384
 _HISTOGRAMS = ("data", "position_deletes", "equality_deletes")
 _OF_PARTITION = tuple(one.name for one in fields(PartitionDigest))
-#: The statements of the migration, in order.
-DIGESTS = (
-    """
-    CREATE TABLE table_digest (
-        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        snapshot_id INTEGER,
-        read_at_ms INTEGER NOT NULL,
-        document BLOB NOT NULL CHECK (length(document) <= 16384)
-    ) STRICT
-    """,
-)
-
-
-def keep_digests(db: Connection) -> None:
-    """Tables' files in figures."""
-    list(map(db.execute, DIGESTS))
 
 
 def packed(digest: FileDigest) -> bytes:
@@ -93,69 +77,6 @@ def _by_name(histogram: SizeHistogram) -> dict[str, tuple[int, ...]]:
 
 def _histogram(found: dict[str, Any]) -> SizeHistogram:
     return SizeHistogram(tuple(found["files"]), tuple(found["sizes"]))
-
-
-#: The statements of the migration, in order.
-SCANS = (
-    """
-    CREATE TABLE table_scan (
-        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        day TEXT NOT NULL,
-        filters_json TEXT NOT NULL,
-        scans INTEGER NOT NULL CHECK (scans > 0),
-        files_read INTEGER NOT NULL CHECK (files_read >= 0),
-        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
-        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
-        PRIMARY KEY (table_id, day, filters_json)
-    ) STRICT
-    """,
-    "CREATE INDEX table_scan_by_day ON table_scan (day)",
-    """
-    CREATE TABLE table_cluster_choice (
-        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        columns_json TEXT NOT NULL,
-        strategy TEXT NOT NULL CHECK (strategy <> ''),
-        chosen_at_ms INTEGER NOT NULL,
-        scans INTEGER NOT NULL CHECK (scans >= 0),
-        saved REAL NOT NULL CHECK (saved >= 0),
-        evidence_json TEXT NOT NULL
-    ) STRICT
-    """,
-)
-
-
-def keep_scans(db: Connection) -> None:
-    """The migration that keeps how tables are read, by day, and the columns that were chosen by it."""
-    list(map(db.execute, SCANS))
-
-
-#: The statements of the migration that tells scans apart by what told them, in order.
-SOURCES = (
-    "DROP INDEX table_scan_by_day",
-    "ALTER TABLE table_scan RENAME TO table_scan_of_all",
-    """
-    CREATE TABLE table_scan (
-        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        source TEXT NOT NULL,
-        day TEXT NOT NULL,
-        filters_json TEXT NOT NULL,
-        scans INTEGER NOT NULL CHECK (scans > 0),
-        files_read INTEGER NOT NULL CHECK (files_read >= 0),
-        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
-        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
-        PRIMARY KEY (table_id, source, day, filters_json)
-    ) STRICT
-    """,
-    "INSERT INTO table_scan SELECT table_id, '', day, filters_json, scans, files_read, files_skipped, read_bytes "
-    "FROM table_scan_of_all",
-    "DROP TABLE table_scan_of_all",
-    "CREATE INDEX table_scan_by_day ON table_scan (day)",
-)
-
-
-def keep_sources_of_scans(db: Connection) -> None:
-    """The migration that keeps which source told of scans; what was told before has none."""
-    list(map(db.execute, SOURCES))
 
 
 def add_learned_scans(db: Connection, table_id: int, told: Mapping[str, Iterable[ScanUse]]) -> None:

@@ -8,43 +8,6 @@ from amoro_core.model.time_series import SYSTEM_STEPS, TABLE_STEPS, Point, Sampl
 from amoro_core.store.column_codecs import from_ms, insert_into, to_ms
 from amoro_core.store.connection import Connection
 
-#: The statements of the migration, in order.
-SERIES = (
-    """
-    CREATE TABLE series (
-        series_id INTEGER PRIMARY KEY,
-        name TEXT NOT NULL CHECK (name <> ''),
-        label TEXT NOT NULL,
-        UNIQUE (name, label)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE series_point (
-        series_id INTEGER NOT NULL REFERENCES series (series_id) ON DELETE CASCADE,
-        step_s INTEGER NOT NULL CHECK (step_s > 0),
-        at_ms INTEGER NOT NULL,
-        n INTEGER NOT NULL CHECK (n > 0),
-        sum INTEGER NOT NULL,
-        min INTEGER NOT NULL,
-        max INTEGER NOT NULL,
-        PRIMARY KEY (series_id, step_s, at_ms)
-    ) STRICT, WITHOUT ROWID
-    """,
-    """
-    CREATE TABLE table_series (
-        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        step_s INTEGER NOT NULL CHECK (step_s > 0),
-        at_ms INTEGER NOT NULL,
-        health INTEGER NOT NULL,
-        data_files INTEGER NOT NULL,
-        small_files INTEGER NOT NULL,
-        delete_files INTEGER NOT NULL,
-        data_bytes INTEGER NOT NULL,
-        records INTEGER NOT NULL,
-        PRIMARY KEY (table_id, step_s, at_ms)
-    ) STRICT, WITHOUT ROWID
-    """,
-)
 _KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
 _ADD = (
     "INSERT INTO series_point (series_id, step_s, at_ms, n, sum, min, max) "
@@ -59,11 +22,6 @@ _ADD_FIGURES = (
     "ON CONFLICT (table_id, step_s, at_ms) DO UPDATE SET "
     f"{', '.join(f'{name} = excluded.{name}' for name in _FIGURES)}"
 )
-
-
-def keep_series(db: Connection) -> None:
-    """Values over time."""
-    list(map(db.execute, SERIES))
 
 
 def add(db: Connection, samples: Iterable[Sample], now: datetime) -> None:

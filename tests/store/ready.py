@@ -13,7 +13,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.migrations import migrate
+from amoro_core.store.schema import migrate
 
 
 def open_store(path: Path) -> Store:

@@ -1,13 +1,10 @@
 """The board of tasks, and sums that are kept."""
 
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +23,7 @@ from amoro_core.model.task_payload import WorkResult
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks, quota_limit, share_of
 from amoro_core.store import groups, optimizers, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.migrations import MIGRATIONS, migrate
-from amoro_core.store.queue_stats import TaskSum, keep_task_sums
+from amoro_core.store.queue_stats import TaskSum
 from amoro_core.transactions.advance_process import Effects
 from amoro_core.transactions.task_handout import TaskScheduler
 from amoro_core.transactions.task_messages import Acks, PollRequest, Report, ReportCall
@@ -374,15 +370,6 @@ def test_a_write_that_is_taken_back_sums_up_nothing(store: Store) -> None:
     with pytest.raises(ZeroDivisionError):
         store.write(fail)
     assert store.read(kept) == []
-
-
-def test_tasks_of_the_version_before_are_summed_up(path: Path) -> None:
-    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
-        migrate(db, MIGRATIONS[: MIGRATIONS.index(keep_task_sums)])
-        add_stages(db)
-    with Store.open(path) as store:
-        assert store.read(kept) == store.read(counted)
-        assert len(store.read(kept)) == len(TaskStatus)
 
 
 def test_sums_and_kinds_of_processes_are_told_apart(store: Store) -> None:

@@ -10,7 +10,6 @@ from amoro_core.model.history_events import About, AttemptOutcome, Event, EventF
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
 from amoro_core.store import attempts, events, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.migrations import keep_journal
 from tests.store.builders import NOW, minutes, optimizer, process, runtime, task
 
 THREAD = OptimizerThread("optimizer-1", 3)
@@ -188,17 +187,3 @@ def test_the_number_of_an_event_is_never_given_again(path: Path) -> None:
         store.write(lambda db: events.trim(db, minutes(99), 99))
     with Store.open(path) as store:
         assert store.write(lambda db: events.add(db, event(5))) == 4
-
-
-def test_a_state_of_the_version_before_has_none_of_it(store: Store) -> None:
-    def earlier(db: Connection) -> None:
-        owner = known(db)
-        tasks.add_many(db, [(task(owner, 1), b"")])
-        db.execute("DROP TABLE task_attempt")
-        db.execute("DROP TABLE event")
-        keep_journal(db)
-        attempts.add(db, [ended(owner, 1, 1)])
-
-    store.write(earlier)
-    assert store.read(lambda db: (events.last_id(db), attempts.count(db, "0199aaaa-0001"))) == (0, 1)
-    assert store.check() == []

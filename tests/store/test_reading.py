@@ -2,7 +2,6 @@
 
 import json
 import os
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -20,9 +18,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.store import catalogs, groups
 from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.migrations import MIGRATIONS, applied, migrate
 from amoro_core.store.readonly import ReadingStore
-from tests.tiers import sample
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
 
@@ -68,39 +64,6 @@ def test_where_there_is_no_database_the_state_is_empty_and_none_is_made(tmp_path
         with pytest.raises(StoreFailed, match="no state database"):
             reader.backup(tmp_path / "copy.db")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("known", sample(range(1, len(MIGRATIONS)), every=6))
-def test_what_an_earlier_version_has_written_is_read_from_a_migrated_copy(path: Path, known: int) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        old = Connection(connection)
-        migrate(old, MIGRATIONS[:known])
-        old.execute("INSERT INTO catalog_metadata VALUES ('sales', 'amoro', '{\"type\":\"sql\"}', '[]')") if (
-            known < 7
-        ) else catalogs.add(old, CATALOG)
-    before = contents(path.parent)
-    with reading(path) as reader:
-        found: list[list[CatalogConfig]] = []
-        threads = [Thread(target=lambda: found.append(reader.read(catalogs.list_catalogs))) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert found == [[CATALOG]] * 3
-        assert reader.read(applied) == len(MIGRATIONS)
-    assert contents(path.parent) == before
-
-
-def test_what_a_newer_version_has_written_is_refused(path: Path) -> None:
-    with Store.open(path) as store:
-        store.write(
-            lambda db: db.execute(
-                f"INSERT INTO schema_migration (number, name) VALUES ({len(MIGRATIONS) + 1}, 'to_come')"
-            )
-        )
-    with pytest.raises(StoreFailed, match="a newer version has written it"):
-        ReadingStore.open(path)
 
 
 def test_what_is_no_database_is_said(path: Path) -> None:

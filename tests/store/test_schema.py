@@ -1,10 +1,10 @@
-"""The schema: constraints, migrations, the newest script, and indexes."""
+"""The schema: migrations, constraints and indexes."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlite_utils import Database, Migrations
 
 from amoro_core.errors import StoreFailed, TableBusy
-from amoro_core.model.accounts import Holder, HttpSession
-from amoro_core.model.principals import AccessToken, Role
+from amoro_core.model.principals import Role
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
     IN_NO_LANE,
@@ -25,14 +25,10 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import accounts, actions, commits, migrations, processes, tables
-from amoro_core.store.access_schema import ACCOUNTS, admit_people, limit_tokens
+from amoro_core.store import actions, commits, processes, schema, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.database_info import facts_of
-from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
-from amoro_core.store.migrations import MIGRATIONS, applied, migrate, note_times_of_migrations
-from amoro_core.store.newest_schema import SCRIPT, make_newest, script_of
-from amoro_core.store.tasks import rule_tasks_by_status
+from amoro_core.store.readonly import ReadingStore
+from amoro_core.store.schema import MIGRATIONS, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
 
@@ -41,154 +37,87 @@ def _schema(db: Connection) -> list[dict[str, Any]]:
     return db.select("SELECT type, name, sql FROM sqlite_master ORDER BY name")
 
 
-def test_migrations_are_applied_once(path: Path) -> None:
+def test_migrations_are_applied_once_and_noted_with_their_time(path: Path) -> None:
+    before = datetime.now(UTC)
     with Store.open(path) as store:
-        first = store.read(_schema)
-        assert store.read(applied) == len(MIGRATIONS)
+        first, noted = store.read(_schema), store.facts().migrations
+        assert [(one.number, one.name) for one in noted] == [(1, "first_schema")]
+        assert before <= noted[0].applied_at <= datetime.now(UTC)
     with Store.open(path) as store:
+        assert store.write(migrate) == 0
         assert store.read(_schema) == first
-        assert store.read(applied) == len(MIGRATIONS)
-        assert store.write(lambda db: migrate(db)) == 0
-        assert store.read(_schema) == first
+        assert store.facts().migrations == noted
 
 
-def test_new_migration_is_applied_to_what_is_there(store: Store) -> None:
-    def add_colour(db: Connection) -> None:
-        db.execute("ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Database], None]], None]:
+    """Makes the program one of a later version, with another migration."""
 
-    store.write(lambda db: migrate(db, (*MIGRATIONS, add_colour)))
-    assert store.read(applied) == len(MIGRATIONS) + 1
-    rows = store.read(lambda db: db.select("SELECT number, name FROM schema_migration ORDER BY number"))
-    names = [step.__name__ for step in (*MIGRATIONS, add_colour)]
-    assert rows == [{"number": number, "name": name} for number, name in enumerate(names, 1)]
+    def add(migration: Callable[[Database], None]) -> None:
+        migrations = (*MIGRATIONS, migration)
+        known = Migrations("amoro")
+        for one in migrations:
+            known()(one)
+        monkeypatch.setattr(schema, "MIGRATIONS", migrations)
+        monkeypatch.setattr(schema, "SCHEMA", known)
+
+    return add
 
 
-def test_each_step_has_the_time_when_it_was_applied(path: Path) -> None:
-    before = datetime.now(UTC).replace(microsecond=0)
+def test_a_new_migration_is_applied_to_a_database_that_exists(
+    path: Path, later: Callable[[Callable[[Database], None]], None]
+) -> None:
+    def add_color(db: Database) -> None:
+        db["token"].add_column("color", str, not_null_default="red")
+
     with Store.open(path) as store:
-        noted = [one.applied_at for one in store.facts().migrations]
-    assert len(noted) == len(MIGRATIONS)
-    assert [at for at in noted if at is None or not before <= at <= datetime.now(UTC)] == []
-
-
-def test_steps_of_earlier_versions_have_no_time_and_get_none(path: Path) -> None:
-    place = MIGRATIONS.index(note_times_of_migrations)
-    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
-        migrate(db, MIGRATIONS[:place])
-    assert {one.applied_at for one in facts_of(path).migrations} == {None}
+        store.write(lambda db: db.execute("INSERT INTO token VALUES ('admin', 'hash')"))
+    later(add_color)
+    with pytest.raises(StoreFailed, match="lacks the migration add_color"):
+        ReadingStore.open(path)
     with Store.open(path) as store:
-        noted = [one.applied_at is not None for one in store.facts().migrations]
-    assert noted == [False] * place + [True] * (len(MIGRATIONS) - place)
+        kept = store.read(lambda db: db.select("SELECT * FROM token"))
+        assert kept == [{"kind": "admin", "token_hash": "hash", "color": "red"}]
 
 
-def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> None:
-    def earlier(db: Connection) -> None:
-        db.execute("DROP TABLE access_token")
-        create_access_tokens(db)
-        insert = "INSERT INTO access_token VALUES (:name, :kind, :hash, 5)"
-        for name, kind in (("a", "admin"), ("b", "enrolment")):
-            db.execute(insert, {"name": name, "kind": kind, "hash": f"hash-of-{name}"})
-        name_roles_of_tokens(db)
-        limit_tokens(db)
-
-    store.write(earlier)
-    kept = store.read(lambda db: accounts.list_token_page(db, "", 9))
-    assert [(token.name, token.role, token.token_hash, token.created_at.timestamp()) for token in kept] == [
-        ("a", Role.ADMIN, "hash-of-a", 0.005),
-        ("b", Role.ENROLMENT, "hash-of-b", 0.005),
-    ]
-    made = AccessToken("c", Role.VIEWER, "hash-of-c", kept[0].created_at)
-    assert store.write(lambda db: accounts.add_token(db, made)) == made
-    assert store.read(lambda db: accounts.find_token_by_hash(db, "hash-of-c")) == made
-
-
-def test_sessions_of_the_version_before_go_on(store: Store) -> None:
-    def earlier(db: Connection) -> None:
-        db.execute("DROP TABLE http_session")
-        for statement in ACCOUNTS[1:]:
-            db.execute(statement)
-        for holder in ("user", "token"):
-            db.execute("INSERT INTO http_session VALUES (:h, :h, 'ann', 'as it was', 5, 7)", {"h": holder})
-        admit_people(db)
-
-    before = store.read(_schema)
-    store.write(earlier)
-    assert store.read(_schema) == before
-    kept = [store.read(lambda db, key=one: accounts.find_session(db, key)) for one in ("user", "token")]
-    at = [datetime.fromtimestamp(ms / 1000, UTC) for ms in (5, 7)]
-    assert kept == [HttpSession(one.value, one, "ann", "as it was", *at) for one in (Holder.USER, Holder.BEARER)]
-
-
-def test_tables_that_the_version_before_had_loaded_are_icebergs(store: Store) -> None:
-    def earlier(db: Connection) -> None:
-        db.execute("ALTER TABLE table_runtime DROP COLUMN format")
-        keep_formats_of_tables(db)
-
-    known = store.write(lambda db: tables.add(db, runtime()))
-    never = replace(runtime(), identifier=replace(known.identifier, name="never"), uuid="")
-    never = store.write(lambda db: tables.add(db, never))
-    store.write(earlier)
-    kept = [store.read(lambda db, table_id=one.table_id: tables.get(db, table_id)).format for one in (known, never)]
-    assert kept == ["iceberg", ""]
-
-
-def test_tasks_of_the_version_before_stay_with_their_payloads_indexes_and_sums(path: Path) -> None:
-    before = MIGRATIONS[: MIGRATIONS.index(rule_tasks_by_status)]
-    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
-        db.execute("BEGIN")
-        migrate(db, before)
-        add_stages(db)
-        db.execute("COMMIT")
-        rows = _rows_of_tasks(db)
-        around = [row for row in _schema(db) if "task_runtime" in (row["sql"] or "") and row["name"] != "task_runtime"]
-    assert {row["status"] for row in rows["task_runtime"]} == {status.value for status in TaskStatus}
-    assert [row["name"] for row in around if row["type"] == "trigger"] == [
-        "task_sum_delete",
-        "task_sum_insert",
-        "task_sum_update",
-    ]
-    with Store.open(path) as store:
-        assert store.read(_rows_of_tasks) == rows
-        found = store.read(_schema)
-        assert [row for row in found if row in around] == around
-        store.write(lambda db: db.execute("DELETE FROM task_runtime WHERE status = 'planned'"))
-        left = store.read(_rows_of_tasks)
-        assert len(left["task_payload"]) == len(left["task_runtime"]) < len(rows["task_runtime"])
-        assert [row["tasks"] for row in left["task_sum"] if row["status"] == "planned"] == [0]
-
-
-def _rows_of_tasks(db: Connection) -> dict[str, list[dict[str, Any]]]:
-    tables_of = ("task_runtime", "task_payload", "task_sum")
-    return {table: db.select(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables_of}
-
-
-def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
-    def break_off(db: Connection) -> None:
+def test_a_failing_migration_leaves_the_database_as_it_was(
+    path: Path, later: Callable[[Callable[[Database], None]], None]
+) -> None:
+    def break_off(db: Database) -> None:
         db.execute("CREATE TABLE half (a INTEGER) STRICT")
         raise RuntimeError("power cut")
 
-    before = store.read(_schema)
-    with pytest.raises(RuntimeError, match="power cut"):
-        store.write(lambda db: migrate(db, (*MIGRATIONS, break_off)))
-    assert store.read(_schema) == before
-    assert store.read(applied) == len(MIGRATIONS)
-
-
-def test_database_of_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
-    newer = len(MIGRATIONS) + 1
     with Store.open(path) as store:
-        store.write(
-            lambda db: db.execute(
-                "INSERT INTO schema_migration (number, name) VALUES (:number, 'to_come')", {"number": newer}
-            )
-        )
-    with pytest.raises(StoreFailed, match=f"has schema {newer}, this version knows {newer - 1}"):
+        before = store.read(_schema)
+    later(break_off)
+    with pytest.raises(RuntimeError, match="power cut"):
         Store.open(path)
-    db = Connection(sqlite3.connect(path))
-    try:
-        assert db.select_one("SELECT epoch FROM coordinator_epoch") == {"epoch": 1}
-    finally:
-        db.close()
+    with closing(Connection(sqlite3.connect(path))) as db:
+        assert _schema(db) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        ("CREATE TABLE schema_migration (number INTEGER PRIMARY KEY)", "a version before the first release"),
+        ("CREATE TABLE cookies (host TEXT)", "no state database of Amoro"),
+        ("INSERT INTO _sqlite_migrations VALUES (2, 'amoro', 'to_come', '2030-01-01')", "a newer version has written"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Store, ReadingStore])
+def test_a_database_of_another_version_or_program_is_refused_and_not_changed(
+    path: Path, kind: type[Store], make: str, message: str
+) -> None:
+    if make.startswith("INSERT"):
+        Store.open(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(make)
+        db.commit()
+        before = list(db.iterdump())
+    with pytest.raises(StoreFailed, match=message):
+        kind.open(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert list(db.iterdump()) == before
 
 
 def test_every_table_is_strict(store: Store) -> None:
@@ -377,89 +306,6 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
         StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
     ):
         store.write(lambda db: db.execute(again))
-
-
-# A new database is made at once as all migrations, one after another, would leave it
-
-
-@pytest.fixture
-def empty() -> Iterator[Connection]:
-    with closing(Connection(sqlite3.connect(":memory:", isolation_level=None))) as db:
-        db.execute("PRAGMA foreign_keys = OFF")
-        yield db
-
-
-def by_steps() -> Connection:
-    db = Connection(sqlite3.connect(":memory:", isolation_level=None))
-    db.execute("PRAGMA foreign_keys = OFF")
-    migrate(db, MIGRATIONS)
-    return db
-
-
-def everything(db: Connection) -> dict[str, list[dict[str, Any]]]:
-    """The schema and the rows of all tables, without the times of migrations."""
-    schema = db.select("SELECT type, name, tbl_name, sql FROM sqlite_master")
-    rows = {row["name"]: db.select(f'SELECT * FROM "{row["name"]}"') for row in schema if row["type"] == "table"}
-    for row in rows["schema_migration"]:
-        row["applied_at_ms"] = None
-    return {"sqlite_master": schema, **rows}
-
-
-def test_the_script_is_that_of_the_migrations() -> None:
-    with closing(by_steps()) as db:
-        assert SCRIPT.read_text(encoding="utf-8") == script_of(db), "run: python docs/generate.py"
-
-
-def test_a_new_database_is_as_the_migrations_leave_it(empty: Connection) -> None:
-    assert migrate(empty) == len(MIGRATIONS)
-    with closing(by_steps()) as db:
-        expected = everything(db)
-    assert everything(empty) == expected
-    with_rows = {name for name, rows in expected.items() if rows}
-    assert {"process_status", "resource_group", "coordinator_epoch"} <= with_rows
-
-
-def test_a_new_database_needs_no_migration_to_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(db: Connection) -> None:
-        raise AssertionError("a migration ran")
-
-    monkeypatch.setattr(migrations, "MIGRATIONS", (refuse,) * len(MIGRATIONS))
-    with Store.open(path) as store:
-        assert store.read(applied) == len(MIGRATIONS)
-
-
-def test_migrations_that_the_script_lacks_are_applied_to_a_new_database(
-    empty: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def add_colour(db: Connection) -> None:
-        db.execute("ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
-
-    monkeypatch.setattr(migrations, "MIGRATIONS", (*MIGRATIONS, add_colour))
-    assert migrate(empty) == len(MIGRATIONS) + 1
-    assert empty.select("SELECT colour FROM token") == []
-    noted = empty.select("SELECT number, name, applied_at_ms FROM schema_migration ORDER BY number")
-    assert [row["name"] for row in noted] == [step.__name__ for step in (*MIGRATIONS, add_colour)]
-    assert all(row["applied_at_ms"] for row in noted)
-
-
-def test_a_database_that_has_something_is_migrated_step_by_step(empty: Connection) -> None:
-    migrate(empty, MIGRATIONS[:3])
-    assert migrate(empty) == len(MIGRATIONS) - 3
-    with closing(by_steps()) as db:
-        assert everything(empty) == everything(db)
-
-
-def test_a_statement_that_would_be_cut_in_two_is_refused(empty: Connection) -> None:
-    empty.execute("CREATE TABLE kept (words TEXT DEFAULT 'one;\n\ntwo')")
-    with pytest.raises(ValueError, match=r"^a statement has an empty line after a semicolon: CREATE TABLE kept"):
-        script_of(empty)
-
-
-def test_a_transaction_that_is_rolled_back_leaves_an_empty_database(empty: Connection) -> None:
-    empty.execute("BEGIN IMMEDIATE")
-    make_newest(empty)
-    empty.execute("ROLLBACK")
-    assert empty.select("SELECT * FROM sqlite_master") == []
 
 
 # What is asked each second, or for one table, reads no more of a store with many tables

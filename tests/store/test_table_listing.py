@@ -23,7 +23,6 @@ from amoro_core.model.tables import (
 from amoro_core.store import table_listing, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.listing_schema import keep_listings
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, minutes, runtime
 from tests.store.ready import services
@@ -150,20 +149,6 @@ def test_totals_are_exact_up_to_the_limit(store: Store, limits: Limits) -> None:
     for number, expected in enumerate([(0, True), (1, True), (2, True), (3, True), (3, False)]):
         assert totals(TableFilter()) == totals(TableFilter(group="default")) == expected
         store.write(lambda db, number=number: tables.add(db, runtime(f"t{number}")))
-
-
-def test_what_earlier_versions_kept_is_listed(store: Store, known: list[TableRuntime]) -> None:
-    def rows(db: Connection) -> list[dict[str, object]]:
-        return db.select("SELECT * FROM table_listing ORDER BY table_id")
-
-    def earlier(db: Connection) -> None:
-        db.execute("DROP TABLE table_listing")
-        keep_listings(db)
-
-    before = store.read(rows)
-    store.write(earlier)
-    assert len(before) == len(known)
-    assert store.read(rows) == before
 
 
 def test_a_table_that_is_gone_is_not_listed(store: Store, known: list[TableRuntime]) -> None:

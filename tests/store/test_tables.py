@@ -304,26 +304,6 @@ def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None
     assert store.read(lambda db: table_stats.list_scans(db, other)) == (one,)
 
 
-def test_what_was_told_before_sources_were_kept_stays_and_is_added_to(store: Store) -> None:
-    table = added(store)
-    one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
-
-    def go_back(db: Connection) -> None:
-        db.execute("DROP TABLE table_scan")
-        for statement in table_stats.SCANS[:2]:
-            db.execute(statement)
-        db.execute(
-            "INSERT INTO table_scan VALUES (:table_id, :day, :filters, 3, 10, 20, 1000)",
-            {"table_id": table, "day": DAY.isoformat(), "filters": '[["a", "eq"], ["b.c", "range"]]'},
-        )
-        table_stats.keep_sources_of_scans(db)
-
-    store.write(go_back)
-    assert store.read(lambda db: table_stats.list_scans(db, table)) == (one,)
-    store.write(lambda db: table_stats.add_scans(db, table, [one]))
-    assert store.read(lambda db: table_stats.list_scans(db, table)) == (ScanUse(DAY, FILTERS, 6, 20, 40, 2000),)
-
-
 def test_scans_before_a_day_are_forgotten(store: Store) -> None:
     table = added(store)
     store.write(lambda db: table_stats.add_scans(db, table, [ScanUse(DAY, (), 1), ScanUse(date(2026, 2, 28), (), 1)]))
