@@ -181,8 +181,6 @@ def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | 
             with open_avro(access, file.path, content) as avro:
                 yield avro
         case FileFormat.ORC:
-            # merged  # nor is Arrow's reader of these needed by others
-
             with open_orc(access, file.path, content) as orc:
                 yield orc
         case FileFormat.PARQUET:

@@ -19,11 +19,11 @@ from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, i
 from tests.extension.journal import JournalFormat, JournalTable
 
 PATCHED = (
-    "services.maintaining",
+    "services.maintenance",
     "services.committing",
-    "services.optimizing",
-    "transactions.scheduled",
-    "transactions.taking",
+    "services.task_lifecycle",
+    "transactions.task_handout",
+    "transactions.task_reports",
 )
 
 

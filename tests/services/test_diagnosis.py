@@ -79,7 +79,7 @@ def test_a_missing_extra_is_named_with_how_to_install_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, properties: dict[str, str]
 ) -> None:
     configured(home.parent, "lake", **properties)
-    adapters = (f"pyiceberg.catalog.{properties['type']}", f"amoro_core.iceberg.{properties['type']}")
+    adapters = (f"pyiceberg.catalog.{properties['type']}", f"amoro_core.iceberg.catalog.{properties['type']}")
     for name in [name for name in sys.modules if name.split(".")[0] == module or name in adapters]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)

@@ -152,7 +152,7 @@ def test_a_session_that_was_stored_late_fits_no_changed_account(
     """Beside the deletion of sessions: what a session depends on is compared at each request."""
     users.add("ann", Role.VIEWER, "", PASSWORD)
     session = sessions.begin(Principal("ann", Role.VIEWER, is_user=True))
-    monkeypatch.setattr("amoro_core.store.accounts.remove_of_user", lambda db, name: 0)
+    monkeypatch.setattr("amoro_core.store.accounts.remove_sessions_of_user", lambda db, name: 0)
     users.set_password("ann", "another password")
     assert sessions.find(session) is None
 

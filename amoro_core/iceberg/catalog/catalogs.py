@@ -1,4 +1,4 @@
-"""Hive catalogs. Imported only when one is opened: the client is an extra of pyiceberg's."""
+"""Catalogs of pyiceberg: which are configured, how one is opened, and the tables that it has."""
 
 import difflib
 import json
@@ -14,7 +14,6 @@ from typing import Any
 import pydantic
 from pyarrow.fs import FileInfo, FileSelector, FileType
 from pyiceberg.catalog import AVAILABLE_CATALOGS, METADATA_LOCATION, Catalog, CatalogType
-from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.exceptions import (
     NoSuchIcebergTableError,
@@ -48,20 +47,11 @@ from amoro_core.iceberg.catalog.sql import SqliteCatalog, database_file
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.support.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
-from amoro_core.iceberg.support.table_support import format_version_refused, refuse_mixed_hive
+from amoro_core.iceberg.support.table_support import format_version_refused
 from amoro_core.model.location_policy import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import DATABASE_FILTER, TABLE_FILTER, TABLE_FORMATS, TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, is_secret, without_secrets
-
-
-class GuardedHiveCatalog(HiveCatalog):
-    """A Hive catalog that detects tables of Amoro's Mixed-Hive format, which only the metastore's parameters mark."""
-
-    def _convert_hive_into_iceberg(self, table: Any) -> Table:
-        refuse_mixed_hive(table.parameters or {})
-        return super()._convert_hive_into_iceberg(table)
-
 
 _METADATA = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _HINT = "version-hint.text"
@@ -333,6 +323,8 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         return GuardedRestCatalog(name, **settings)
     if kind == "hive":
         # merged
+
+        from amoro_core.iceberg.catalog.hive import GuardedHiveCatalog
 
         return GuardedHiveCatalog(name, **settings)
     if kind == "sql":
