@@ -102,7 +102,7 @@ def _decided(
         return None, f"{_ENCODES}: no file is Parquet"
     sizes = [(data.size_bytes, data.record_count) for data in files]
     size, rows = (sum(column) for column in zip(*sizes, strict=True))
-    copies = f"row groups without a deleted row are copied, up to {rule.max_row_groups:,} into an output"
+    copies = f"files without a deleted row are copied, up to {rule.max_row_groups:,} into an output"
     small = f"smaller than {rule.min_row_group_bytes / (1 << 20):.3g} MiB on average"
     if config.row_group_merge is None and kind is OptimizingType.MINOR:
         if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), row_limit):

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import accumulate
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +26,11 @@ from amoro_core.files.row_groups.checks import (
     open_source,
     require_told,
 )
-from amoro_core.files.row_groups.lineage_chunks import GroupLineage
 from amoro_core.files.schema.projection import Projection, bind
 from amoro_core.files.schema.schemas import (
     Constants,
     has_lineage,
     identity_constants,
-    lineage_of,
     parse_name_mapping,
     parse_rows_schema,
     parse_spec,
@@ -397,51 +394,43 @@ def _rewrite_file(
     account: Account,
 ) -> Mask:
     """Write the live rows of one file, and return which rows are deleted."""
-    data, copied = file.data, CopiedFile(file.data.metrics, file.data.record_count)
+    reasons: list[str] = []
     with ExitStack() as closing:
         content = run.fetch(file)
         decoder = _Decoder(run, file, content, closing)
         mask = _mask(run, marks, file, decoder, packed)
-        copies = None
-        reasons: list[str] = []
+        source = None
         if sources is not None:
             try:
-                copies = sources.open(data, content, closing)
+                if mask.any() and not mask.all():
+                    raise NotCopied("rows of it are deleted")
+                source = sources.open(file.data, content, closing)
             except NotCopied as reason:
                 reasons.append(str(reason))
-        if copies is None:
+        if source is None:
             decoder.write(outputs, mask)
+        elif mask.any():  # all rows are deleted
+            run.advance(file.data.record_count)
         else:
-            _write_groups(run, outputs, copies, decoder, mask, copied, reasons)
+            _copy_groups(run, outputs, source, decoder, reasons)
     if sources is not None:
         account.add(reasons)
     return mask
 
 
-def _write_groups(
-    run: RewriteRun,
-    outputs: Outputs,
-    copies: CopySource,
-    decoder: "_Decoder",
-    mask: Mask,
-    copied: CopiedFile,
-    reasons: list[str],
+def _copy_groups(
+    run: RewriteRun, outputs: Outputs, source: CopySource, decoder: "_Decoder", reasons: list[str]
 ) -> None:
-    """Write the file's row groups in order: copied if no row is deleted, else decoded unless all are."""
-    ends = list(accumulate(copies.rows))
-    for number, (rows, end) in enumerate(zip(copies.rows, ends, strict=True)):
-        deleted = np.count_nonzero(mask[end - rows : end])
-        if rows and deleted == rows:
-            run.advance(rows)
-            continue
+    """Copy the row groups of a file without deleted rows in order; one that turns out not to be copied is decoded."""
+    data = decoder.file.data
+    copied = CopiedFile(data.metrics, data.record_count)
+    for number, rows in enumerate(source.rows):
         try:
-            if deleted:
-                raise NotCopied("rows of its row groups are deleted")
-            outputs.copy(copies, number, copied, decoder.lineage(number, end - rows, rows))
+            outputs.copy(source, number, copied)
             run.advance(rows)
         except NotCopied as reason:
             reasons.append(str(reason))
-            decoder.write(outputs, mask, number)
+            decoder.write(outputs, np.zeros(data.record_count, np.bool_), number)
 
 
 def _mask(run: RewriteRun, marks: DeleteFilter, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
@@ -457,37 +446,28 @@ class _Decoder:
     """Decodes a file, opened when it is needed first."""
 
     def __init__(self, run: RewriteRun, file: InputFile, content: bytes | None, closing: ExitStack) -> None:
-        self._run, self._file, self._content, self._closing = run, file, content, closing
+        self.file = file
+        self._run, self._content, self._closing = run, content, closing
 
     @cached_property
     def source(self) -> RowSource:
         """The open file."""
-        return self._closing.enter_context(self._run.opened(self._file, self._content))
+        return self._closing.enter_context(self._run.opened(self.file, self._content))
 
     @cached_property
     def _projection(self) -> Projection:
         return self._run.bound(self.source)
 
-    def lineage(self, row_group: int, first: int, rows: int) -> GroupLineage:
-        """Where the lineage of a row group's rows comes from; the file is opened only if it stores some."""
-        return GroupLineage(self._file.data, first, rows, partial(self._stored_lineage, row_group))
-
-    def _stored_lineage(self, row_group: int) -> pa.Table:
-        projection = self._run.bound(self.source, lineage_of(self._run.schema))
-        batches = self.source.batches(projection.columns, [row_group])
-        with reading_file(self._file.data.path):
-            return pa.Table.from_batches([projection.apply(batch) for _, batch in batches], projection.arrow)
-
     def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None) -> None:
         """Write the live rows of one row group, or of the whole file. Raises UnreadableFile."""
-        source, projection, path = self.source, self._projection, self._file.data.path
+        source, projection, path = self.source, self._projection, self.file.data.path
         rows = 0
         for first, batch in source.batches(projection.columns, None if row_group is None else [row_group]):
             rows = first + batch.num_rows
-            outputs.write(live_rows_of(batch, first, mask[first:rows], projection, self._file.data))
+            outputs.write(live_rows_of(batch, first, mask[first:rows], projection, self.file.data))
             self._run.advance(batch.num_rows)
-        if row_group is None and rows != self._file.data.record_count:
-            raise UnreadableFile(f"{path} ends after {rows} of {self._file.data.record_count} rows")
+        if row_group is None and rows != self.file.data.record_count:
+            raise UnreadableFile(f"{path} ends after {rows} of {self.file.data.record_count} rows")
 
 
 def live_rows_of(

@@ -15,7 +15,6 @@ from amoro_core.files.deletes.vectors import vectors_file, write_vectors
 from amoro_core.files.parquet.metrics import CopiedFile
 from amoro_core.files.parquet.writing import ParquetOutput, WrittenFile
 from amoro_core.files.row_groups.checks import CopySource, NotCopied
-from amoro_core.files.row_groups.lineage_chunks import GroupLineage
 from amoro_core.files.row_groups.merge import SplicedOutput
 from amoro_core.files.row_groups.parquet_format import MISSING_CODEC
 from amoro_core.files.schema.schemas import parse_rows_schema, parse_spec, partition_path, with_dropped, written_schema
@@ -91,8 +90,8 @@ class Outputs:
             batch = batch.slice(taken)
             self._take(output, taken)
 
-    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage) -> None:
-        """Add a row group as it is, and its rows' lineage where the table's format has that.
+    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
+        """Add a row group as it is.
 
         Raises NotCopied with the reason; where outputs are to be even, also for that.
         """
@@ -108,7 +107,7 @@ class Outputs:
             raise NotCopied("nothing is to be copied")
         if self._room is not None and rows > self._room + int(self._even_rows * _UNEVENNESS):
             raise NotCopied("its rows belong to two outputs")
-        output.copy(source, number, file, lineage)
+        output.copy(source, number, file)
         self._take(output, rows)
 
     def _take(self, output: ParquetOutput, rows: int) -> None:

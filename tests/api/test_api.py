@@ -330,7 +330,7 @@ def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> Non
     key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
     with table.transaction() as transaction:
         transaction.set_properties({key: "0"})
-    copies = "row groups without a deleted row are copied, up to 1,024 into an output"
+    copies = "files without a deleted row are copied, up to 1,024 into an output"
     planned = plan(table, type="full", home=home)
     assert planned.copying == copies
     assert f"\n  copying: {copies}\n" in planned.explain()
@@ -338,7 +338,7 @@ def test_a_receipt_tells_why_files_were_encoded(table: Table, home: Path) -> Non
     assert done.receipt is not None
     figures = {figure.name: figure.value for figure in done.receipt.figures}
     assert (figures["files_copied"], figures["files_encoded"]) == (1, 2)
-    assert done.receipt.encoded == (EncodedFiles("rows of its row groups are deleted", 2),)
+    assert done.receipt.encoded == (EncodedFiles("rows of it are deleted", 2),)
 
 
 def test_an_upgraded_table_says_what_is_to_be_folded_into_vectors_and_what_was(catalog: SqlCatalog, home: Path) -> None:

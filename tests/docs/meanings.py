@@ -162,7 +162,7 @@ PROPERTIES = {
     "self-optimizing.refresh-table.adaptive.max-interval-ms": "longest time between two refreshes of an idle table; "
     "0: five minutes",
     "self-optimizing.refresh-table.adaptive.increase-step-ms": "by how much the time between two refreshes grows",
-    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "whether row groups of which no row is deleted are copied byte for byte, instead of decoded and encoded, from Parquet files that are as they would be written now. Unset: minor copies, major and full encode what has small row groups. `true`: every type copies large row groups and encodes small ones. `false`: nothing is copied",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "whether files of which no row is deleted are copied byte for byte, instead of decoded and encoded, from Parquet files that are as they would be written now. Unset: minor copies, major and full encode what has small row groups. `true`: every type copies large row groups and encodes small ones. `false`: nothing is copied",
     "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "files whose row groups are smaller on average, and have fewer than half of the rows of `write.parquet.row-group-limit`, have small row groups",
     "self-optimizing.rewrite.copy.max-row-groups": "the most row groups of an output into which row groups are copied; what is beyond is encoded",
     "self-optimizing.rebase.enabled": "rows that others delete by position while a rewrite runs are deleted in its outputs, too, instead of the outputs being dropped",

@@ -136,7 +136,7 @@ def test_only_a_task_that_may_copy_carries_bounds(enabled: str) -> None:
     assert codec.decode_input(codec.encode_input(work)) == work
 
 
-COPIES = "row groups without a deleted row are copied, up to 1,024 into an output"
+COPIES = "files without a deleted row are copied, up to 1,024 into an output"
 SMALL = "smaller than 8 MiB on average"
 
 

@@ -1,12 +1,12 @@
 """What a Parquet output has behind the rows that were copied into it: bloom filters, page indexes, and the footer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from io import BytesIO
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,6 @@ from amoro_core.files.row_groups.checks import (
     page_index,
     verify_pages,
 )
-from amoro_core.files.row_groups.lineage_chunks import Columns, GroupLineage, encoded_lineage, made_lineage
 from amoro_core.files.row_groups.parquet_format import (
     MAGIC,
     Bytes,
@@ -43,6 +42,7 @@ from amoro_core.files.schema.schemas import has_lineage
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, reading_file, translated
 from amoro_core.model.file_markers import is_copied
+from amoro_core.model.files import LINEAGE_IDS
 from amoro_core.model.task_payload import CopyRule
 
 #: Memory of a column chunk's place in a footer, with its statistics and page index.
@@ -56,19 +56,13 @@ _NUM_ROWS = _META_DATA = 3
 class CopiedChunk(NamedTuple):
     """A column chunk to copy, and what is written for it behind all rows."""
 
+    number: int  # in its row group
     leaf: Leaf
     chunk: Struct
     begin: int  # where it is in its file
     length: int
     indexes: tuple[Struct, bytes] | None  # offset index, column index
     filter: bytes | None
-
-
-def part_of(
-    leaf: Leaf, chunk: Struct, indexes: tuple[Struct, bytes] | None, content: bytes | None = None
-) -> CopiedChunk:
-    """The chunk with its indexes and the content of its filter."""
-    return CopiedChunk(leaf, chunk, *extent(chunk.meta_data), indexes, content)
 
 
 def memory_bytes(group: Struct) -> int:
@@ -208,14 +202,15 @@ _PIECE_BYTES = 8 << 20
 _SPLIT_BYTES = 32 << 20
 _EVERYTHING = CopyRule(0, MOST_ROW_GROUPS)
 
-#: Parts of a row group, and the file that has them or their bytes.
-_Piece = tuple[CopySource | bytes, Sequence[CopiedChunk]]
 #: Chunks that adjoin, and their bytes.
 _Content = tuple[Sequence[CopiedChunk], memoryview]
 
 
 class SplicedOutput(ParquetOutput):
-    """One Parquet file being written; row groups of files that agree with the schema can be copied into it."""
+    """One Parquet file being written; row groups of files that agree with the schema can be copied into it.
+
+    Rows that are encoded instead make row groups of their own between them, encoded in memory and copied from there.
+    """
 
     def __init__(
         self,
@@ -242,37 +237,25 @@ class SplicedOutput(ParquetOutput):
         self._verifies = rule.verifies
         self._plain = self._encoded(pa.Table.from_batches([], self._arrow))
         self._with_lineage = has_lineage(schema)
-        self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
         self._behind = FooterBuilder()
         self._origins: list[CopiedFile | None] = []
         self._writers: set[bytes] = set()
 
-    @property
-    def agreement(self) -> Agreement:
-        """The agreement of files that can be copied."""
-        return self._columns.agreement
-
-    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage | None = None) -> None:  # noqa: C901 - what refuses comes before what writes
+    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
         """Copy one row group of the file behind what was written; one without rows is left out.
 
-        Its rows get their lineage where the schema has that. Raises NotCopied with the reason, before anything of it
-        was added, and StorageFull.
+        Raises NotCopied with the reason, before anything of it was added, and StorageFull.
         """
         group = source.footer.row_groups[number]
         if group.num_rows == 0:
             return
         self._require_room(group)
-        columns = Columns.of(source, with_lineage=self._with_lineage)
-        if columns.agreement != self.agreement:
-            raise NotCopied(_difference(columns.agreement, self.agreement))
-        leaves = columns.own
-        made: list[_Piece] = []
-        if self._with_lineage and columns.tell_every_row(group, self._columns):
-            leaves = (*leaves, *columns.lineage)
-        elif self._with_lineage:
-            made.append(self._made_lineage(columns, lineage))
-        parts = _parts(source, group, leaves)
+        if self._with_lineage and not _stores_lineage(source, group):
+            raise NotCopied("it does not store the lineage of every row")
+        if source.agreement != self._plain.agreement:
+            raise NotCopied(_difference(source.agreement, self._plain.agreement))
+        parts = _parts(source, group)
         for part in parts:
             if part.filter is None and b".".join(part.leaf.path) in self._filtered:
                 raise NotCopied("it lacks a bloom filter that the table wants")
@@ -280,16 +263,14 @@ class SplicedOutput(ParquetOutput):
             view = memoryview(source.content)
             for part in parts:
                 verify_pages(source.structs, view, part.leaf, part.chunk.meta_data, part.begin, _pages_of(part))
-        pieces = [(source, parts), *made]
-        contents = self._contents(pieces)
+        contents = self._contents(source, parts)
         # The first is read before the file has a name: what refuses a large file is mostly seen there.
         contents = chain([next(contents)], contents)
         if not self.written_bytes:
             self.path = self._copied_path
         if self._pending_rows:
             self._write_pending()
-        with translated(self.path):
-            self._splice(group, pieces, contents)
+        self._splice(group, contents)
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -327,77 +308,58 @@ class SplicedOutput(ParquetOutput):
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _write_table(self, table: pa.Table) -> None:
-        self._begin()
-        shift = self.written_bytes - len(MAGIC)
-        source = self._encoded(table)
-        leaves = range(len(source.leaves))
-        groups = [(group, _parts(source, group, leaves)) for group in source.footer.row_groups]
-        if max(part.begin + part.length for _, parts in groups for part in parts) + shift != self.written_bytes:
-            raise CheckFailed(f"the rows of {self.path} do not end where they were written")
-        for group, parts in groups:
-            self._behind.add(group, parts[0].begin + shift, [(part, shift) for part in parts])
-            self._origins.append(None)
+        try:
+            source = self._encoded(table)
+            for group in source.footer.row_groups:
+                self._splice(group, self._contents(source, _parts(source, group)))
+                self._origins.append(None)
+        except NotCopied as error:
+            raise CheckFailed(f"the rows encoded for {self.path} can't be read again: {error}") from error
         self._writers.add(source.created_by)
 
     def _encoded(self, table: pa.Table) -> CopySource:
-        """Write the rows behind what was written; a file of its own that begins with them, without its rows."""
-        sink = _RowSplitSink()
-        writer = self._open_writer(table, sink)
-        if table.num_rows:
-            with translated(self.path), sink.writing_rows(self._stream):
-                writer.write_table(table, row_group_size=table.num_rows)
-        writer.close()
-        return sink.source()
-
-    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> _Piece:
-        if lineage is None:
-            raise ValueError(f"the rows copied to {self.path} have no lineage")
-        leaves = [self._plain.leaves[number] for number in self._columns.lineage]
-        if not columns.lineage:
-            made = made_lineage(lineage, [leaf.path[0] for leaf in leaves], self._options.page_rows)
-            if made is not None:
-                return b"".join(one.content for one in made), [
-                    part_of(leaf, one.chunk, (one.offset_index, one.column_index))
-                    for leaf, one in zip(leaves, made, strict=True)
-                ]
-        kind = pa.schema(list(self._arrow)[-len(leaves) :])
-        source = _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
-        return source, _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
+        """The rows, encoded in memory as a Parquet file of their own."""
+        buffer = BytesIO()
+        sink = CheckedStream(lambda: buffer, self._checkpoint)
+        with self._open_writer(table, sink) as writer:
+            try:
+                if table.num_rows:
+                    writer.write_table(table, row_group_size=table.num_rows)
+            finally:
+                sink.checkpoint = None
+        content = buffer.getvalue()
+        return open_source(lambda at, length: content[at : at + length], len(content), content)
 
     def _begin(self) -> None:
         if not self.written_bytes:
             with translated(self.path):
                 self._stream.write(MAGIC)
 
-    def _contents(self, pieces: Sequence[_Piece]) -> Iterator[_Content]:
-        """The chunks in the order in which they are written, each read when it is wanted. Raises NotCopied."""
-        for source, parts in pieces:
-            for run in _runs(parts, whole=isinstance(source, bytes) or source.content is not None):
-                first, last = run[0], run[-1]
-                yield run, self._chunks(source, first, last.begin + last.length - first.begin)
+    def _contents(self, source: CopySource, parts: Sequence[CopiedChunk]) -> Iterator[_Content]:
+        """The chunks in the order of the file, each read when it is needed. Raises NotCopied."""
+        for run in _runs(parts, whole=source.content is not None):
+            first, last = run[0], run[-1]
+            if source.content is None:
+                yield run, memoryview(self._chunk(source, first))
+            else:
+                yield run, memoryview(source.content)[first.begin : last.begin + last.length]
 
-    def _splice(self, group: Struct, pieces: Sequence[_Piece], contents: Iterable[_Content]) -> None:
-        """Write a row group like `group`, with the parts of several files one after the other."""
+    def _splice(self, group: Struct, contents: Iterable[_Content]) -> None:
+        """Write a row group like `group` with these chunks."""
         self._begin()
-        begin, shifts = self.written_bytes, dict[int, int]()
+        begin = self.written_bytes
+        parts: list[tuple[CopiedChunk, int]] = []
         for run, content in contents:
             shift = self.written_bytes - run[0].begin
-            self._write_all(content)
-            shifts |= dict.fromkeys(map(id, run), shift)
-            del content  # a large one is gone before the next is read
-        self._behind.add(group, begin, [(part, shifts[id(part)]) for _, parts in pieces for part in parts])
+            with translated(self.path):
+                self._write_all(content)
+            parts += [(part, shift) for part in run]
+            del content  # a large one is released before the next is read
+        self._behind.add(group, begin, sorted(parts, key=lambda one: one[0].number))
 
     def _write_all(self, content: memoryview) -> None:
         for begin in range(0, len(content), _PIECE_BYTES):
             self._stream.write(content[begin : begin + _PIECE_BYTES])
-
-    def _chunks(self, source: CopySource | bytes, part: CopiedChunk, length: int) -> memoryview:
-        """The bytes of adjoining chunks that begin with that part: of several only where these are in memory."""
-        if isinstance(source, bytes):
-            return memoryview(source)[part.begin : part.begin + length]
-        if source.content is None:
-            return memoryview(self._chunk(source, part))
-        return memoryview(source.content)[part.begin : part.begin + length]
 
     def _chunk(self, source: CopySource, part: CopiedChunk) -> bytes:
         """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
@@ -411,61 +373,6 @@ class SplicedOutput(ParquetOutput):
         return content
 
 
-class _RowSplitSink:
-    """A sink of a Parquet file that is encoded: its rows go elsewhere at once, the rest is kept."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._behind = bytearray()
-        self._size = 0
-        self._rows: CheckedStream | None = None
-
-    @contextmanager
-    def writing_rows(self, stream: CheckedStream) -> Iterator[None]:
-        """What is written within the block are rows: they go to that stream."""
-        self._rows = stream
-        try:
-            yield
-        finally:
-            self._rows = None
-
-    def write(self, content: Any) -> int:
-        """Write rows, the mark before them or what is behind."""
-        if self._rows is not None:
-            written = self._rows.write(content)
-        else:
-            written = len(content)
-            if self._size >= len(MAGIC):
-                self._behind += content
-        self._size += written
-        return written
-
-    def tell(self) -> int:
-        """Bytes of the whole file so far."""
-        return self._size
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """What is kept can still be read."""
-
-    def source(self) -> CopySource:
-        """The whole file, of which the rows can't be read."""
-        begin = self._size - len(self._behind)
-
-        def read(at: int, length: int) -> bytes:
-            return MAGIC[at : at + length] if at < begin else bytes(self._behind[at - begin : at - begin + length])
-
-        return open_source(read, self._size)
-
-
-def _source_of(content: bytes) -> CopySource:
-    view = memoryview(content)
-    return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
-
-
 def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
     """Of the sorted offsets of small row groups those at which a split of a copied file may begin."""
     found = list(offsets[:1])
@@ -475,13 +382,21 @@ def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[CopiedChunk]:
-    """The row group's column chunks of these leaves with their indexes. Raises NotCopied."""
+def _stores_lineage(source: CopySource, group: Struct) -> bool:
+    """Whether the last two columns are the lineage and, by their statistics, hold it for every row of the row group."""
+    count = len(LINEAGE_IDS)
+    statistics = [chunk.meta_data.statistics for chunk in group.columns[-count:]]
+    ids = tuple(element.field_id for element in source.footer.schema[-count:])
+    return ids == LINEAGE_IDS and all(one is not None and one.null_count == 0 for one in statistics)
+
+
+def _parts(source: CopySource, group: Struct) -> list[CopiedChunk]:
+    """The row group's column chunks with their indexes. Raises NotCopied."""
     found = []
-    for number in leaves:
-        leaf, chunk = source.leaves[number], group.columns[number]
+    for number, (leaf, chunk) in enumerate(zip(source.leaves, group.columns, strict=True)):
         index = page_index(source, leaf, chunk, group.num_rows)
-        found.append(part_of(leaf, chunk, index, bloom_filter(source, chunk.meta_data)))
+        filter_ = bloom_filter(source, chunk.meta_data)
+        found.append(CopiedChunk(number, leaf, chunk, *extent(chunk.meta_data), index, filter_))
     return found
 
 

@@ -116,7 +116,7 @@ _SizeStatistics = _struct(
     definition_level_histogram=(3, _list(_I64)),
 )
 _KeyValue = _struct("KeyValue", key=(1, _BYTES), value=(2, _BYTES))
-EncodingStats = _struct("PageEncodingStats", page_type=(1, _I32), encoding=(2, _I32), count=(3, _I32))
+_EncodingStats = _struct("PageEncodingStats", page_type=(1, _I32), encoding=(2, _I32), count=(3, _I32))
 ColumnMetaData = _struct(
     "ColumnMetaData",
     type=(1, _I32),
@@ -131,7 +131,7 @@ ColumnMetaData = _struct(
     index_page_offset=(10, _I64),
     dictionary_page_offset=(11, _I64),
     statistics=(12, _of(Statistics)),
-    encoding_stats=(13, _list(_of(EncodingStats))),
+    encoding_stats=(13, _list(_of(_EncodingStats))),
     bloom_filter_offset=(14, _I64),
     bloom_filter_length=(15, _I32),
     size_statistics=(16, _of(_SizeStatistics)),
@@ -171,10 +171,10 @@ FileMetaData = _struct(
     column_orders=(7, _list(_of(_ColumnOrder))),
 )
 
-PageLocation = _struct("PageLocation", offset=(1, _I64), compressed_page_size=(2, _I32), first_row_index=(3, _I64))
+_PageLocation = _struct("PageLocation", offset=(1, _I64), compressed_page_size=(2, _I32), first_row_index=(3, _I64))
 OffsetIndex = _struct(
     "OffsetIndex",
-    page_locations=(1, _list(_of(PageLocation))),
+    page_locations=(1, _list(_of(_PageLocation))),
     unencoded_byte_array_data_bytes=(2, _list(_I64)),
 )
 ColumnIndex = _struct(
@@ -190,7 +190,7 @@ ColumnIndex = _struct(
 )
 #: Of a bloom filter's header its size alone.
 BloomFilterHeader = _struct("BloomFilterHeader", num_bytes=(1, _I32))
-DataPage = _struct(
+_DataPage = _struct(
     "DataPageHeader",
     num_values=(1, _I32),
     encoding=(2, _I32),
@@ -216,7 +216,7 @@ PageHeader = _struct(
     uncompressed_page_size=(2, _I32),
     compressed_page_size=(3, _I32),
     crc=(4, _I32),
-    data_page_header=(5, _of(DataPage)),
+    data_page_header=(5, _of(_DataPage)),
     dictionary_page_header=(7, _of(_DictionaryPage)),
     data_page_header_v2=(8, _of(_DataPageV2)),
 )
@@ -289,11 +289,6 @@ def _with_our_truths(text: bytes, kind: type[Struct]) -> bytes:
     return text[:1] + bytes([text[1] - _FALSE + _TRUE]) + text[2:]
 
 
-def decoded(kind: type[S], content: bytes) -> S:
-    """The struct in the bytes, which may have more behind it. Raises ValueError."""
-    return Bytes(content).read(kind, 0)[0]
-
-
 def encoded(value: Struct) -> bytes:
     """The struct's bytes."""
     return _encode(value, value.kind)
@@ -319,8 +314,3 @@ def varint(number: int) -> bytes:
         number >>= 7
     found.append(number)
     return bytes(found)
-
-
-def is_known(value: Struct, content: bytes) -> bool:
-    """Whether the struct holds all that the bytes do: encoded again it is the same bytes."""
-    return encoded(value) == content

@@ -39,7 +39,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.files.parquet.reading import open_parquet, read_facts
-from amoro_core.files.row_groups.parquet_format import FileMetaData, decoded
+from amoro_core.files.row_groups.parquet_format import Bytes, FileMetaData
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.files import ColumnMetrics, DataFile
@@ -95,7 +95,7 @@ def test_row_groups_are_bounded_by_rows_and_by_bytes_of_measured_rows(tmp_path: 
 def test_pages_are_as_large_as_configured(tmp_path: Path) -> None:
     def pages(**properties: int) -> int:
         file = rewritten(tmp_path, N, {"n": range(10_000)}, dict_size_bytes=1, **properties)
-        (group,) = decoded(FileMetaData, footer_of(file.path)[1]).row_groups
+        (group,) = Bytes(footer_of(file.path)[1]).read(FileMetaData, 0)[0].row_groups
         return sum(one.count for one in group.columns[0].meta_data.encoding_stats if one.page_type in (0, 3))
 
     whole = pages()

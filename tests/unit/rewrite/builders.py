@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.files.deletes.vectors import write_vectors
-from amoro_core.files.row_groups.parquet_format import FileMetaData, Struct, decoded, encoded
+from amoro_core.files.row_groups.parquet_format import Bytes, FileMetaData, Struct, encoded
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
@@ -232,6 +232,11 @@ def written_under(root: Path) -> list[str]:
 
 def renamed(file: DataFile, path: str) -> DataFile:
     return replace(file, path=path)
+
+
+def decoded(kind: type[Struct], content: bytes) -> Struct:
+    """The Thrift struct at the begin of the bytes."""
+    return Bytes(content).read(kind, 0)[0]
 
 
 def footer_of(path: Path | str) -> tuple[bytes, bytes]:

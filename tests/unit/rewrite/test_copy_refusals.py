@@ -45,7 +45,6 @@ from amoro_core.files.row_groups.parquet_format import (
     OffsetIndex,
     PageHeader,
     Struct,
-    decoded,
     encoded,
 )
 from amoro_core.files.schema.schemas import arrow_schema
@@ -60,6 +59,7 @@ from .builders import (
     change_footer,
     context,
     data_file,
+    decoded,
     footer_of,
     numbers_of,
     run,

@@ -17,10 +17,9 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
-from amoro_core.files.row_groups import merge
+from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.row_groups.merge import split_offsets
-from amoro_core.files.row_groups.parquet_format import FileMetaData, decoded, is_known
+from amoro_core.files.row_groups.parquet_format import FileMetaData, encoded
 from amoro_core.model.file_markers import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
 from amoro_core.model.task_payload import CopyRule, RewriteOutput
@@ -35,6 +34,7 @@ from .builders import (
     col,
     context,
     data_file,
+    decoded,
     equality_deletes,
     footer_of,
     groups_of,
@@ -80,21 +80,20 @@ def test_files_without_deletes_are_copied_where_a_rule_allows_it(tmp_path: Path)
     assert (numbers_of(output), groups_of(output), output.files_copied) == (list(range(200)), [200], 0)
 
 
-def test_row_groups_are_decoded_for_a_deleted_row_and_left_out_when_all_are_deleted(tmp_path: Path) -> None:
-    """Decoded neighbours share a row group, and what is decoded keeps its place."""
-    one, other = file(tmp_path), file(tmp_path, 100)
-    gone = [15, 27, *range(40, 50)]
+def test_files_of_which_a_row_is_deleted_are_decoded_in_their_place(tmp_path: Path) -> None:
+    files = [file(tmp_path, 100 * number) for number in range(5)]
+    gone = [115, 127, *range(140, 150)]
     deletes = [
-        position_deletes(tmp_path, [(one.path, n) for n in gone]),
-        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [199, 1000]}),
+        position_deletes(tmp_path, [(files[1].path, n - 100) for n in gone]),
+        equality_deletes(tmp_path, [1], NS_COLUMNS[:1], {"n": [299, 1000]}),
     ]
-    output = copying(tmp_path, [one, other], deletes)
-    assert numbers_of(output) == [n for n in range(200) if n not in (*gone, 199)]
-    assert groups_of(output) == [10, 18, 10, *[10] * 14, 9]
-    assert (output.files_copied, output.encoded_because) == (0, "rows of its row groups are deleted")
+    output = copying(tmp_path, files, deletes)
+    assert numbers_of(output) == [n for n in range(500) if n not in (*gone, 299)]
+    assert groups_of(output) == [*[10] * 10, 187, *[10] * 20]
+    assert (output.files_copied, output.encoded_files) == (3, {"rows of it are deleted": 2})
     assert output.rows_deleted == 13
-    whole = copying(tmp_path, [one], [position_deletes(tmp_path, [(one.path, n) for n in range(10, 20)])])
-    assert (groups_of(whole), whole.files_copied, whole.rows_deleted) == ([10] * 9, 1, 10)
+    whole = copying(tmp_path, files[:2], [position_deletes(tmp_path, [(files[1].path, n) for n in range(100)])])
+    assert (groups_of(whole), whole.files_copied, whole.rows_deleted) == ([10] * 10, 2, 100)
 
 
 def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
@@ -119,10 +118,10 @@ def test_files_that_are_encoded_are_counted_by_their_first_reason(tmp_path: Path
     old = data_file(tmp_path, NS_COLUMNS[:1], {"n": [300]})
     output = copying(tmp_path, [old, one, whole, other], deletes, applicable={1: [0], 3: [0]})
     assert list(output.encoded_files.items()) == [
-        ("rows of its row groups are deleted", 2),
+        ("rows of it are deleted", 2),
         ("it has 1 columns, levels within them included, instead of 2", 1),
     ]
-    assert (output.files_copied, output.encoded_because) == (1, "rows of its row groups are deleted")
+    assert (output.files_copied, output.encoded_because) == (1, "rows of it are deleted")
 
 
 def older(root: Path, first: int) -> DataFile:
@@ -212,7 +211,7 @@ def test_footers_of_any_length_are_read_by_others(tmp_path: Path, groups: int) -
     assert (output.files_copied, groups_of(output)) == (1, [1] * groups)
     assert duckdb.sql(f"select c1, c15 from '{made.path}'").fetchall() == [(n, n) for n in range(groups)]
     text = footer_of(made.path)[1]
-    assert is_known(decoded(FileMetaData, text), text)
+    assert encoded(decoded(FileMetaData, text)) == text
 
 
 def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,9 +237,6 @@ def test_a_large_file_is_copied_from_a_stream_as_from_memory(tmp_path: Path) -> 
     assert [output.files_copied for output in outputs] == [1, 1]
     contents = [Path(made.path).read_bytes() for output in outputs for made in output.data_files]
     assert contents[0] == contents[1]
-    deletes = [position_deletes(tmp_path, [(one.path, 15)])]
-    output = copying(tmp_path, [one], deletes, limit=16 << 20)
-    assert (numbers_of(output), groups_of(output)) == ([n for n in range(100) if n != 15], [10, 9, *[10] * 8])
     # A column that is larger than the memory is decoded.
     output = copying(tmp_path, [large(tmp_path, row_group_size=100)], limit=2 << 20)
     assert (numbers_of(output), output.encoded_because) == (list(range(100)), "a column exceeds the memory")
@@ -273,16 +269,15 @@ def test_bounds_are_those_of_the_manifests_and_of_the_rows_that_are_encoded(tmp_
     assert bounds_of(copying(tmp_path, [replace(one, metrics=ColumnMetrics()), other])) == (None, None)
 
 
-def test_bounds_of_what_was_copied_in_part_need_not_be_reached(tmp_path: Path) -> None:
-    one = file(tmp_path)
-    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10)])]
-    output = copying(tmp_path, [with_bounds(one, 0, 99)], deletes)
-    assert bounds_of(output) == (0, 99)  # its least number is 10
-    (made,) = output.data_files
-    again = copying(tmp_path, [made])
-    assert (numbers_of(again), again.files_copied) == (list(range(10, 100)), 1)
-    renamed = Path(made.path).rename(tmp_path / "in" / "other.parquet")
-    assert copying(tmp_path, [replace(made, path=str(renamed))]).files_copied == 0
+def test_bounds_of_a_file_in_two_outputs_need_not_be_reached(tmp_path: Path) -> None:
+    one = with_bounds(file(tmp_path), 0, 99)
+    output = copying(tmp_path, [one], output_count=2)
+    low, high = output.data_files
+    assert (low.metrics, low.record_count) == (replace(high.metrics, column_sizes=low.metrics.column_sizes), 50)
+    again = copying(tmp_path, [low])
+    assert (numbers_of(again), again.files_copied, bounds_of(again)) == (list(range(50)), 1, (0, 99))
+    renamed = Path(low.path).rename(tmp_path / "in" / "other.parquet")
+    assert copying(tmp_path, [replace(low, path=str(renamed))]).files_copied == 0
 
 
 def test_row_groups_without_a_value_take_no_bounds_away(tmp_path: Path) -> None:
@@ -304,26 +299,10 @@ def test_floats_have_bounds_only_where_their_nans_are_counted(
     one = data_file(tmp_path, columns, {"n": [1, 2], "f": [1.0, math.nan]}, row_group_size=1)
     bound = struct.pack("<d", 1.0)
     told = ColumnMetrics(nan_value_counts=nans, lower_bounds={2: bound}, upper_bounds={2: bound})
-    deletes = [] if is_whole else [position_deletes(tmp_path, [(one.path, 0)])]
-    (made,) = copying(tmp_path, [replace(one, metrics=told)], deletes, schema=schema).data_files
-    assert made.metrics.nan_value_counts.get(2) == expected
-    assert (2 in made.metrics.lower_bounds, 2 in made.metrics.upper_bounds) == (expected is not None,) * 2
-
-
-def test_rows_that_do_not_end_where_they_were_written_fail_the_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = merge._RowSplitSink.write
-
-    def write_more(sink: Any, content: Any) -> int:
-        if sink._rows is not None:
-            sink._rows.write(b"?")
-        return write(sink, content)
-
-    monkeypatch.setattr(merge._RowSplitSink, "write", write_more)
-    with pytest.raises(CheckFailed, match="do not end where they were written"):
-        copying(tmp_path, [older(tmp_path, 0)])
-    assert written_under(tmp_path) == []
+    outputs = copying(tmp_path, [replace(one, metrics=told)], schema=schema, output_count=1 if is_whole else 2)
+    for made in outputs.data_files:
+        assert made.metrics.nan_value_counts.get(2) == expected
+        assert (2 in made.metrics.lower_bounds, 2 in made.metrics.upper_bounds) == (expected is not None,) * 2
 
 
 WITHOUT_CODEC = """

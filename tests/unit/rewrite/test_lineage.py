@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -167,16 +165,6 @@ def copying(root: Path, files: list[DataFile], deletes: Sequence[DeleteFile] = (
     return run(replace(task(table(root), files, deletes), copy=EVERYTHING), **more)
 
 
-def test_copied_rows_get_the_lineage_of_their_file_by_their_position(tmp_path: Path) -> None:
-    one, other = (file(tmp_path, list(range(at, at + 10)), 100 * at, 3, row_group_size=4) for at in (10, 30))
-    deletes = [position_deletes(tmp_path, [(one.path, 5)])]
-    output = copying(tmp_path, [one, other], deletes)
-    expected = [(1000 + place, 3, 10 + place) for place in range(10) if place != 5]
-    assert rows_of(output) == expected + [(3000 + place, 3, 30 + place) for place in range(10)]
-    # The second row group was decoded, all others were copied.
-    assert (groups_of(output), output.files_copied) == ([4, 3, 2, 4, 4, 2], 1)
-
-
 def test_lineage_stored_for_every_row_is_copied_byte_for_byte(tmp_path: Path) -> None:
     one = file(tmp_path, [1, 2, 3, 4], 100, 5, WHOLE, row_group_size=2, compression="gzip")
     output = copying(tmp_path, [one])
@@ -197,41 +185,25 @@ def test_lineage_stored_for_every_row_is_copied_byte_for_byte(tmp_path: Path) ->
         ({**WHOLE, "_last_updated_sequence_number": [None, 2, 1, None]}, [(7, 5), (8, 2), (9, 1), (10, 5)]),
         ({"_row_id": [7, 8, 9, 10]}, [(7, 5), (8, 5), (9, 5), (10, 5)]),
         ({"_last_updated_sequence_number": [2, 2, 1, None]}, [(100, 2), (101, 2), (102, 1), (103, 5)]),
+        ({}, [(100, 5), (101, 5), (102, 5), (103, 5)]),
     ],
-    ids=["id", "update", "ids alone", "updates alone"],
+    ids=["id", "update", "ids alone", "updates alone", "nothing"],
 )
-def test_what_a_copied_row_lacks_of_its_lineage_is_made(
+def test_a_file_that_does_not_store_the_lineage_of_every_row_is_decoded(
     tmp_path: Path, stored: dict[str, list[int | None]], expected: list[tuple[int, int]]
 ) -> None:
-    output = copying(tmp_path, [file(tmp_path, [1, 2, 3, 4], 100, 5, stored, row_group_size=2)])
-    assert rows_of(output) == [(*lineage, n) for n, lineage in enumerate(expected, 1)]
-    assert (groups_of(output), output.files_copied) == ([2, 2], 1)
-
-
-@pytest.mark.parametrize("rows", [1, 129, 5000])
-@pytest.mark.parametrize("first", [0, 7000, 2**62])
-def test_made_ids_are_found_by_other_readers(tmp_path: Path, first: int, rows: int) -> None:
-    properties = {"write.parquet.page-row-limit": "1000"}
-    given = file(tmp_path, list(range(rows)), first)
-    output = run(task(table(tmp_path, properties=properties), [given], copy=EVERYTHING))
-    (made,) = output.data_files
-    read = pq.ParquetFile(made.path, page_checksum_verification=True).read(["_row_id"]).column(0).to_pylist()
-    assert (output.files_copied, read) == (1, list(range(first, first + rows)))
-    last = first + rows - 1
-    found = duckdb.sql(f"select n, _row_id from '{made.path}' where _row_id >= {last}").fetchall()
-    assert found == [(rows - 1, last)]
-    assert polars.read_parquet(made.path)["_row_id"].to_list() == read
+    whole = file(tmp_path, [5, 6, 7, 8], 300, 4, WHOLE)
+    output = copying(tmp_path, [whole, file(tmp_path, [1, 2, 3, 4], 100, 5, stored)])
+    copied = zip(WHOLE["_row_id"], WHOLE["_last_updated_sequence_number"], (5, 6, 7, 8), strict=True)
+    assert rows_of(output) == [*copied, *((*lineage, n) for n, lineage in enumerate(expected, 1))]
+    assert (groups_of(output), output.files_copied) == ([4, 4], 1)
+    assert output.encoded_because == "it does not store the lineage of every row"
 
 
 def test_without_counted_nulls_stored_lineage_is_not_believed_to_be_whole(tmp_path: Path) -> None:
     stored = {"_row_id": [7, None], "_last_updated_sequence_number": [None, 1]}
     output = copying(tmp_path, [file(tmp_path, [1, 2], 100, 5, stored, write_statistics=False)])
-    assert (rows_of(output), output.files_copied) == ([(7, 5, 1), (101, 1, 2)], 1)
-
-
-def test_a_copied_file_without_a_first_row_id_has_rows_without_ids(tmp_path: Path) -> None:
-    output = copying(tmp_path, [file(tmp_path, [1, 2], None, 5)])
-    assert (rows_of(output), output.files_copied) == ([(None, 5, 1), (None, 5, 2)], 1)
+    assert (rows_of(output), output.files_copied) == ([(7, 5, 1), (101, 1, 2)], 0)
 
 
 @pytest.mark.parametrize("order", ["before", "between"])
@@ -241,16 +213,6 @@ def test_lineage_before_columns_of_the_table_is_decoded(tmp_path: Path, order: s
     one = data_file(tmp_path, columns, {column.name: rows[column.name] for column in columns})
     output = copying(tmp_path, [replace(one, first_row_id=90, sequence_number=3)])
     assert (rows_of(output), output.files_copied) == ([(5, 3, 1), (6, 3, 2)], 0)
-    assert output.encoded_because == "the lineage that it stores is not behind its columns"
-
-
-def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(tmp_path: Path) -> None:
-    rows = 2000
-    files = [file(tmp_path, [1, 2], 100), file(tmp_path, list(range(rows)), 200, 3, {"_row_id": [None] * rows})]
-    output = copying(tmp_path, files, memory_limit_bytes=2 << 20)
-    assert rows_of(output) == [(100, 3, 1), (101, 3, 2), *((200 + n, 3, n) for n in range(rows))]
-    assert output.files_copied == 1
-    assert output.encoded_because == "the lineage of its rows exceeds the memory"
 
 
 def test_a_file_with_two_columns_of_row_ids_is_refused(tmp_path: Path) -> None:
