@@ -44,7 +44,7 @@ def lasting(duration: timedelta) -> str:
 
 def _rule(condition: Condition) -> Iterator[str]:
     yield f"- alert: {condition.alert}"
-    yield f"  expr: {json.dumps(condition.when.promql())}"
+    yield f"  expr: {json.dumps(condition.when.promql)}"
     if condition.lasts:
         yield f"  for: {lasting(condition.lasts)}"
     yield f"  labels: {{severity: {condition.severity}}}"

@@ -1,20 +1,18 @@
-"""Expressions over metrics, which are evaluated here and written for Prometheus from one description."""
+"""Alert rules: a predicate over the coordinator's own metrics, and the PromQL expression that says the same."""
 
 from __future__ import annotations
 
-import math
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from operator import eq, ge, gt, lt
 
 from amoro_core.model import metrics
 from amoro_core.model.metrics import METRICS, Metric, MetricKind, Sample
 
-#: Values by the labels that an expression keeps.
+#: Values by the labels that a rule keeps.
 Vector = Mapping[tuple[str, ...], float]
 CounterKey = tuple[str, tuple[str, ...]]  # a metric's name, and the values of its labels
 
@@ -23,256 +21,70 @@ _COUNTERS = frozenset(metric.name for metric in METRICS if metric.kind is Metric
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The samples of a moment, and the counters as they stood an hour before (0 where they were not told)."""
+    """The samples of a moment, and the counters of an hour before (0 where they are missing).
+
+    Methods aggregate the series of a metric by some labels; `where` admits series by the values of other labels.
+    """
 
     samples: Sequence[Sample]
     hour_ago: Mapping[CounterKey, float] = field(default_factory=dict)
     now_s: float = 0.0  # since 1970
 
+    def sum(self, metric: Metric, *by: str, **where: tuple[str, ...]) -> Vector:
+        """The sums."""
+        return self._aggregated(sum, metric, by, where)
+
+    def max(self, metric: Metric, *by: str) -> Vector:
+        """The greatest values."""
+        return self._aggregated(max, metric, by, {})
+
+    def min(self, metric: Metric, *by: str) -> Vector:
+        """The smallest values."""
+        return self._aggregated(min, metric, by, {})
+
+    def increase(self, metric: Metric, *by: str, **where: tuple[str, ...]) -> Vector:
+        """The growth of a counter since an hour ago, or since the start where that is later."""
+        return self._aggregated(sum, metric, by, where, self.hour_ago)
+
+    def until(self, metric: Metric) -> Vector:
+        """The seconds until the earliest moment of the metric; below 0 once it has passed."""
+        return {labels: value - self.now_s for labels, value in self.min(metric).items()}
+
+    def _aggregated(
+        self,
+        combine: Callable[[Iterable[float]], float],
+        metric: Metric,
+        by: Sequence[str],
+        where: Mapping[str, tuple[str, ...]],
+        before: Mapping[CounterKey, float] | None = None,
+    ) -> Vector:
+        groups: defaultdict[tuple[str, ...], list[float]] = defaultdict(list)
+        for sample in self.samples:
+            if sample.name == metric.name:
+                labels = dict(zip(metric.labels, sample.labels, strict=True))
+                if all(labels[name] in admitted for name, admitted in where.items()):
+                    earlier = before.get((sample.name, sample.labels), 0.0) if before else 0.0
+                    groups[tuple(labels[name] for name in by)].append(sample.value - earlier)
+        return {labels: float(combine(values)) for labels, values in groups.items()}
+
 
 def counters(samples: Sequence[Sample]) -> dict[CounterKey, float]:
-    """The counters among the samples, as a later moment may compare with them."""
+    """The counters among the samples, to compare a later moment with."""
     return {(sample.name, sample.labels): sample.value for sample in samples if sample.name in _COUNTERS}
 
 
-class Expression(Protocol):
-    """Something that has values at a moment, by its labels."""
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The labels that it keeps."""
-
-    def values(self, counted: Counted) -> Vector:
-        """Its values; a series that is left out is not there, which is not 0."""
-
-    def promql(self) -> str:
-        """The same for Prometheus, with rates over an hour."""
+def matching(values: Vector, compare: Callable[[float, float], bool], number: float) -> Vector:
+    """The values that compare so with the number; a series that is missing is not 0."""
+    return {labels: value for labels, value in values.items() if compare(value, number)}
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
-    """The sum of a metric's series by some labels; `where` admits series by the values of other labels."""
+class Rule:
+    """When an alert holds: `promql` for Prometheus, `values` for the coordinator itself."""
 
-    metric: Metric
-    by: tuple[str, ...] = ()
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def values(self, counted: Counted) -> Vector:
-        """The sums."""
-        return _summed((labels, sample.value) for labels, sample in _chosen(self, counted))
-
-    def promql(self) -> str:
-        """sum by (…) (metric{…})."""
-        return f"sum{_by(self.by)}({_selector(self)})"
-
-
-@dataclass(frozen=True, slots=True)
-class Max:
-    """The greatest value of a metric's series by some labels."""
-
-    metric: Metric
-    by: tuple[str, ...] = ()
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def values(self, counted: Counted) -> Vector:
-        """The greatest values."""
-        found: dict[tuple[str, ...], float] = {}
-        for labels, sample in _chosen(self, counted):
-            found[labels] = max(sample.value, found.get(labels, -math.inf))
-        return found
-
-    def promql(self) -> str:
-        """max by (…) (metric{…})."""
-        return f"max{_by(self.by)}({_selector(self)})"
-
-
-@dataclass(frozen=True, slots=True)
-class Least:
-    """The smallest value of a metric's series by some labels."""
-
-    metric: Metric
-    by: tuple[str, ...] = ()
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def values(self, counted: Counted) -> Vector:
-        """The smallest values."""
-        found: dict[tuple[str, ...], float] = {}
-        for labels, sample in _chosen(self, counted):
-            found[labels] = min(sample.value, found.get(labels, math.inf))
-        return found
-
-    def promql(self) -> str:
-        """min by (…) (metric{…})."""
-        return f"min{_by(self.by)}({_selector(self)})"
-
-
-@dataclass(frozen=True, slots=True)
-class HourlyIncrease:
-    """By how much a counter has grown within the last hour."""
-
-    metric: Metric
-    by: tuple[str, ...] = ()
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def values(self, counted: Counted) -> Vector:
-        """The growth since an hour ago, or since the start where that is later."""
-        return _summed(
-            (labels, sample.value - counted.hour_ago.get((sample.name, sample.labels), 0.0))
-            for labels, sample in _chosen(self, counted)
-        )
-
-    def promql(self) -> str:
-        """Rounded, since Prometheus extrapolates between scrapes."""
-        return f"round(sum{_by(self.by)}(increase({_selector(self)}[1h])))"
-
-
-_Chosen = Sum | Max | Least | HourlyIncrease
-
-
-def _chosen(wanted: _Chosen, counted: Counted) -> Iterator[tuple[tuple[str, ...], Sample]]:
-    """The samples that are meant, each with the values of the labels that are kept."""
-    names = wanted.metric.labels
-    for sample in counted.samples:
-        if sample.name == wanted.metric.name:
-            known = dict(zip(names, sample.labels, strict=True))
-            if all(known[name] in admitted for name, admitted in wanted.where.items()):
-                yield tuple(known[name] for name in wanted.by), sample
-
-
-def _summed(items: Iterable[tuple[tuple[str, ...], float]]) -> Vector:
-    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for labels, value in items:
-        sums[labels] += value
-    return dict(sums)
-
-
-def _by(labels: Sequence[str]) -> str:
-    return f" by ({', '.join(labels)}) " if labels else ""
-
-
-def _selector(wanted: _Chosen) -> str:
-    matchers = [
-        f'{name}="{values[0]}"' if len(values) == 1 else f'{name}=~"{"|".join(values)}"'
-        for name, values in wanted.where.items()
-    ]
-    return wanted.metric.name + (f"{{{','.join(matchers)}}}" if matchers else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """One expression divided by another with the same labels."""
-
-    part: Expression
-    whole: Expression
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Those of both."""
-        return self.part.by
-
-    def values(self, counted: Counted) -> Vector:
-        """The quotients; a part of nothing is left out."""
-        wholes = self.whole.values(counted)
-        return {
-            labels: value / wholes[labels] for labels, value in self.part.values(counted).items() if wholes.get(labels)
-        }
-
-    def promql(self) -> str:
-        """a / b, without those whose b is 0."""
-        return f"{self.part.promql()} / ({self.whole.promql()} > 0)"
-
-
-@dataclass(frozen=True, slots=True)
-class TimeUntil:
-    """How many seconds are left until the earliest moment that a metric names."""
-
-    until: Least
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Those of the moments."""
-        return self.until.by
-
-    def values(self, counted: Counted) -> Vector:
-        """Below 0: the moment has passed."""
-        return {labels: value - counted.now_s for labels, value in self.until.values(counted).items()}
-
-    def promql(self) -> str:
-        """min by (…) (metric) - time()."""
-        return f"{self.until.promql()} - time()"
-
-
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "==": operator.eq,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The values of an expression that compare so with a number."""
-
-    of: Expression
-    comparison: str  # of _COMPARISONS
-    number: float
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Those of the expression."""
-        return self.of.by
-
-    def values(self, counted: Counted) -> Vector:
-        """The values that hold."""
-        holds = _COMPARISONS[self.comparison]
-        return {labels: value for labels, value in self.of.values(counted).items() if holds(value, self.number)}
-
-    def promql(self) -> str:
-        """a > number."""
-        return f"{self.of.promql()} {self.comparison} {self.number:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Both:
-    """The values of the first where the others have values, too, under the same labels."""
-
-    first: Expression
-    others: tuple[Expression, ...]
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """Those of all of them."""
-        return self.first.by
-
-    def values(self, counted: Counted) -> Vector:
-        """The values of the first that are left."""
-        others = [other.values(counted) for other in self.others]
-        return {
-            labels: value
-            for labels, value in self.first.values(counted).items()
-            if all(labels in other for other in others)
-        }
-
-    def promql(self) -> str:
-        """a and b."""
-        return " and ".join(one.promql() for one in (self.first, *self.others))
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalCheck:
-    """What only somebody outside can see, such as that nobody answers: never true inside."""
-
-    text: str
-    by: tuple[str, ...] = ()
-
-    def values(self, counted: Counted) -> Vector:
-        """Nothing."""
-        return {}
-
-    def promql(self) -> str:
-        """The text."""
-        return self.text
+    promql: str
+    values: Callable[[Counted], Vector]
+    by: tuple[str, ...] = ()  # the labels of the values
 
 
 class Severity(StrEnum):
@@ -296,7 +108,7 @@ class Condition:
 
     name: str
     severity: Severity
-    when: Expression
+    when: Rule
     lasts: timedelta  # for how long it has to hold
     text: str  # {value} and {label} are replaced
     meaning: str
@@ -363,18 +175,49 @@ def _duration(seconds: float) -> str:
 
 
 _MINUTE, _DAY_S = timedelta(minutes=1), 86_400.0
-_GROUP, _ACTION = ("group",), ("action",)
-_WAITING = Where(Sum(metrics.TASKS, _GROUP, {"status": ("planned",)}), ">", 0)
-_NOBODY = Where(Sum(metrics.THREADS, _GROUP), "==", 0)
-_FAILED, _ENDED = HourlyIncrease(metrics.ENDED, where={"result": ("failed",)}), HourlyIncrease(metrics.ENDED)
-_CONFLICTS = HourlyIncrease(metrics.COMMIT_ATTEMPTS, where={"outcome": ("conflict",)})
+
+
+def _only_outside(now: Counted) -> Vector:
+    """Nothing: only Prometheus can see it."""
+    return {}
+
+
+def _waiting(now: Counted) -> Vector:
+    return matching(now.sum(metrics.TASKS, "group", status=("planned",)), gt, 0)
+
+
+def _tasks_without_optimizer(now: Counted) -> Vector:
+    threads = now.sum(metrics.THREADS, "group")
+    return {group: tasks for group, tasks in _waiting(now).items() if threads.get(group) == 0}
+
+
+def _tasks_not_taken(now: Counted) -> Vector:
+    running, threads = now.sum(metrics.TASKS, "group", status=("scheduled", "acked")), now.sum(metrics.THREADS, "group")
+    return {
+        group: tasks for group, tasks in _waiting(now).items() if running.get(group) == 0 and threads.get(group, 0) > 0
+    }
+
+
+def _share(now: Counted, metric: Metric, share: float, least: int, **where: tuple[str, ...]) -> Vector:
+    """The part of an hour's events that are such, if it is above `share` and there were `least` of them."""
+    some, every = now.increase(metric, **where).get((), 0.0), now.increase(metric).get((), 0.0)
+    return {(): some / every} if some >= least and some / every > share else {}
+
+
+def _failing(now: Counted) -> Vector:
+    return _share(now, metrics.ENDED, 0.2, 3, result=("failed",))
+
+
+def _conflicting(now: Counted) -> Vector:
+    return _share(now, metrics.COMMIT_ATTEMPTS, 0.5, 10, outcome=("conflict",))
+
 
 #: In the order in which they are shown: the worst first.
 CONDITIONS = (
     Condition(
         "coordinator-absent",
         Severity.PAGE,
-        ExternalCheck('up{job="amoro"} == 0 or absent(up{job="amoro"})'),
+        Rule('up{job="amoro"} == 0 or absent(up{job="amoro"})', _only_outside),
         5 * _MINUTE,
         "The coordinator does not answer: nothing is optimized",
         "Nobody answers Prometheus. Only Prometheus can see it.",
@@ -383,7 +226,7 @@ CONDITIONS = (
     Condition(
         "no-leader",
         Severity.PAGE,
-        Where(Sum(metrics.LEADER), "==", 0),
+        Rule("sum(amoro_leader) == 0", lambda now: matching(now.sum(metrics.LEADER), eq, 0)),
         _MINUTE,
         "A coordinator answers, and none owns the state directory: nothing is optimized",
         "A coordinator has lost its state directory: it was moved, restored, or another coordinator has opened it.",
@@ -392,7 +235,7 @@ CONDITIONS = (
     Condition(
         "store-failed",
         Severity.PAGE,
-        Where(Least(metrics.STORE_UP), "==", 0),
+        Rule("min(amoro_store_up) == 0", lambda now: matching(now.min(metrics.STORE_UP), eq, 0)),
         timedelta(),
         "The state database can't be read or written: nothing is planned or committed",
         "The last read or write of the state database failed. No task or commit is lost by it; work waits.",
@@ -401,7 +244,11 @@ CONDITIONS = (
     Condition(
         "check-failed",
         Severity.PAGE,
-        Where(HourlyIncrease(metrics.FAILED_CHECKS, ("type",)), ">", 0),
+        Rule(
+            "round(sum by (type) (increase(amoro_failed_checks_total[1h]))) > 0",
+            lambda now: matching(now.increase(metrics.FAILED_CHECKS, "type"), gt, 0),
+            by=("type",),
+        ),
         timedelta(),
         "{value} results of {type} did not add up and were not committed",
         "Before a commit, rows or files of a result were not what they had to be. The table is as it was.",
@@ -410,7 +257,10 @@ CONDITIONS = (
     Condition(
         "guard-spoke",
         Severity.PAGE,
-        Where(HourlyIncrease(metrics.GUARD_HITS), ">", 0),
+        Rule(
+            "round(sum(increase(amoro_guard_hits_total[1h]))) > 0",
+            lambda now: matching(now.increase(metrics.GUARD_HITS), gt, 0),
+        ),
         timedelta(),
         "{value} files that were to be deleted are needed: they were kept, and the process is held",
         "The guard found condemned files that are needed, right before their deletion.",
@@ -419,7 +269,10 @@ CONDITIONS = (
     Condition(
         "lost-refs",
         Severity.PAGE,
-        Where(HourlyIncrease(metrics.LOST_REFS), ">", 0),
+        Rule(
+            "round(sum(increase(amoro_lost_refs_total[1h]))) > 0",
+            lambda now: matching(now.increase(metrics.LOST_REFS), gt, 0),
+        ),
         timedelta(),
         "{value} branches or tags were removed by an expiry beside their making, and brought back",
         "A catalog applied an expiry to another state than the one that it was made for.",
@@ -428,7 +281,10 @@ CONDITIONS = (
     Condition(
         "late-deletes",
         Severity.PAGE,
-        Where(HourlyIncrease(metrics.LATE_DELETES), ">", 0),
+        Rule(
+            "round(sum(increase(amoro_late_deletes_total[1h]))) > 0",
+            lambda now: matching(now.increase(metrics.LATE_DELETES), gt, 0),
+        ),
         timedelta(),
         "{value} snapshots of other applications delete rows that were rewritten before: these rows are still there",
         "Another application planned deletes, did not look whether their files are still there, and committed them"
@@ -439,7 +295,10 @@ CONDITIONS = (
     Condition(
         "commit-unknown",
         Severity.PAGE,
-        Where(Sum(metrics.ACTIVE, where={"status": ("commit_unknown",)}), ">", 0),
+        Rule(
+            'sum(amoro_active_processes{status="commit_unknown"}) > 0',
+            lambda now: matching(now.sum(metrics.ACTIVE, status=("commit_unknown",)), gt, 0),
+        ),
         10 * _MINUTE,
         "{value} commits were sent, and the catalog does not say whether they were applied",
         "The answer to a commit was lost, and the catalog can't be asked since. Its table is held until it can.",
@@ -448,7 +307,7 @@ CONDITIONS = (
     Condition(
         "disk-low",
         Severity.PAGE,
-        Where(Least(metrics.DISK_FREE), "<", 0.1),
+        Rule("min(amoro_state_disk_free_ratio) < 0.1", lambda now: matching(now.min(metrics.DISK_FREE), lt, 0.1)),
         5 * _MINUTE,
         "{value} of the disk with the state directory is free",
         "The disk with the state database is nearly full. When it is full nothing is planned or committed.",
@@ -458,7 +317,7 @@ CONDITIONS = (
     Condition(
         "no-optimizer",
         Severity.PAGE,
-        Where(Sum(metrics.THREADS), "==", 0),
+        Rule("sum(amoro_optimizer_threads) == 0", lambda now: matching(now.sum(metrics.THREADS), eq, 0)),
         10 * _MINUTE,
         "No optimizer is registered in any group: nothing is optimized",
         "The coordinator evaluates and plans, and nobody does the work.",
@@ -467,7 +326,11 @@ CONDITIONS = (
     Condition(
         "tasks-wait",
         Severity.PAGE,
-        Both(_WAITING, (_NOBODY,)),
+        Rule(
+            'sum by (group) (amoro_open_tasks{status="planned"}) > 0 and sum by (group) (amoro_optimizer_threads) == 0',
+            _tasks_without_optimizer,
+            by=("group",),
+        ),
         5 * _MINUTE,
         "{value} tasks wait in group {group}, which has no optimizer",
         "Tasks are planned in a group that has no thread.",
@@ -476,7 +339,11 @@ CONDITIONS = (
     Condition(
         "instances-cannot-start",
         Severity.PAGE,
-        Where(Max(metrics.FAILED_STARTS, _GROUP), ">=", 3),
+        Rule(
+            "max by (group) (amoro_failed_starts) >= 3",
+            lambda now: matching(now.max(metrics.FAILED_STARTS, "group"), ge, 3),
+            by=("group",),
+        ),
         timedelta(),
         "Optimizers of group {group} could not be started {value} times in a row",
         "The group's container starts optimizers, and they end or never register.",
@@ -485,7 +352,11 @@ CONDITIONS = (
     Condition(
         "catalog-unreachable",
         Severity.PAGE,
-        Where(Max(metrics.CATALOG_UP, ("catalog",)), "==", 0),
+        Rule(
+            "max by (catalog) (amoro_catalog_up) == 0",
+            lambda now: matching(now.max(metrics.CATALOG_UP, "catalog"), eq, 0),
+            by=("catalog",),
+        ),
         10 * _MINUTE,
         "Catalog {catalog} does not answer",
         "Each question to the catalog has failed for a while. Its tables are neither evaluated nor committed.",
@@ -494,12 +365,12 @@ CONDITIONS = (
     Condition(
         "tasks-not-taken",
         Severity.LOOK,
-        Both(
-            _WAITING,
-            (
-                Where(Sum(metrics.TASKS, _GROUP, {"status": ("scheduled", "acked")}), "==", 0),
-                Where(Sum(metrics.THREADS, _GROUP), ">", 0),
-            ),
+        Rule(
+            'sum by (group) (amoro_open_tasks{status="planned"}) > 0 '
+            'and sum by (group) (amoro_open_tasks{status=~"scheduled|acked"}) == 0 '
+            "and sum by (group) (amoro_optimizer_threads) > 0",
+            _tasks_not_taken,
+            by=("group",),
         ),
         15 * _MINUTE,
         "Optimizers of group {group} are there, and take none of its {value} tasks",
@@ -509,7 +380,12 @@ CONDITIONS = (
     Condition(
         "processes-fail",
         Severity.LOOK,
-        Both(Where(Ratio(_FAILED, _ENDED), ">", 0.2), (Where(_FAILED, ">=", 3),)),
+        Rule(
+            'round(sum(increase(amoro_processes_total{result="failed"}[1h]))) / '
+            "(round(sum(increase(amoro_processes_total[1h]))) > 0) > 0.2 "
+            'and round(sum(increase(amoro_processes_total{result="failed"}[1h]))) >= 3',
+            _failing,
+        ),
         timedelta(),
         "{value} of the processes within an hour have failed",
         "More than a fifth of the processes that ended within an hour, and at least three, have failed.",
@@ -519,8 +395,11 @@ CONDITIONS = (
     Condition(
         "commits-conflict",
         Severity.LOOK,
-        Both(
-            Where(Ratio(_CONFLICTS, HourlyIncrease(metrics.COMMIT_ATTEMPTS)), ">", 0.5), (Where(_CONFLICTS, ">=", 10),)
+        Rule(
+            'round(sum(increase(amoro_commit_attempts_total{outcome="conflict"}[1h]))) / '
+            "(round(sum(increase(amoro_commit_attempts_total[1h]))) > 0) > 0.5 "
+            'and round(sum(increase(amoro_commit_attempts_total{outcome="conflict"}[1h]))) >= 10',
+            _conflicting,
         ),
         timedelta(),
         "{value} of the commits within an hour lost to another writer",
@@ -531,7 +410,11 @@ CONDITIONS = (
     Condition(
         "backlog",
         Severity.LOOK,
-        Where(Max(metrics.OLDEST_PENDING, _GROUP), ">", 3600),
+        Rule(
+            "max by (group) (amoro_oldest_pending_table_seconds) > 3600",
+            lambda now: matching(now.max(metrics.OLDEST_PENDING, "group"), gt, 3600),
+            by=("group",),
+        ),
         10 * _MINUTE,
         "A table of group {group} has waited {value} for its turn",
         "A table was found to need work an hour ago and is not planned yet.",
@@ -541,7 +424,10 @@ CONDITIONS = (
     Condition(
         "optimizers-lost",
         Severity.LOOK,
-        Where(HourlyIncrease(metrics.OPTIMIZERS_LOST), ">", 0),
+        Rule(
+            "round(sum(increase(amoro_optimizers_lost_total[1h]))) > 0",
+            lambda now: matching(now.increase(metrics.OPTIMIZERS_LOST), gt, 0),
+        ),
         timedelta(),
         "{value} optimizers went without a word within an hour",
         "Optimizers were killed, hang, or lost their network. Their tasks were planned again.",
@@ -550,7 +436,11 @@ CONDITIONS = (
     Condition(
         "maintenance-held",
         Severity.LOOK,
-        Where(Sum(metrics.HELD, _ACTION), ">", 0),
+        Rule(
+            "sum by (action) (amoro_maintenance_held) > 0",
+            lambda now: matching(now.sum(metrics.HELD, "action"), gt, 0),
+            by=("action",),
+        ),
         60 * _MINUTE,
         "{value} processes of {action} wait until somebody confirms them",
         "A breaker found that a process of maintenance would delete unusually much.",
@@ -559,7 +449,11 @@ CONDITIONS = (
     Condition(
         "maintenance-paused",
         Severity.LOOK,
-        Where(Sum(metrics.PAUSED, _ACTION), ">", 0),
+        Rule(
+            "sum by (action) (amoro_maintenance_paused) > 0",
+            lambda now: matching(now.sum(metrics.PAUSED, "action"), gt, 0),
+            by=("action",),
+        ),
         timedelta(),
         "{action} is paused on {value} tables",
         "The action has failed, or changed nothing, too often on these tables.",
@@ -568,7 +462,11 @@ CONDITIONS = (
     Condition(
         "tables-refused",
         Severity.LOOK,
-        Where(Sum(metrics.REFUSED, ("reason",)), ">", 0),
+        Rule(
+            "sum by (reason) (amoro_refused_tables) > 0",
+            lambda now: matching(now.sum(metrics.REFUSED, "reason"), gt, 0),
+            by=("reason",),
+        ),
         60 * _MINUTE,
         "{value} tables are refused by the word {reason}",
         "The tables have something that is not handled, and are left exactly as they are.",
@@ -577,7 +475,10 @@ CONDITIONS = (
     Condition(
         "certificate-ends",
         Severity.LOOK,
-        Where(TimeUntil(Least(metrics.CERTIFICATE_END)), "<", 14 * _DAY_S),
+        Rule(
+            "min(amoro_certificate_expiry_seconds) - time() < 1.2096e+06",
+            lambda now: matching(now.until(metrics.CERTIFICATE_END), lt, 14 * _DAY_S),
+        ),
         timedelta(),
         "The certificate for listening ends in {value}",
         "The certificate ends within 14 days, or has ended. Clients refuse one that has.",
@@ -587,7 +488,10 @@ CONDITIONS = (
     Condition(
         "login-failures",
         Severity.LOOK,
-        Where(HourlyIncrease(metrics.LOGIN_FAILURES), ">=", 20),
+        Rule(
+            "round(sum(increase(amoro_login_failures_total[1h]))) >= 20",
+            lambda now: matching(now.increase(metrics.LOGIN_FAILURES), ge, 20),
+        ),
         timedelta(),
         "{value} callers showed a wrong password or token within an hour",
         "Somebody tries passwords or tokens, or a program goes on with one that was revoked.",
@@ -596,7 +500,7 @@ CONDITIONS = (
     Condition(
         "restarts",
         Severity.LOOK,
-        ExternalCheck(f"max(changes({metrics.STARTED.name}[1h])) > 2"),
+        Rule("max(changes(amoro_start_time_seconds[1h])) > 2", _only_outside),
         timedelta(),
         "The coordinator was started {value} times within an hour",
         "The coordinator ends again and again. Only Prometheus can see it.",

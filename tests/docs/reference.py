@@ -178,7 +178,7 @@ def conditions() -> str:
         lasts = f"for {lasting(condition.lasts)}" if condition.lasts else "at once"
         text.append(
             f"## {condition.name}\n\n{condition.meaning}\n\nWhat to do: {condition.remedy}\n\n"
-            f"`{condition.alert}`, {condition.severity}, {lasts}:\n\n    {condition.when.promql()}\n"
+            f"`{condition.alert}`, {condition.severity}, {lasts}:\n\n    {condition.when.promql}\n"
         )
     return "\n".join(text)
 

@@ -18,7 +18,7 @@ from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.alert_rules import CONDITIONS, ExternalCheck
+from amoro_core.model.alert_rules import CONDITIONS
 from amoro_core.model.group_config import Scaling
 from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
 from amoro_core.model.tables import ActionRecord, OptimizingType
@@ -288,7 +288,7 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     nobody_answers: {"AmoroCoordinatorAbsent": {"instance": "127.0.0.1:1630", "job": "amoro"}},
 }
 #: What a coordinator can't see of itself.
-OUTSIDE = {condition.alert for condition in CONDITIONS if isinstance(condition.when, ExternalCheck)}
+OUTSIDE = {"AmoroCoordinatorAbsent", "AmoroRestarts"}  # only Prometheus can see these
 
 
 def rules() -> dict[str, dict[str, str]]:

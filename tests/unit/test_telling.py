@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,18 +13,9 @@ from amoro_core.model import metrics
 from amoro_core.model.alert_rules import (
     CONDITIONS,
     ActiveAlert,
-    Both,
     Counted,
-    Expression,
-    ExternalCheck,
-    HourlyIncrease,
-    Least,
-    Max,
-    Ratio,
-    Sum,
-    TimeUntil,
-    Where,
     evaluate_rules,
+    matching,
 )
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
 from amoro_core.model.metrics import Sample
@@ -214,50 +206,46 @@ TASKS = [
     Sample("amoro_optimizer_threads", 0, ("a",)),
     Sample("amoro_optimizer_threads", 4, ("b",)),
 ]
-GROUP = ("group",)
-TOTAL = Sum(metrics.TASKS, GROUP)
-THREADS = Sum(metrics.THREADS, GROUP)
-
-
-def values(expression: Expression, *samples: Sample, **more: object) -> dict[tuple[str, ...], float]:
-    return dict(expression.values(Counted(samples or TASKS, **more)))
+NOW_TASKS = Counted(TASKS)
+RULES = {condition.name: condition.when for condition in CONDITIONS}
 
 
 def test_sums_and_extremes_go_by_labels() -> None:
-    assert values(TOTAL) == {("a",): 5, ("b",): 5}
-    assert values(Sum(metrics.TASKS)) == {(): 10}
-    assert values(Sum(metrics.TASKS, GROUP, {"status": ("acked", "scheduled")})) == {("a",): 2}
-    assert values(Max(metrics.TASKS, GROUP)) == {("a",): 3, ("b",): 5}
-    assert values(Least(metrics.TASKS, GROUP)) == {("a",): 2, ("b",): 5}
-    assert values(Sum(metrics.LEADER)) == {}
+    assert NOW_TASKS.sum(metrics.TASKS, "group") == {("a",): 5, ("b",): 5}
+    assert NOW_TASKS.sum(metrics.TASKS) == {(): 10}
+    assert NOW_TASKS.sum(metrics.TASKS, "group", status=("acked", "scheduled")) == {("a",): 2}
+    assert NOW_TASKS.max(metrics.TASKS, "group") == {("a",): 3, ("b",): 5}
+    assert NOW_TASKS.min(metrics.TASKS, "group") == {("a",): 2, ("b",): 5}
+    assert NOW_TASKS.sum(metrics.LEADER) == {}
 
 
-def test_comparisons_keep_values_and_conjunctions_the_first_ones() -> None:
-    assert values(Where(TOTAL, ">", 5)) == {}
-    assert values(Where(TOTAL, ">=", 5)) == {("a",): 5, ("b",): 5}
-    assert values(Where(THREADS, "<", 4)) == {("a",): 0}
-    assert values(Both(TOTAL, (Where(THREADS, "==", 0),))) == {("a",): 5}
-
-
-def test_a_part_of_nothing_has_no_value() -> None:
-    assert values(Ratio(TOTAL, THREADS)) == {("b",): 1.25}
+def test_a_series_that_is_missing_is_not_zero() -> None:
+    assert matching(NOW_TASKS.sum(metrics.THREADS, "group"), operator.lt, 4) == {("a",): 0}
+    assert RULES["tasks-wait"].values(NOW_TASKS) == {("a",): 3}
+    assert RULES["tasks-wait"].values(Counted(TASKS[:3])) == {}
+    assert RULES["tasks-not-taken"].values(NOW_TASKS) == {}
+    assert RULES["tasks-not-taken"].values(Counted([*TASKS, Sample("amoro_open_tasks", 0, ("b", "acked"))])) == {
+        ("b",): 5
+    }
 
 
 def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
     ended = Sample("amoro_processes_total", 7, ("full", "failed"))
-    grown = HourlyIncrease(metrics.ENDED, ("result",))
-    assert values(grown, ended) == {("failed",): 7}
     before = {("amoro_processes_total", ("full", "failed")): 4.0}
-    assert values(grown, ended, hour_ago=before) == {("failed",): 3}
+    assert Counted([ended]).increase(metrics.ENDED, "result") == {("failed",): 7}
+    assert Counted([ended], before).increase(metrics.ENDED, "result") == {("failed",): 3}
+
+
+@pytest.mark.parametrize(("failed", "others", "found"), [(3, 11, {(): 3 / 14}), (3, 12, {}), (2, 0, {}), (0, 0, {})])
+def test_a_share_needs_a_least_number(failed: float, others: float, found: dict[tuple[str, ...], float]) -> None:
+    name = "amoro_processes_total"
+    samples = [Sample(name, failed, ("full", "failed")), Sample(name, others, ("full", "success"))]
+    assert RULES["processes-fail"].values(Counted(samples)) == found
 
 
 def test_moments_are_told_as_what_is_left() -> None:
     end = Sample("amoro_certificate_expiry_seconds", 1000)
-    assert values(TimeUntil(Least(metrics.CERTIFICATE_END)), end, now_s=1030.0) == {(): -30}
-
-
-def test_what_only_others_can_see_never_holds() -> None:
-    assert values(ExternalCheck("absent(up)")) == {}
+    assert RULES["certificate-ends"].values(Counted([end], now_s=1030.0)) == {(): -30}
 
 
 def test_a_condition_is_raised_once_it_has_lasted() -> None:
