@@ -156,7 +156,7 @@ def metrics() -> str:
         "`/livez` and `/readyz` for everybody. Values are read when they are asked\n"
         "for; counters begin anew with each start of the coordinator. Every group, status and reason that exists is told,\n"
         "with 0 where nothing stands there, so that `== 0` and `increase` see it.\n"
-        "[How to have them scraped](../howto/service.md#have-it-watched).\n\n"
+        "[How to scrape them](../howto/service.md#monitoring).\n\n"
         + _table(("Metric", "Kind", "Labels", "Meaning"), rows)
         + "\n[What is worth an alert](conditions.md) is made of them.\n\n## Questions\n\n"
         + _table(("Expression", "Answer"), ((f"`{code}`", meaning) for code, meaning in QUERIES.items()))
