@@ -80,7 +80,7 @@ def _options_from_json(said: Mapping[str, Any]) -> Options:
         snapshot_ids=tuple(said["snapshot_ids"]),
         locations=tuple(said["locations"]),
         file_list=said["file_list"],
-        confirmed=said.get("confirmed", False),  # earlier versions kept it not
+        confirmed=said["confirmed"],
     )
 
 
