@@ -13,7 +13,7 @@ from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show
 from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_queue, group_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
-from amoro_core.model.paging import PAGE, Line, Window
+from amoro_core.model.paging import PAGE, Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2 as queue_pb
 
@@ -120,23 +120,22 @@ def queue(
     limit: Annotated[
         int | None,
         typer.Option(
-            help="How many to list at most, of tables and of processes [default: all, with --watch 500].",
+            help="How many to list at most, of tables and of processes [default: 1000, with --watch 500].",
             min=1,
-            max=1_000_000_000,
+            max=PAGE,
             show_default=False,
         ),
     ] = None,
-    after: Annotated[str, after_option("CURSOR")] = "",
     watch: WatchOption = False,
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
-    request = queue_pb.ListQueueRequest(group=name, only=only or "")
-    part = window(limit or (_WATCHED if watch else None), after)
+    most = limit or (_WATCHED if watch else PAGE)
+    request = queue_pb.ListQueueRequest(group=name, only=only or "", limit=most)
 
     def ask(client: "AdminClient") -> Look:
-        return Look(group_queue(_whole_queue(client, request, part), only, after))
+        return Look(group_queue(client.ListQueue(request), only))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -214,34 +213,3 @@ def remove(session: Session, name: NameArgument, output: OutputOption = OutputFo
 def _properties(pairs: list[str] | None, memory_bytes: int | None) -> dict[str, str]:
     memory = [] if memory_bytes is None else [f"{MEMORY}={memory_bytes / 1024**2:g}MB"]
     return parse_properties([*(pairs or ()), *memory])
-
-
-def _whole_queue(client: "AdminClient", wanted: queue_pb.ListQueueRequest, part: Window) -> queue_pb.ListQueueResponse:
-    """What waits for a plan or for threads: the limit is of each of the two lists.
-
-    All pages as one answer; what came twice because the order moved between them is there once.
-    """
-    pending: dict[tuple[str, int], queue_pb.PendingTable] = {}
-    waiting: dict[tuple[str, str], queue_pb.WaitingProcess] = {}
-    first, left, after, order_changed = None, part.limit, part.after, False
-    while True:
-        limit = min(left, PAGE) if part.limit else PAGE
-        request = queue_pb.ListQueueRequest(group=wanted.group, only=wanted.only, limit=limit, after=after)
-        answer = client.ListQueue(request)
-        first, order_changed = first or answer, order_changed or answer.order_changed
-        for table in answer.pending:
-            pending.setdefault((table.group, table.table_id), table)
-        for process in answer.waiting:
-            waiting.setdefault((process.group, process.process_id), process)
-        left -= max(len(answer.pending), len(answer.waiting))
-        after = answer.next
-        if not after or (part.limit and left <= 0):
-            break
-    return queue_pb.ListQueueResponse(
-        pending=pending.values(),
-        waiting=waiting.values(),
-        pending_total=first.pending_total,
-        waiting_total=first.waiting_total,
-        next=after,
-        order_changed=order_changed,
-    )

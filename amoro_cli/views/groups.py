@@ -119,8 +119,6 @@ def _known(occupation: float) -> float | None:
     return None if occupation < 0 else occupation
 
 
-MOVED = "The queue has moved since the page before: something may be missing, or listed twice."
-
 PENDING: "Listing[queue_pb.PendingTable]" = Listing(
     (
         Column("GROUP", lambda item: item.group),
@@ -151,28 +149,27 @@ WAITING: "Listing[queue_pb.WaitingProcess]" = Listing(
 )
 
 
-def group_queue(answer: "queue_pb.ListQueueResponse", only: Line | None = None, after: str = "") -> Document:
-    """Schema amoro.queue/v1: `pending` tables, `waiting` processes, how many there are of each, where they go on. The
-    names are tables, then processes. `only` and `after` are those that were asked for."""
+def group_queue(answer: "queue_pb.ListQueueResponse", only: Line | None = None) -> Document:
+    """Schema amoro.queue/v1: the first `pending` tables and `waiting` processes, and the total of each.
+
+    The names are tables, then processes.
+    """
     names = (*(item.table for item in answer.pending), *(item.process_id for item in answer.waiting))
-    more = " more" if after else ""
     lists: list[list[Block]] = []
     if only is not Line.WAITING:
-        shown: list[Block] = [f"Nothing{more} waits for a plan."]
+        shown: list[Block] = ["Nothing waits for a plan."]
         if answer.pending:
             shown = ["Tables that wait for a plan:", PENDING.grid(answer.pending)]
-        lists.append(shown + _rest(answer.pending_total - len(answer.pending), after))
+        lists.append(shown + _rest(answer.pending_total - len(answer.pending)))
     if only is not Line.PENDING:
-        shown = [f"Nothing{more} waits for threads."]
+        shown = ["Nothing waits for threads."]
         if answer.waiting:
             shown = ["Processes that wait for threads:", WAITING.grid(answer.waiting)]
-        lists.append(shown + _rest(answer.waiting_total - len(answer.waiting), after))
+        lists.append(shown + _rest(answer.waiting_total - len(answer.waiting)))
     blocks = [block for number, shown in enumerate(lists) for block in ([""] if number else []) + shown]
-    blocks += ["", "and more: see --limit"] if after and answer.next else []
-    blocks += ["", MOVED] if answer.order_changed else []
     return Document("amoro.queue/v1", encode(answer), names, tuple(blocks))
 
 
-def _rest(left: int, after: str) -> list[Block]:
-    """The line beneath a list that is not whole; after a cursor nobody knows how many came before it."""
-    return [f"and {format_count(left)} more: see --limit"] if left > 0 and not after else []
+def _rest(left: int) -> list[Block]:
+    """The line beneath a list that is not whole."""
+    return [f"and {format_count(left)} more: see --limit"] if left > 0 else []

@@ -6,6 +6,7 @@ from typing import Any
 
 from amoro_core.admin.common import milliseconds, word
 from amoro_core.admin.context import Call, Services
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import EXTERNAL, Instance, InstanceStatus, InstancesView
 from amoro_core.model.paging import Line, Window, page_limit
 from amoro_core.model.processes import Optimizer, ProcessStatus, ResourceGroup
@@ -210,14 +211,14 @@ def list_queue(services: Services, request: queue_pb.ListQueueRequest, call: Cal
     only = word(Line, request.only, "list of the queue")
     if request.group:
         services.groups.find(request.group)
-    found = services.queue.list_queue(request.group, Window(request.limit, request.after), only)
+    if request.after:
+        raise InvalidArgument("the queue has no pages", hint="It shows its first entries: raise `limit`.")
+    found = services.queue.list_queue(request.group, request.limit, only)
     return queue_pb.ListQueueResponse(
         pending=map(_pending, found.pending),
         waiting=map(_waiting, found.waiting),
         pending_total=found.pending_total,
         waiting_total=found.waiting_total,
-        next=found.next,
-        order_changed=found.order_changed,
     )
 
 

@@ -31,7 +31,7 @@ class ListQueueRequest(_message.Message):
     limit: _builtins.int
     """of each of the two lists; 0: 500; at most 1000"""
     after: _builtins.str
-    """`next` of the page before, of the same group and lists"""
+    """must be empty: the queue shows its first entries, without pages"""
     only: _builtins.str
     """pending or waiting: one of the two lists; "": both"""
     def __init__(
@@ -191,9 +191,9 @@ class ListQueueResponse(_message.Message):
     """0 for a list that is not asked for"""
     waiting_total: _builtins.int
     next: _builtins.str
-    """"" on the last page; a list that has ended before is empty on later pages"""
+    """always "": the queue has no pages"""
     order_changed: _builtins.bool
-    """since the page before, what stands before this one: an entry may come twice, or be left out"""
+    """always false"""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingTable]:
         """by group, in the order in which they are planned"""

@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from datetime import datetime, timedelta
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.logger import get_logger
@@ -16,25 +16,7 @@ from amoro_core.model.audit import AuditFilter, AuditOutcome
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.history_events import EventFilter, EventKind
 from amoro_core.model.metrics import KnownBackup, StateFacts
-from amoro_core.model.paging import (
-    ALL,
-    KINDS,
-    NOTHING,
-    START,
-    Key,
-    Line,
-    Page,
-    QueueCursor,
-    QueuePage,
-    Window,
-    cut,
-    opened,
-    packed,
-    page_limit,
-    part,
-    sealed,
-    unpacked,
-)
+from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, opened, page_limit, sealed
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
@@ -48,7 +30,6 @@ from amoro_core.model.tables import (
 )
 from amoro_core.scheduling.policy import (
     DEFAULT_POLICY,
-    LOOK_BACK,
     POLICIES,
     Accounts,
     PendingTable,
@@ -64,6 +45,8 @@ from amoro_core.store import audit, blockers, events, processes, queue_stats, ta
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import WaitingFigures, WaitingTasks
 from amoro_core.transactions.task_queue import count_threads, pending_of
+
+T = TypeVar("T")
 
 PROCESSES = 100
 #: Tables are counted up to this number.
@@ -269,9 +252,6 @@ ROWS = 500
 #: Figures are counted again after so long.
 FRESH_S = 1.0
 DAY = timedelta(hours=24)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
 
 #: A pending table with its policy and the key that this gives it.
 _Ordered = tuple[str, Any, PendingTable]
@@ -302,22 +282,12 @@ class WaitingPlace:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A page of what waits, by group."""
+    """The first entries that wait, by group."""
 
     pending: tuple[PendingPlace, ...]
     waiting: tuple[WaitingPlace, ...]
-    pending_total: int  # 0 where they were not asked for, as the next
+    pending_total: int  # 0 for a list that was not requested
     waiting_total: int
-    next: str  # the cursor after which the next page begins; "": nothing is left
-    order_changed: bool  # whether what stands before this page is not what it was
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """Where a page begins."""
-
-    at: datetime  # the moment for which pending tables are ordered: that of the first page
-    marks: Mapping[Line, QueueCursor | None]  # None: the list has ended, or was not asked for
 
 
 class QueueService:
@@ -339,31 +309,17 @@ class QueueService:
         self._gate = threading.Lock()  # one caller counts, the others wait for it
         self._counted: tuple[float, WaitingFigures, datetime] | None = None
 
-    def list_queue(self, group: str = "", window: Window = ALL, only: Line | None = None) -> Queue:
-        """Tables and processes that wait, at most `limit` of each, of one group or all; or one of the two lists.
+    def list_queue(self, group: str = "", limit: int = 0, only: Line | None = None) -> Queue:
+        """The tables and processes that wait, the first `limit` of each, of one group or all; or one of the two lists.
 
-        All pages order pending tables for the moment of the first, so that time alone moves none. Raises
-        InvalidArgument for a cursor of another list, and for a broken one.
+        A limit of 0 means 500, and 1000 is the most. Raises InvalidArgument for a negative limit.
         """
-        most, now, scope = page_limit(window.limit or ROWS), self._clock(), ("queue", group, only or "")
-        start = _opened(window.after, scope, only, now)
+        most, now = page_limit(limit or ROWS), self._clock()
 
         def read(db: Connection) -> Queue:
-            pending, tables_left = NOTHING, 0
-            found, processes_left = NOTHING, 0
-            if only is not Line.WAITING:
-                pending, tables_left = self._pending(db, group, start, most, now)
-            if only is not Line.PENDING:
-                found, processes_left = self._waiting(db, group, start, most)
-            ends = {Line.PENDING: pending.following, Line.WAITING: found.following}
-            return Queue(
-                pending=pending.entries,
-                waiting=found.entries,
-                pending_total=tables_left,
-                waiting_total=processes_left,
-                next=_sealed(_Start(start.at, ends), scope) if any(ends.values()) else "",
-                order_changed=pending.order_changed or found.order_changed,
-            )
+            pending, pending_total = ((), 0) if only is Line.WAITING else self._pending(db, group, most, now)
+            waiting, waiting_total = ((), 0) if only is Line.PENDING else self._waiting(db, group, most)
+            return Queue(pending, waiting, pending_total, waiting_total)
 
         return self._store.read(read)
 
@@ -376,40 +332,30 @@ class QueueService:
                 self._counted = now_s, self._store.read(lambda db: queue_stats.waiting_figures(db, now - DAY)), now
             return self._counted[1:]
 
-    def _pending(
-        self, db: Connection, group: str, start: _Start, most: int, now: datetime
-    ) -> tuple[QueuePage[PendingPlace], int]:
-        """The tables of a page, and how many there are; everything is read of those on the page only."""
-        turns, mark = tables.list_turns(db, group), start.marks[Line.PENDING]
-        if mark is None:
-            return NOTHING, len(turns)
-        policies, by_group = pending_of(db, turns, start.at)
-        page = part(
-            by_group,
-            lambda name: self._ordered(policies.get(name, ""), by_group[name], start.at),
-            lambda one: str(one[2].table_id),
-            mark,
-            most,
-        )
-        ids = [one.table_id for _, (_, _, one) in page.entries]
+    def _pending(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[PendingPlace, ...], int]:
+        """The first pending tables, and their total; details are read of the first ones only."""
+        turns = tables.list_turns(db, group)
+        policies, by_group = pending_of(db, turns, now)
+        first = _first(by_group, lambda name: self._ordered(policies.get(name, ""), by_group[name], now), most)
+        ids = [one.table_id for _, (_, _, one) in first]
         known = {table.table_id: table for table in tables.list_pending(db, ids)}
         blocked = {
             item.table_id for item in blockers.list_active(db, now) if BlockedOperation.OPTIMIZE in item.operations
         }
 
-        def shown(found: tuple[int, _Ordered]) -> PendingPlace:
-            place, (policy, key, one) = found
-            return PendingPlace(
+        places = tuple(
+            PendingPlace(
                 table=known[one.table_id],
                 place=place,
                 policy=policy,
                 key=key,
                 limit=one.limit,
-                occupation=occupation(one.runs, one.limit, start.at),
+                occupation=occupation(one.runs, one.limit, now),
                 held_back=_held_back(known[one.table_id], one.table_id in blocked),
             )
-
-        return page.mapped(shown), len(turns)
+            for place, (policy, key, one) in first
+        )
+        return places, len(turns)
 
     def _ordered(self, name: str, found: Sequence[PendingTable], at: datetime) -> list[_Ordered]:
         """The tables in planning order, with the policy and its key; by the default one where that is missing or
@@ -421,11 +367,9 @@ class QueueService:
             policy = self._policies[DEFAULT_POLICY]
             return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
 
-    def _waiting(self, db: Connection, group: str, start: _Start, most: int) -> tuple[QueuePage[WaitingPlace], int]:
-        """The processes of a page, and how many there are."""
-        found, mark = queue_stats.list_waiting(db, group), start.marks[Line.WAITING]
-        if mark is None:
-            return NOTHING, len(found)
+    def _waiting(self, db: Connection, group: str, most: int) -> tuple[tuple[WaitingPlace, ...], int]:
+        """The first waiting processes, and their total."""
+        found = queue_stats.list_waiting(db, group)
         threads, accounts = count_threads(db), self._accounts()
         running = Counter((task.group, task.table_id) for task in tasks.list_held(db))
         by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
@@ -441,20 +385,16 @@ class QueueService:
             typical_s = accounts.get(item.group, _NEW).typical_s
             return *standing(used, typical_s), item.created_at, item.process_id
 
-        page = part(
-            by_group,
-            lambda name: sorted(((item, use(item)) for item in by_group[name]), key=turn),
-            lambda one: one[0].process_id,
-            mark,
-            most,
-        )
-        names = tables.names(db, {item.table_id for _, (item, _) in page.entries})
+        first = _first(by_group, lambda name: sorted(((item, use(item)) for item in by_group[name]), key=turn), most)
+        names = tables.names(db, {item.table_id for _, (item, _) in first})
+        places = tuple(WaitingPlace(item, names[item.table_id], place, used) for place, (item, used) in first)
+        return places, len(found)
 
-        def shown(found: tuple[int, tuple[WaitingTasks, Use]]) -> WaitingPlace:
-            place, (item, used) = found
-            return WaitingPlace(item, names[item.table_id], place, used)
 
-        return page.mapped(shown), len(found)
+def _first(groups: Iterable[str], line_of: Callable[[str], Sequence[T]], limit: int) -> list[tuple[int, T]]:
+    """The first entries by group, each with its place in the line of its group, from 1."""
+    entries = ((place, item) for group in sorted(groups) for place, item in enumerate(line_of(group), 1))
+    return list(islice(entries, limit))
 
 
 _NEW = Accounts(datetime.min)
@@ -464,23 +404,6 @@ def _held_back(table: Pending, is_blocked: bool) -> str:
     if not table.enabled:
         return "disabled"
     return "blocked" if is_blocked else ""
-
-
-def _opened(cursor: str, scope: Sequence[object], only: Line | None, now: datetime) -> _Start:
-    """Where the page after the cursor begins; where the list does for "". Raises InvalidArgument."""
-    if not cursor:
-        return _Start(now, {line: START if only in (None, line) else None for line in Line})
-    at_us, *values = opened(cursor, scope, (int, *KINDS, *KINDS))
-    now_us = (now - _EPOCH) // _MICROSECOND
-    # Runs before the hour that counts are not read for an old cursor, however old it says it is.
-    at = max(now_us - LOOK_BACK // _MICROSECOND, min(int(at_us), now_us))
-    marks = (unpacked(values[: len(KINDS)]), unpacked(values[len(KINDS) :]))
-    return _Start(_EPOCH + at * _MICROSECOND, dict(zip(Line, marks, strict=True)))
-
-
-def _sealed(start: _Start, scope: Sequence[object]) -> str:
-    at_us = (start.at - _EPOCH) // _MICROSECOND
-    return sealed(scope, (at_us, *(value for line in Line for value in packed(start.marks[line]))))
 
 
 log = get_logger("amoro.state")

@@ -305,7 +305,6 @@ QUEUE = queue_pb2.ListQueueResponse(
     ],
     pending_total=3,
     waiting_total=1,
-    next="cursor-2",
 )  # fmt: skip
 
 
@@ -333,36 +332,16 @@ def test_programs_get_every_field_and_the_names_of_what_waits(cli: Cli, admin: F
         "amoro.queue/v1",
         3,
         "2026-09-21T14:13:19.000Z",
-        "cursor-2",
+        None,
     )
     assert body["waiting"][0]["share"] == 0.5
     assert cli("group", "queue", "--limit", "1", "-o", "name").out == "sales.db.orders\n01997a4c\n"
 
 
-def page(*table_ids: int, following: str = "", moved: bool = False) -> queue_pb2.ListQueueResponse:
-    tables = [queue_pb2.PendingTable(table=f"c.d.t{one}", table_id=one, group="default") for one in table_ids]
-    return queue_pb2.ListQueueResponse(pending=tables, pending_total=9, next=following, order_changed=moved)
-
-
-def test_pages_are_asked_for_up_to_the_limit_and_a_table_on_two_is_listed_once(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListQueue", page(1, 2, following="b"), page(2, 3, following="c", moved=True), page(4, 5))
-    result = cli("group", "queue", "--only", "pending")
-    rows = [line.split()[2] for line in result.out.splitlines() if line.startswith("default")]
-    assert rows == ["c.d.t1", "c.d.t2", "c.d.t3", "c.d.t4", "c.d.t5"]
-    assert "The queue has moved since the page before" in result.out
-    assert "threads" not in result.out
-    wanted = [queue_pb2.ListQueueRequest(limit=1000, after=after, only="pending") for after in ("", "b", "c")]
-    assert admin.asked("ListQueue") == wanted
-    admin.script("ListQueue", page(1, 2, following="b"), page(3, following="c"))
-    assert cli("group", "queue", "--limit", "3", "-o", "name").out == "c.d.t1\nc.d.t2\nc.d.t3\n"
-    assert [one.limit for one in admin.asked("ListQueue")[3:]] == [3, 1]
-
-
-def test_what_follows_a_cursor_is_listed_alone(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListQueue", page(7, following="b"))
-    result = cli("group", "queue", "--after", "a", "--limit", "1")
-    assert result.out.splitlines()[3:] == ["", "Nothing more waits for threads.", "", "and more: see --limit"]
-    assert [one.after for one in admin.asked("ListQueue")] == ["a"]
+def test_one_list_is_requested_alone(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListQueue", queue_pb2.ListQueueResponse())
+    assert cli("group", "queue", "--only", "pending").out == "Nothing waits for a plan.\n"
+    assert admin.asked("ListQueue") == [queue_pb2.ListQueueRequest(limit=1000, only="pending")]
 
 
 QUICKLY = ("--watch", "--interval", "1ms")

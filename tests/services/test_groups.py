@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, InvalidArgument, OptimizerNotFound
-from amoro_core.model.paging import Window
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.scheduling.policy import POLICIES, PendingTable
@@ -256,9 +255,9 @@ def test_pending_tables_stand_in_the_order_in_which_they_are_planned(world: Worl
         0.0,
         OptimizingType.MINOR,
     )
-    few = world.queue.list_queue("nightly", Window(2))
+    few = world.queue.list_queue("nightly", 2)
     assert (len(few.pending), few.pending_total) == (2, 3)
-    few = world.queue.list_queue(window=Window(2))
+    few = world.queue.list_queue(limit=2)
     assert [(one.table.identifier.name, one.place) for one in few.pending] == [("d", 1), ("a", 1)]
     assert few.pending_total == 4
     world.tables.set_enabled(world.table("cat.db.a").identifier, False)
@@ -295,7 +294,7 @@ def test_processes_that_wait_for_threads_stand_by_the_standing_of_their_tables(w
     assert [(one.table.name, one.place, one.process.tasks) for one in waiting] == [("a", 1, 1), ("b", 2, 1)]
     assert {one.process.process_id for one in waiting} == {first, second}
     assert {(one.use.limit, one.use.share, one.use.ahead_s, one.use.running) for one in waiting} == {(2, 0.5, 0.0, 0)}
-    few = world.queue.list_queue(window=Window(1))
+    few = world.queue.list_queue(limit=1)
     assert ([one.table.name for one in few.waiting], few.waiting_total) == (["a"], 2)
     (handed,) = world.poll(optimizer)
     left = world.queue.list_queue()

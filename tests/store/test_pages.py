@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from random import Random
@@ -219,7 +218,7 @@ def test_an_id_tells_when_it_was_made() -> None:
     assert made_ms("01990000-0001") is None
 
 
-# Pages of what waits: of both lists at once or of one, in an order that may move between them
+# The first entries of the queue: of both lists or of one
 
 
 class Site:
@@ -275,18 +274,8 @@ class Site:
 
         self.store.write(add)
 
-    def change(self, table: TableRuntime, **fields: object) -> None:
-        self.store.write(lambda db: tables.save(db, replace(tables.get(db, table.table_id), **fields)))
-
-    def page(self, limit: int, after: str = "", only: Line | None = None, group: str = "") -> Queue:
-        return self.service.list_queue(group, Window(limit, after), only)
-
-    def pages(self, limit: int, only: Line | None = None, group: str = "") -> Iterator[Queue]:
-        found = self.page(limit, "", only, group)
-        yield found
-        while found.next:
-            found = self.page(limit, found.next, only, group)
-            yield found
+    def page(self, limit: int, only: Line | None = None, group: str = "") -> Queue:
+        return self.service.list_queue(group, limit, only)
 
 
 @pytest.fixture
@@ -302,38 +291,25 @@ def names(found: Queue) -> tuple[str, str]:
     )
 
 
-def test_both_lists_are_read_page_by_page_until_the_longer_one_ends(site: Site) -> None:
+def test_the_first_of_both_lists_or_of_one_are_shown_with_the_totals(site: Site) -> None:
     site.pending("a", "b", "c")
     site.waiting("p", "q", "r", "s", "t")
-    found = list(site.pages(2))
-    assert [names(one) for one in found] == [("a b", "p q"), ("c", "r s"), ("", "t")]
-    assert {(one.pending_total, one.waiting_total, one.order_changed) for one in found} == {(3, 5, False)}
-    assert [place.place for one in found for place in one.waiting] == [1, 2, 3, 4, 5]
-    site.pending("d")
-    assert names(site.page(2, found[1].next)) == ("", "t")
+    both, pending, waiting = site.page(2), site.page(2, Line.PENDING), site.page(4, Line.WAITING)
+    assert [names(one) for one in (both, pending, waiting)] == [("a b", "p q"), ("a b", ""), ("", "p q r s")]
+    assert [(one.pending_total, one.waiting_total) for one in (both, pending, waiting)] == [(3, 5), (3, 0), (0, 5)]
+    assert [place.place for place in waiting.waiting] == [1, 2, 3, 4]
 
 
-def test_one_of_the_two_lists_is_read_alone(site: Site) -> None:
-    site.pending("a", "b", "c")
-    site.waiting("p", "q", "r")
-    found = list(site.pages(2, Line.PENDING))
-    assert [names(one) for one in found] == [("a b", ""), ("c", "")]
-    assert {(one.pending_total, one.waiting_total) for one in found} == {(3, 0)}
-    found = list(site.pages(2, Line.WAITING))
-    assert [names(one) for one in found] == [("", "p q"), ("", "r")]
-    assert {(one.pending_total, one.waiting_total) for one in found} == {(0, 3)}
-
-
-def test_pages_go_on_from_group_to_group(site: Site) -> None:
+def test_the_limit_is_of_all_groups_in_their_order(site: Site) -> None:
     site.pending("d", "e")
     site.pending("a", "b", "c", group="before")
-    found = list(site.pages(2))
-    assert [[(one.table.group, one.place) for one in each.pending] for each in found] == [
-        [("before", 1), ("before", 2)],
-        [("before", 3), ("default", 1)],
-        [("default", 2)],
+    assert [(one.table.group, one.place) for one in site.page(4).pending] == [
+        ("before", 1),
+        ("before", 2),
+        ("before", 3),
+        ("default", 1),
     ]
-    assert [names(one)[0] for one in site.pages(2, group="before")] == ["a b", "c"]
+    assert names(site.page(2, group="before"))[0] == "a b"
 
 
 def busy(site: Site) -> None:
@@ -348,71 +324,24 @@ def ordered(site: Site) -> Sequence[str]:
     return names(site.page(0))[0].split()
 
 
-def test_time_alone_moves_no_table_to_another_page(site: Site) -> None:
+def test_tables_are_ordered_by_what_they_used_within_the_last_hour(site: Site) -> None:
     busy(site)
     assert ordered(site) == ["c", "b", "a"]
-    first = site.page(2)
     site.now = minutes(20)
     assert ordered(site) == ["a", "c", "b"]
-    second = site.page(2, first.next)
-    assert (names(second), second.order_changed) == (("a", ""), False)
-    assert round(second.pending[0].occupation, 6) == round(4 / 60 / 2, 6)
 
 
-def test_an_old_cursor_orders_for_an_hour_ago(site: Site) -> None:
-    busy(site)
-    first = site.page(1)
-    site.now = minutes(110)
-    second = site.page(2, first.next)
-    assert (names(first)[0], names(second)[0], second.order_changed) == ("c", "a b", True)
-    assert [one.occupation for one in second.pending] == [0, 0]
-    for at in (-(10**30), 10**30):
-        forged = sealed(("queue", "", ""), (at, "", 0, "", "", "", -1, "", ""))
-        assert names(site.page(1, forged)) == ("a", "")
-
-
-def test_tables_that_are_planned_come_or_move_are_told_and_hide_no_other(site: Site) -> None:
-    known = dict(zip("abcdefgh", site.pending(*"abcdefgh"), strict=True))
-    after = site.page(4).next
-    site.change(known["a"], status=OptimizingStatus.PLANNING, pending_type=None)
-    found = site.page(4, after)
-    assert (names(found)[0], found.order_changed, found.pending_total) == ("e f g h", True, 7)
-    site.change(known["d"], last_optimized_at=minutes(0))
-    assert names(site.page(4, after))[0] == "e f g h"
-    site.pending("new")
-    assert names(site.page(4, after))[0] == "e f g h"
-
-
-def test_processes_keep_to_their_page_when_all_accounts_shift(site: Site) -> None:
+def test_processes_are_ordered_by_the_accounts_of_their_group(site: Site) -> None:
     site.waiting(*"pqrst")
     known = {one.table.name.removeprefix("of_"): one.process.table_id for one in site.page(0).waiting}
     ahead = {known[name]: 100.0 * place for place, name in enumerate("tsrqp")}
     site.accounts["default"] = Accounts(NOW, ahead)
-    first = site.page(3)
-    assert names(first)[1] == "t s r"
-    site.accounts["default"] = Accounts(NOW, {table: max(0.0, seconds - 250) for table, seconds in ahead.items()})
-    second = site.page(3, first.next)
-    assert names(second)[1] == "q p"
+    assert names(site.page(3))[1] == "t s r"
 
 
-def test_a_cursor_of_another_group_or_list_is_refused(site: Site) -> None:
-    site.pending("a", "b", "c")
-    cursor = site.page(1).next
-    others: list[Callable[[], Queue]] = [
-        lambda: site.page(1, cursor, group="default"),
-        lambda: site.page(1, cursor, Line.PENDING),
-    ]
-    for other in others:
-        with pytest.raises(InvalidArgument, match="other filters or another order"):
-            other()
-    for broken in ("x", cursor[:-3], "é"):
-        with pytest.raises(InvalidArgument, match="is no cursor"):
-            site.page(1, broken)
+def test_500_of_each_list_are_shown_unless_more_are_requested(site: Site) -> None:
     with pytest.raises(InvalidArgument, match="-1 is no limit"):
         site.page(-1)
-
-
-def test_a_page_has_500_of_each_list_unless_more_are_asked_for(site: Site) -> None:
     site.pending(*(f"t{number:04}" for number in range(1100)))
     assert [len(one.pending) for one in (site.page(0), site.page(700), site.page(5000))] == [500, 700, 1000]
 

@@ -6,7 +6,6 @@ from starlette.routing import Route
 
 from amoro_core.model.audit import AuditOutcome
 from amoro_core.model.history_events import EventKind
-from amoro_core.model.paging import Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
@@ -94,30 +93,18 @@ async def show_audit(visit: PageRequest) -> Page:
 
 
 async def show_queue(visit: PageRequest) -> Page:
-    """What waits for a plan and what waits for a thread, a hundred of each in the order in which it gets it.
-
-    Each list has pages of its own: the address has a cursor of both.
-    """
-    asked = visit.query(group=(), pending=(), waiting=())
-
-    async def part(only: Line) -> queue.ListQueueResponse:
-        request = queue.ListQueueRequest(group=asked["group"], limit=ROWS, after=asked[only], only=only)
-        return await visit.ask("ListQueue", request, queue.ListQueueResponse)
-
-    def listed(only: Line, noun: str, shown: int, total: int, following: str) -> Listed:
-        other = {key: value for key, value in asked.items() if key != only}
-        return Listed("/queue", noun, other, shown, total, following, asked[only], cursor=only)
-
-    tables, processes = await part(Line.PENDING), await part(Line.WAITING)
+    """The first hundred tables that wait for a plan, and processes that wait for a thread, in their order."""
+    group = visit.query(group=())["group"]
+    request = queue.ListQueueRequest(group=group, limit=ROWS)
+    found = await visit.ask("ListQueue", request, queue.ListQueueResponse)
     groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
     values = {
-        "pending": tables.pending,
-        "waiting": processes.waiting,
-        "tables": listed(Line.PENDING, "tables", len(tables.pending), tables.pending_total, tables.next),
-        "processes": listed(Line.WAITING, "processes", len(processes.waiting), processes.waiting_total, processes.next),
-        "order_changed": tables.order_changed or processes.order_changed,
-        "group": asked["group"],
+        "pending": found.pending,
+        "waiting": found.waiting,
+        "pending_total": found.pending_total,
+        "waiting_total": found.waiting_total,
+        "group": group,
         "groups": [one.name for one in groups.groups],
-        "same": shlex.join(["amoro", "group", "queue", *filter(None, [asked["group"]])]),
+        "same": shlex.join(["amoro", "group", "queue", *filter(None, [group])]),
     }
     return Page("queue.html", "Queue", values, is_live=True)

@@ -139,8 +139,7 @@ MOST_EXACT = 10_000  # a total is counted up to here
 class Listed:
     """One page of a list: at `path`, with these filters, in this order.
 
-    `next` and `after` are cursors, of the page after it and of this one; "": there is none, or it is the first. The
-    address has them as `cursor`: a page with two lists has one for each.
+    `next` and `after` are cursors, of the page after it and of this one; "": there is none, or it is the first.
     """
 
     path: str
@@ -154,7 +153,6 @@ class Listed:
     order: str = ""
     total_is_exact: bool = True
     default_sort: str = ""
-    cursor: str = "after"
 
     @property
     def is_filtered(self) -> bool:
@@ -184,7 +182,7 @@ class Listed:
     @property
     def next_url(self) -> str:
         """The address of the page after this one; "" for the last."""
-        return self.path + with_query({**self._query(), self.cursor: self.next}) if self.next else ""
+        return self.path + with_query({**self._query(), "after": self.next}) if self.next else ""
 
     def sorted_by(self, key: str) -> str:
         """The address of the list sorted by the key, in the other direction where it is sorted by it already."""
