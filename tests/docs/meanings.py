@@ -1,34 +1,34 @@
-"""What settings, properties and states mean, in the words of the reference. A key that is missing here is an error."""
+"""Meanings of settings, properties and states in the reference pages. A missing key is an error."""
 
 SETTINGS = {
     "host": "the address to listen on; beyond loopback only with TLS, or with `insecure`",
     "port": "the port; `0` picks a free one. A port in use is an error that names the process that holds it",
     "http-host": "the address of pages and REST; beyond loopback only with TLS, or with `insecure`",
     "mcp-writes": "whether `/mcp` offers [tools that write](../howto/mcp.md#let-it-act) to tokens of the role operator or above; false: it only reads",
-    "http-port": "their port; `0`: neither is served. A port in use is an error that names the process that holds it",
-    "http-hosts": "names by which browsers may ask for them, beside `localhost`, loopback's addresses and `http-host`; any other "
+    "http-port": "the port of pages and REST; `0`: neither is served. A port in use is an error that names the process that holds it",
+    "http-hosts": "host names that browsers may use, besides `localhost`, loopback's addresses and `http-host`; any other "
     "name is answered with 421",
     "trusted-proxies": "addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` count",
     "insecure": "accept unencrypted connections beyond loopback, in a network you trust",
     "tls-certificate": "PEM file with the certificate and its chain; a renewed file is picked up without a restart",
     "tls-key": "PEM file with its key, without a password",
     "tls-client-ca": "PEM file of an authority; if set, only clients with a certificate it signed may connect",
-    "oidc-issuer": "the issuer of an [OpenID provider](../howto/roles.md#log-in-by-an-openid-provider), as it writes itself; its people may "
+    "oidc-issuer": "the issuer of an [OpenID provider](../howto/roles.md#log-in-by-an-openid-provider), as it writes itself; its users can "
     "log in to the pages. Needs `amoro[oidc]`, `oidc-client-id` and `oidc-roles`",
     "oidc-client-id": "the name of this coordinator at the provider",
-    "oidc-client-secret": "where its secret is: `env:NAME` or `file:/path`, never the secret itself; empty for a public client",
-    "oidc-name-claim": "the claim that names people here and in the audit, after `oidc:`; only `sub` never changes and is never given to another",
+    "oidc-client-secret": "reference to its secret: `env:NAME` or `file:/path`, never the secret itself; empty for a public client",
+    "oidc-name-claim": "the claim that names users here and in the audit, after `oidc:`; only `sub` never changes and is never reassigned",
     "oidc-role-claim": "the claim of the ID token, a text or a list, whose values give roles; dots lead into objects",
     "oidc-roles": "which value gives which role: `VALUE=viewer`, `VALUE=operator`, `VALUE=operator PATTERN`, `VALUE=admin`. The first entry that "
-    "one of a person's values fits counts; who has none is refused. Another map ends the sessions of the provider's people",
-    "oidc-scopes": "the scopes that are asked for; `openid` always is",
+    "matches one of a user's values counts; a user without one is refused. A changed map ends the sessions of the provider's users",
+    "oidc-scopes": "the requested scopes; `openid` is always added",
     "heartbeat-interval": "how often optimizers send a heartbeat, unless an optimizer requests another interval",
     "heartbeat-timeout": "an optimizer that sent no heartbeat for this long is lost, and its tasks are scheduled again",
     "schedule-to-ack": "a scheduled task that is not acknowledged within this time is scheduled again",
-    "start-to-close": "an attempt that runs longer is reset",
+    "start-to-close": "an attempt that runs longer is reset and scheduled again",
     "groups": "optimizer groups that are created at the start",
     "allowed-classes": "classes, as `package.module.Class`, that a catalog or table may name as `py-io-impl` or as its REST "
-    "`auth.impl`; apart from pyiceberg's own no others are imported. They are used for metadata only",
+    "`auth.impl`; besides pyiceberg's own no others are imported. They are used for metadata only",
     "strict-locations": "in object stores, too, files may lie only below the catalog's warehouse and allowed prefixes; the table's own "
     "location is not trusted. For a single catalog: below `catalogs`, or as its property",
     "catalogs": "by catalog name, wherever the catalog is configured: `allow-locations`, a list of prefixes below which its tables' files "
@@ -36,11 +36,11 @@ SETTINGS = {
     "table-series": "whether health, files and sizes of each table are kept over time: hourly for 7 days and daily for 90, about 25 kB a table "
     "at most",
     "history-keep": "how long ended processes are kept",
-    "planning-memory": "how much memory may be taken by what is known of tables of 2,000 data files and more between two looks: the "
-    "next look and commit read new manifests alone; the least recently used go, `0`: nothing is kept",
-    "catalog-timeout": "how long a request to a catalog may take in all, at most 10 s of it for connecting",
-    "blocker-timeout": "how long a blocker holds unless it was taken for another time",
-    "maintenance-threads": "how many tables of a catalog are maintained at the same time",
+    "planning-memory": "memory for cached manifests of tables with 2,000 data files or more: the next refresh and commit read only new "
+    "manifests; the least recently used are dropped first; `0`: no cache",
+    "catalog-timeout": "time limit of a request to a catalog as a whole, at most 10 s of it for connecting",
+    "blocker-timeout": "duration of a blocker, unless the request names another",
+    "maintenance-threads": "tables of a catalog that are maintained at the same time",
     "delete-rate": "files deleted per second and catalog, at most; halved while the storage throttles",
     "expire-snapshots.enabled": "whether snapshots are expired on schedule, on tables for which the action is enabled",
     "expire-snapshots.interval": "the time between two runs on a table, ± 10 %",
@@ -50,7 +50,7 @@ SETTINGS = {
     "clean-dangling-delete-files.interval": "the time between two runs on a table, ± 10 %",
     "expire-data.enabled": "whether outdated rows are removed on schedule, on tables for which the action is enabled",
     "expire-data.interval": "the time between two runs on a table, ± 10 %",
-    "auto-create-tags.enabled": "whether tags are made on schedule, on tables for which the action is enabled",
+    "auto-create-tags.enabled": "whether tags are created on schedule, on tables for which the action is enabled",
     "auto-create-tags.interval": "the least time between two runs on a table",
     "rewrite-manifests.enabled": "whether manifests are clustered on schedule, on tables for which the action is enabled",
     "rewrite-manifests.interval": "the time between two runs on a table, ± 10 %",
@@ -58,14 +58,14 @@ SETTINGS = {
     "compute-statistics.interval": "the time between two runs on a table, ± 10 %",
     "empty-trash.enabled": "whether condemned files that are due are deleted on schedule, on tables for which the action is enabled",
     "empty-trash.interval": "the time between two runs on a table, ± 10 %",
-    "refresh-external-catalogs.interval": "how often catalogs are asked for their tables",
-    "refresh-external-catalogs.thread-count": "how many catalogs are asked at the same time",
-    "refresh-external-catalogs.queue-size": "newly found tables that may wait for their first evaluation; more wait for the next round",
+    "refresh-external-catalogs.interval": "how often the tables of catalogs are listed",
+    "refresh-external-catalogs.thread-count": "catalogs that are listed at the same time",
+    "refresh-external-catalogs.queue-size": "new tables that may wait for their first evaluation; more wait for the next round",
 }
 
-#: What one may ask Prometheus, and what the answer means.
+#: Queries for Prometheus, and the meaning of their results.
 QUERIES = {
-    "sum by (status) (amoro_tables) > 0": "where the tables stand",
+    "sum by (status) (amoro_tables) > 0": "tables by status",
     "sum by (group) (amoro_open_tasks) / (sum by (group) (amoro_optimizer_threads) > 0)": "open tasks per thread of a "
     "group; above 1 tasks wait",
     "round(sum(increase(amoro_data_files_removed_total[1d])) - sum(increase(amoro_data_files_added_total[1d])))": "net data "
@@ -92,13 +92,13 @@ PROPERTIES = {
     "self-optimizing.full.rewrite-all-files": "a full rewrite also takes files of target size if that gains something",
     "self-optimizing.cluster.enabled": "cluster the table on schedule; requests by command don't need it",
     "self-optimizing.cluster.columns": "columns to cluster by, separated by commas, nested ones with dots; "
-    "`auto`: those that queries filter by, once 100 scans in 7 d are known; unset: the table's sort order",
+    "`auto`: those that queries filter by, from 100 scans in 7 d on; unset: the table's sort order",
     "self-optimizing.cluster.strategy": "`linear`, `zorder` or `hilbert`; unset: `linear` for one column, `hilbert` for two to four",
-    "self-optimizing.cluster.partitions": "`all`, `recent:N` (the newest), `recent:N,skip:M` (but for the M newest), "
+    "self-optimizing.cluster.partitions": "`all`, `recent:N` (the newest), `recent:N,skip:M` (except the M newest), "
     "`selected` by `partition-filter`, or `rolling:K` (one in K each hour)",
     "self-optimizing.cluster.partition-filter": "Iceberg expression that chooses whole partitions, with `partitions` `selected`",
     "self-optimizing.cluster.partition-order": "`newest` or `oldest` partitions first",
-    "self-optimizing.cluster.quiet": "a partition is left alone until no one else has written to it for this long",
+    "self-optimizing.cluster.quiet": "a partition is skipped until no other writer has written to it for this long",
     "self-optimizing.cluster.files": "`all`, or `small`: only files below the target size × `min-target-size-ratio`",
     "self-optimizing.cluster.group-by": "which files are clustered together: `overlap` of ranges of the first column, "
     "`key-range`, `time` of their commits, or `any`",
@@ -112,12 +112,12 @@ PROPERTIES = {
     "self-optimizing.cluster.seal-bytes": "a group of this size is sealed: it is not rewritten for new files; unset: 32 × target size",
     "self-optimizing.cluster.tier-fanout": "number of sealed groups of one tier, with overlapping ranges, that are merged into one of the next; `0`: never",
     "self-optimizing.cluster.relayout": "cluster groups of an older layout again; otherwise they stay as they are",
-    "self-optimizing.cluster.update-strategy": "if others delete rows of a group by position meanwhile: `give-way` (the group is dropped), "
+    "self-optimizing.cluster.update-strategy": "if other writers delete rows of a group by position meanwhile: `give-way` (the group is dropped), "
     "`reject` (cooperating writers are refused), `carry-over` (the deletes are carried over to the outputs)",
     "self-optimizing.cluster.carry-over.max-rows": "deleted rows of a group that are looked up in its outputs, at most; with more the group is dropped",
     "self-optimizing.cluster.partial-progress": "commit groups as they finish; `false`: one commit for the whole plan",
     "self-optimizing.cluster.partial-progress.max-commits": "commits of one process, at most",
-    "self-optimizing.cluster.max-payback": "time within which the reads saved must pay for the clustering, if scans are known",
+    "self-optimizing.cluster.max-payback": "time within which the reads saved must pay for the clustering, if there are scan statistics",
     "self-optimizing.cluster.mode": "`async`: plans are started at once; `scheduled`: they wait for `amoro process start`",
     "self-optimizing.cluster.plan-ttl": "a stored plan that was not started within this time is closed",
     "self-optimizing.cluster.register-sort-order": "add a linear layout to the table's sort orders, not as the default",
@@ -141,7 +141,7 @@ PROPERTIES = {
     "snapshot.keep.flink.checkpoint-retention": "how long the newest snapshot of an exactly-once writer (Flink, "
     "Spark Streaming, Kafka Connect) is kept, with the chain from the branch's head",
     "maintenance.expire-snapshots.writer-keys": "summary keys, separated by commas, by which further "
-    "exactly-once writers find their last commit",
+    "exactly-once writers recognize their last commit",
     "maintenance.expire-snapshots.trash-keep": "how long files that no snapshot needs are kept before they are deleted; "
     "`0`: deleted at once",
     "maintenance.expire-snapshots.clean-metadata": "also remove schemas and partition specs that are no longer used",
@@ -162,17 +162,17 @@ PROPERTIES = {
     "self-optimizing.refresh-table.adaptive.max-interval-ms": "longest time between two refreshes of an idle table; "
     "0: five minutes",
     "self-optimizing.refresh-table.adaptive.increase-step-ms": "by how much the time between two refreshes grows",
-    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "whether files of which no row is deleted are copied byte for byte, instead of decoded and encoded, from Parquet files that are as they would be written now. Unset: minor copies, major and full encode what has small row groups. `true`: every type copies large row groups and encodes small ones. `false`: nothing is copied",
-    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "files whose row groups are smaller on average, and have fewer than half of the rows of `write.parquet.row-group-limit`, have small row groups",
-    "self-optimizing.rewrite.copy.max-row-groups": "the most row groups of an output into which row groups are copied; what is beyond is encoded",
-    "self-optimizing.rebase.enabled": "rows that others delete by position while a rewrite runs are deleted in its outputs, too, instead of the outputs being dropped",
-    "self-optimizing.rebase.max-hidden-ratio": "how much of an output may be rows of an input that is gone when it is committed; above that its task is dropped",
-    "self-optimizing.commit.timeout": "how long a commit is tried while other writers are faster, in ms",
-    "self-optimizing.major.trigger.coarse-interval": "how long files of target size keep small row groups that minor copied, since major or full last ran in their partition; major encodes them then. `-1`: until major or full runs for another reason",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "whether row groups of Parquet files without deleted rows are copied byte for byte instead of decoded and encoded, if the files match the current schema and settings. Unset: minor copies, major and full encode small row groups. `true`: every type copies large row groups and encodes small ones. `false`: nothing is copied",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "row groups are small if they are below this size on average and have fewer than half of the rows of `write.parquet.row-group-limit`",
+    "self-optimizing.rewrite.copy.max-row-groups": "copied row groups of an output, at most; further ones are encoded",
+    "self-optimizing.rebase.enabled": "rows that other writers delete by position during a rewrite are deleted in its outputs, too; `false`: the outputs are dropped",
+    "self-optimizing.rebase.max-hidden-ratio": "share of an output that may come from an input that is gone at the commit; above that its task is dropped",
+    "self-optimizing.commit.timeout": "how long a commit is retried after conflicts with faster writers, in ms",
+    "self-optimizing.major.trigger.coarse-interval": "time after the last major or full in a partition at which major encodes files of target size with small row groups that minor copied. `-1`: until major or full runs for another reason",
     "self-optimizing.rewrite.copy.verify": "whether pages are compared with their checksums, indexes and footers before they are copied",
     "read.split.open-file-cost": "the cost of opening a file when tasks are packed",
     "write.parquet.compression-codec": "how pages are compressed: zstd, gzip, snappy, lz4, brotli, uncompressed",
-    "write.parquet.compression-level": "the codec's level; unset: the codec's own, and with zstd 3, and 1 for columns that are no larger by it",
+    "write.parquet.compression-level": "the codec's level; unset: the codec's own; with zstd 3, and 1 for columns that do not become larger by it",
     "write.parquet.row-group-limit": "rows of a row group, at most",
     "write.parquet.row-group-size-bytes": "bytes of a row group",
     "write.parquet.page-size-bytes": "bytes of a page",
@@ -209,8 +209,8 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "whether a commit merges small manifests",
     "commit.manifest.min-count-to-merge": "number of small manifests from which they are merged",
     "commit.manifest.target-size-bytes": "target size of merged manifests",
-    "self-optimizing.commit.manifest-merge-budget": "how long merging manifests may take in a commit, at 0.3 ms an entry; what takes longer is left "
-    "to `rewrite-manifests`; `0s`: none are merged",
+    "self-optimizing.commit.manifest-merge-budget": "how long merging manifests may take in a commit, at 0.3 ms an entry; longer merges are left "
+    "to `rewrite-manifests`; `0s`: no merges",
 }
 
 STATES = {
@@ -225,11 +225,11 @@ STATES = {
     "process": {
         "running": "tasks are open",
         "committing": "no task is open; the commit is prepared and sent",
-        "clearing": "the work is done; files that it leaves behind are being removed",
+        "clearing": "the work is done; leftover files are being removed",
         "requested": "planned and stored, waiting to be started by command or on schedule; it holds no lane, and its files "
         "are in no other plan",
         "held": "stopped by a breaker or the guard until it is confirmed; it holds no lane",
-        "commit_unknown": "a commit was sent and it is not known whether it was applied: the table is checked until it is known",
+        "commit_unknown": "a commit was sent and its outcome is unknown: the table is checked until it shows the outcome",
         "success": "everything is committed",
         "partial": "committed without some groups, which failed or were in conflict",
         "failed": "nothing was committed",
@@ -237,12 +237,12 @@ STATES = {
     },
     "table": {
         "idle": "nothing to do, or the table is not enabled",
-        "pending": "there is work, waiting to be planned",
-        "planning": "a plan is being made",
+        "pending": "the table has work and waits to be planned",
+        "planning": "the planner computes a plan",
         "minor_optimizing": "fragments are rewritten, equality deletes converted",
         "major_optimizing": "undersized files and files with many deletes are rewritten as well",
         "full_optimizing": "whole partitions are rewritten",
         "committing": "the process commits, or its commit is unknown",
-        "refused": "the table uses something that is not supported, as the reason says; it is optimized again once that is gone",
+        "refused": "the table has an unsupported feature, named by the reason; it is optimized again once the feature is gone",
     },
 }

@@ -1,4 +1,4 @@
-"""The reference pages, made from the code: `make docs` writes them, a test holds them against it."""
+"""Generates the reference pages from the code: `make docs` writes them, a test compares them with it."""
 
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -54,7 +54,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def commands() -> str:
-    """Every command with its help, its arguments and its own options; the options of all of them once."""
+    """Every command with its help, arguments and own options; common options once."""
     root = typer.main.get_command(build(LazyLauncher()))
     context = typer.Context(root, info_name="amoro")
     text = [_MADE, "# Commands\n\n", _summary(root)]
@@ -79,7 +79,7 @@ def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def _summary(command: Any) -> str:
-    """The help of a command; what it gives as an example becomes a block."""
+    """The help of a command, its example as a block."""
     about, _, example = command.help.partition("\b\nExample:\n")
     lines = "\n".join(line.strip() for line in example.strip().splitlines())
     return f"{about.strip()}\n\n```console\n$ {lines}\n```\n\n"
@@ -112,20 +112,20 @@ def settings() -> str:
     )
     return (
         f"{_MADE}# Settings\n\n"
-        "A flag goes before the environment, that before `amoro.yaml` in the state directory (or the file that `--config`\n"
-        "names), that before the default. Durations are written `30s`, `10m`, `1h`. An unknown key is an error.\n"
-        "`amoro config show --origin` prints the values of a coordinator and where each comes from.\n\n"
+        "Precedence: flag, environment variable, `amoro.yaml` in the state directory (or the file of `--config`), default.\n"
+        "Durations are written `30s`, `10m`, `1h`. An unknown key is an error.\n"
+        "`amoro config show --origin` prints a coordinator's values with their origins.\n\n"
         + _table(("Key", "Default", "Environment", "Meaning"), rows)
     )
 
 
 def properties() -> str:
-    """Every property of a table that means something to us, by subject."""
+    """Every supported table property, by subject."""
     text = [
         f"{_MADE}# Table properties\n\n"
         "Names and defaults are Amoro's and Iceberg's. A property is set on the table, with any engine. A malformed value\n"
-        "refuses the table by name until it is fixed; unknown keys are left alone. Intervals are in milliseconds, sizes in\n"
-        "bytes. `amoro table properties TABLE` shows what holds for a table, and why, and names keys that are not known.\n"
+        "refuses the table by name until it is fixed; unknown keys are ignored. Intervals are in milliseconds, sizes in\n"
+        "bytes. `amoro table properties TABLE` shows a table's current values with their origins, and unknown keys.\n"
     ]
     for configuration in CONFIGURATIONS:
         rows = (
@@ -135,7 +135,7 @@ def properties() -> str:
         said = (
             f"A catalog's property with `{CATALOG_PREFIX}` before the name is the default of its tables."
             if configuration.has_catalog_defaults
-            else "Other writers of the table go by them, too, so they are the table's alone."
+            else "Other writers use them, too, so they are set on the table only."
         )
         text.append(f"## {configuration.subject}\n\n{said}\n\n{_table(('Property', 'Default', 'Meaning'), rows)}")
     return "\n".join(text)
@@ -153,13 +153,13 @@ def metrics() -> str:
     return (
         f"{_MADE}# Metrics\n\n"
         "On `http-port` ([settings](settings.md)) the coordinator answers `/metrics` for a token with the role viewer, and\n"
-        "`/livez` and `/readyz` for everybody. Values are read when they are asked\n"
-        "for; counters begin anew with each start of the coordinator. Every group, status and reason that exists is told,\n"
-        "with 0 where nothing stands there, so that `== 0` and `increase` see it.\n"
+        "`/livez` and `/readyz` for everybody. Values are read at each scrape;\n"
+        "counters restart with the coordinator. Every existing group, status and reason has a series,\n"
+        "with the value 0 if it is empty, so that `== 0` and `increase` work.\n"
         "[How to scrape them](../howto/service.md#monitoring).\n\n"
         + _table(("Metric", "Kind", "Labels", "Meaning"), rows)
-        + "\n[What is worth an alert](conditions.md) is made of them.\n\n## Questions\n\n"
-        + _table(("Expression", "Answer"), ((f"`{code}`", meaning) for code, meaning in QUERIES.items()))
+        + "\nThe [conditions](conditions.md) and alerts use them.\n\n## Queries\n\n"
+        + _table(("Expression", "Result"), ((f"`{code}`", meaning) for code, meaning in QUERIES.items()))
     )
 
 
@@ -167,17 +167,17 @@ def metrics() -> str:
 
 
 def conditions() -> str:
-    """Every condition, in the order in which they are shown."""
+    """Every condition, in the order of `amoro status`."""
     text = [
         f"{_MADE}# Conditions\n\n"
-        "What is wrong, as `amoro status` and the alerts of Prometheus say it: both are made from one list and tried on the same\n"
-        "states. A condition holds where its expression has a value, and is raised once it has held for its duration. `page`:\n"
-        "somebody is to be woken; `look`: somebody is to look in the morning. [How to be told](../howto/alerts.md).\n"
+        "Problems shown by `amoro status` and Prometheus alerts: both use one list and are tested on the same states. A\n"
+        "condition holds while its expression has a value, and is raised once it has held for its duration. `page`: page the\n"
+        "on-call engineer; `look`: it can wait until morning. [How to set up alerts](../howto/alerts.md).\n"
     ]
     for condition in CONDITIONS:
         lasts = f"for {lasting(condition.lasts)}" if condition.lasts else "at once"
         text.append(
-            f"## {condition.name}\n\n{condition.meaning}\n\nWhat to do: {condition.remedy}\n\n"
+            f"## {condition.name}\n\n{condition.meaning}\n\nRemedy: {condition.remedy}\n\n"
             f"`{condition.alert}`, {condition.severity}, {lasts}:\n\n    {condition.when.promql}\n"
         )
     return "\n".join(text)
@@ -190,12 +190,12 @@ def refusals() -> str:
     """Every word of REFUSED(word)."""
     text = (
         f"{_MADE}# Refusals\n\n"
-        "A table that has something that is not handled is refused by a word, before any work: `amoro table show TABLE` has\n"
-        "the word and the details, `amoro optimize` ends with status 6, and the table is left exactly as it is. A refusal\n"
-        "ends by itself, at the next look after its reason is gone.\n"
+        "A table with an unsupported feature is refused by a word, before any work: `amoro table show TABLE` shows the word and\n"
+        "the details, `amoro optimize` ends with status 6, and the table is not changed. A refusal ends with the first refresh\n"
+        "after its reason is gone.\n"
     )
     return text + "".join(
-        f"\n## {word}\n\n{refusal.meaning}\n\nWhat to do: {refusal.remedy}\n" for word, refusal in REFUSALS.items()
+        f"\n## {word}\n\n{refusal.meaning}\n\nRemedy: {refusal.remedy}\n" for word, refusal in REFUSALS.items()
     )
 
 
@@ -203,10 +203,10 @@ def refusals() -> str:
 
 
 def states() -> str:
-    """The three machines: picture, what the states mean, every edge."""
+    """The three machines: picture, meanings of the states, every edge."""
     text = [
-        f"{_MADE}# States\n\nThree machines, each one table in one file of `amoro_core/state`. What is not in the table\n"
-        "is refused and changes nothing; the pictures are drawn from the tables.\n"
+        f"{_MADE}# States\n\nThree state machines, each one table in one file of `amoro_core/state`. Events outside the table\n"
+        "are refused and change nothing; the pictures are drawn from the tables.\n"
     ]
     for machine in MACHINES:
         kinds: Mapping[str, str] = STATES[machine.name]
@@ -231,7 +231,7 @@ def rest() -> str:
     text = [
         _MADE,
         "# REST\n\nBelow `/api/v1`, at `http-host` and `http-port` of the [settings](settings.md). "
-        "[With curl](../howto/rest.md) shows how to use it. The whole description in OpenAPI 3.1 is served as "
+        "[With curl](../howto/rest.md) shows how to use it. The complete OpenAPI 3.1 description is served as "
         "`/api/v1/openapi.json`, to everybody; it is also [here](../openapi.json) and in the package, as "
         "`amoro_core/documents/openapi.json`. Within v1 fields are only added.\n",
     ]
@@ -244,11 +244,11 @@ def rest() -> str:
         )
         for route in ROUTES
     )
-    return "".join((*text, "\n", _table(("Request", "What it does", "Role", "Answer"), rows)))
+    return "".join((*text, "\n", _table(("Request", "Effect", "Role", "Answer"), rows)))
 
 
 def write() -> None:
-    """Write the pages anew."""
+    """Write the pages."""
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
