@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import grpc
 from cryptography import x509
@@ -14,15 +15,42 @@ from amoro_core.model.tls_files import Certificates
 
 log = get_logger("amoro.tls")
 
+T = TypeVar("T")
+
+
+class Renewed(Generic[T]):
+    """What is loaded from TLS files, and loaded again once they have changed.
+
+    Certificate and key are replaced one after the other: the last usable pair is used until they match.
+    """
+
+    def __init__(self, files: Certificates, load: Callable[[], T]) -> None:
+        """Raises what `load` raises."""
+        self._files = files
+        self._load = load
+        self._stamps = _modified_ns(files)
+        self._current = load()
+
+    def __call__(self) -> T:
+        """The content of the files, or of the last usable ones."""
+        if (now := _modified_ns(self._files)) != self._stamps:
+            self._stamps = now
+            try:
+                self._current = self._load()
+                log.info("certificate.renewed", certificate=str(self._files.certificate))
+            except (InvalidSettings, OSError) as error:
+                log.warning("certificate.rejected", error=str(error))
+        return self._current
+
 
 def server_credentials(files: Certificates) -> grpc.ServerCredentials:
     """Credentials to listen with; renewed files are used for new connections automatically.
 
     Raises InvalidSettings naming the file and what is wrong with it, including an expired certificate.
     """
-    current = _read(files, datetime.now(UTC))
+    renewed = Renewed(files, lambda: _read(files, datetime.now(UTC)))
     return grpc.dynamic_ssl_server_credentials(
-        current, _renewal(files, current), require_client_authentication=files.client_ca is not None
+        renewed(), renewed, require_client_authentication=files.client_ca is not None
     )
 
 
@@ -37,29 +65,7 @@ def check(files: Certificates, now: datetime) -> None:
     _read(files, now)
 
 
-def _renewal(
-    files: Certificates, current: grpc.ServerCertificateConfiguration
-) -> Callable[[], grpc.ServerCertificateConfiguration]:
-    """Called for each connection: the files' present content, or the last usable one."""
-    seen = stamps(files)
-
-    def renewed() -> grpc.ServerCertificateConfiguration:
-        nonlocal seen, current
-        now = stamps(files)
-        if now != seen:
-            seen = now
-            try:
-                current = _read(files, datetime.now(UTC))
-                log.info("certificate.renewed", certificate=str(files.certificate))
-            except InvalidSettings as error:
-                # Certificate and key are replaced one after the other; the old pair is used until they match.
-                log.warning("certificate.rejected", error=error.message)
-        return current
-
-    return renewed
-
-
-def stamps(files: Certificates) -> tuple[int, ...]:
+def _modified_ns(files: Certificates) -> tuple[int, ...]:
     """When each file changed last, in nanoseconds; 0 for one that is not there."""
     paths = [files.certificate, files.key, *([files.client_ca] if files.client_ca else [])]
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)

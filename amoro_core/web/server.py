@@ -1,4 +1,4 @@
-"""TLS of the HTTP server, with the certificate of the coordinator's gRPC address."""
+"""The HTTP server of a coordinator: its port, its TLS with the certificate of the gRPC address, and its thread."""
 
 import asyncio
 import socket
@@ -10,14 +10,11 @@ from datetime import UTC, datetime
 import uvicorn
 from starlette.types import ASGIApp
 
-from amoro_core.errors import AddressInUse, InvalidSettings
-from amoro_core.logger import get_logger
+from amoro_core.errors import AddressInUse
 from amoro_core.model.tls_files import Certificates
 from amoro_core.notifier import Changes
 from amoro_core.rpc.server import unusable
-from amoro_core.rpc.tls import check, stamps
-
-log = get_logger("amoro.http")
+from amoro_core.rpc.tls import Renewed, check
 
 
 def server_context(files: Certificates) -> ssl.SSLContext:
@@ -25,34 +22,15 @@ def server_context(files: Certificates) -> ssl.SSLContext:
 
     Raises InvalidSettings naming the file and what is wrong with it, including an expired certificate.
     """
-    renewing = _Renewing(files)
-    outer = _context(files)
+    renewed = Renewed(files, lambda: _context(files))
+    made = renewed()
+
+    def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = renewed()
+
     # OpenSSL asks for the name in each handshake, with or without one: the place to take up a renewed certificate.
-    outer.sni_callback = renewing.choose
-    return outer
-
-
-class _Renewing:
-    """The context of the files' present content, or of the last usable one."""
-
-    def __init__(self, files: Certificates) -> None:
-        self._files = files
-        self._seen = stamps(files)
-        self._current: ssl.SSLContext | None = None  # None: the files are as at the start
-
-    def choose(self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
-        """Give the connection the current certificate."""
-        now = stamps(self._files)
-        if now != self._seen:
-            self._seen = now
-            try:
-                self._current = _context(self._files)
-                log.info("certificate.renewed", certificate=str(self._files.certificate))
-            except (InvalidSettings, OSError) as error:
-                # Certificate and key are replaced one after the other; the old pair is used until they match.
-                log.warning("certificate.rejected", error=str(error))
-        if self._current is not None:
-            connection.context = self._current
+    made.sni_callback = choose
+    return made
 
 
 def _context(files: Certificates) -> ssl.SSLContext:
