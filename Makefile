@@ -96,9 +96,10 @@ docs: $(VENV)/.test
 outputs: $(VENV)/.test
 	$(BIN)/python -m tests.docs.session
 
-# The sdist, and the wheel made from it.
+# The sdist, and the wheel made from it, with the schemas that are generated.
 dist: $(VENV)/.test
 	rm -rf $(DIST)
+	$(BIN)/python docs/generate.py
 	$(BIN)/python -m build --outdir $(DIST) .
 
 # One file that runs wherever there is the Python of this version: it holds everything else.

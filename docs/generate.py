@@ -1,4 +1,8 @@
-"""Write pages and schemas that are made from the code: `python docs/generate.py`. Tests compare them with it."""
+"""Write what is generated from the code: `python docs/generate.py`.
+
+The page of errors and two schemas are committed, and tests compare them with the code. The description of REST and the
+schemas of documents are not: `make docs` and `make dist` write them.
+"""
 
 import inspect
 import json
@@ -12,8 +16,8 @@ from amoro_core.errors import AmoroError
 from amoro_core.web.rest.openapi import description
 
 HERE = Path(__file__).resolve().parent
-#: Of the REST API, as it is in the package; the site shows it, too.
-DESCRIPTION = HERE.parent / "amoro_core" / "documents" / "openapi.json"
+#: What a wheel holds: the description of REST, and a schema for each document. Not committed.
+PACKAGED = HERE.parent / "amoro_core" / "documents"
 
 _EXITS = {
     1: "failed",
@@ -56,7 +60,9 @@ if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
     (HERE.parent / "amoro_core" / "settings.schema.json").write_text(f"{json.dumps(file_schema(), indent=2)}\n")
-    DESCRIPTION.write_text(f"{json.dumps(description(), indent=1)}\n", encoding="utf-8")
+    described = f"{json.dumps(description(), indent=1)}\n"
+    for path in (PACKAGED / "openapi.json", HERE / "openapi.json"):
+        path.write_text(described, encoding="utf-8")
+    (PACKAGED / "schemas").mkdir(exist_ok=True)
     for name, schema in schemas().items():
-        path = HERE.parent / "amoro_core" / "documents" / "schemas" / file_name(name)
-        path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")
+        (PACKAGED / "schemas" / file_name(name)).write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

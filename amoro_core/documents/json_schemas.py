@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -82,13 +81,6 @@ def schemas() -> dict[str, Schema]:
 def file_name(name: str) -> str:
     """The file of a schema: tables.v1.json for amoro.tables/v1."""
     return f"{name.removeprefix('amoro.').replace('/', '.')}.json"
-
-
-def stored(name: str) -> Schema:
-    """The schema as the package holds it. Raises FileNotFoundError."""
-    text = resources.files("amoro_core.documents").joinpath("schemas", file_name(name)).read_text(encoding="utf-8")
-    found: Schema = json.loads(text)
-    return found
 
 
 def message_schema(descriptor: Descriptor) -> Schema:

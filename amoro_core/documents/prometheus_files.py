@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from importlib import resources
 
 from amoro_core.model.alert_rules import CONDITIONS, Condition, Unit
 
@@ -30,11 +29,6 @@ def rules() -> str:
 def scrape() -> str:
     """The part of prometheus.yml that scrapes a coordinator."""
     return _SCRAPE
-
-
-def board() -> str:
-    """The board for Grafana, as the package holds it: `deploy/board.py` makes it."""
-    return resources.files("amoro_core.documents").joinpath(BOARD).read_text(encoding="utf-8")
 
 
 def lasting(duration: timedelta) -> str:

@@ -1,4 +1,4 @@
-"""What commands print for programs, held against the schemas of the package."""
+"""What commands print for programs, held against their schemas."""
 
 import json
 from functools import cache
@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from amoro_core.documents.json_schemas import stored
+from amoro_core.documents.json_schemas import schemas
 
 
 def check_document(text: str) -> None:
@@ -22,7 +22,7 @@ def check_document(text: str) -> None:
 
 @cache
 def _validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(_closed(stored(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(_closed(schemas()[name]), format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
 def _closed(schema: Any) -> Any:

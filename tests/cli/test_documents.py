@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from amoro_core.documents.formatting import format_bytes, format_duration, format_time, iso_time, many
-from amoro_core.documents.json_schemas import schemas, stored
+from amoro_core.documents.json_schemas import schemas
 from amoro_core.model.properties import parse_duration, parse_memory
 from tests.cli.conftest import Cli
 from tests.cli.contract import check_document
@@ -15,10 +15,9 @@ from tests.cli.fakes import FakeAdmin
 from tests.cli.messages import table
 
 
-def test_schemas_are_stored_as_the_code_makes_them_and_are_schemas() -> None:
-    for name, schema in schemas().items():
-        assert stored(name) == schema, "run: python docs/generate.py"
-        jsonschema.Draft202012Validator.check_schema(stored(name))
+def test_the_schemas_of_documents_are_schemas() -> None:
+    for schema in schemas().values():
+        jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def test_a_document_with_another_type_a_missing_or_an_unknown_key_is_found(cli: Cli, admin: FakeAdmin) -> None:

@@ -22,13 +22,13 @@ from amoro_cli.launcher_protocol import (
 )
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE
+from amoro_core.documents.grafana_board import board
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, rules, scrape
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, record
 from tests.cli.fakes import FakeAdmin, FakeLauncher
 from tests.cli.messages import NOON, PROCESS, process
-from tests.prometheus.promtool import ROOT
 
 MB = 2**20
 CORES = len(os.sched_getaffinity(0))
@@ -527,9 +527,8 @@ def test_the_files_for_prometheus_and_grafana_are_written_without_a_coordinator(
     result = bare_cli("monitoring", "export", str(tmp_path / "new"))
     assert (result.status, result.err) == (0, "")
     assert result.out.split() == [str(tmp_path / "new" / name) for name in (RULES, SCRAPE, BOARD)]
-    kept = ROOT / "deploy" / "monitoring"
-    for name in (RULES, SCRAPE, BOARD):
-        assert (tmp_path / "new" / name).read_text() == (kept / name).read_text()
+    for name, text in ((RULES, rules()), (SCRAPE, scrape()), (BOARD, board())):
+        assert (tmp_path / "new" / name).read_text() == text
     (tmp_path / "file").touch()
     result = bare_cli("monitoring", "export", str(tmp_path / "file"))
     assert (result.status, result.out) == (2, "")

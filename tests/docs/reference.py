@@ -1,4 +1,4 @@
-"""Generates the reference pages from the code: `make docs` writes them, a test compares them with it."""
+"""The reference pages, generated from the code: `make docs` writes them; they are not committed."""
 
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -232,7 +232,7 @@ def rest() -> str:
         _MADE,
         "# REST\n\nBelow `/api/v1`, at `http-host` and `http-port` of the [settings](settings.md). "
         "[With curl](../howto/rest.md) shows how to use it. The complete OpenAPI 3.1 description is served as "
-        "`/api/v1/openapi.json`, to everybody; it is also [here](../openapi.json) and in the package, as "
+        "`/api/v1/openapi.json`, to everybody; it is also [here](../openapi.json) and in a wheel, as "
         "`amoro_core/documents/openapi.json`. Within v1 fields are only added.\n",
     ]
     rows = (
@@ -247,12 +247,12 @@ def rest() -> str:
     return "".join((*text, "\n", _table(("Request", "Effect", "Role", "Answer"), rows)))
 
 
-def write() -> None:
-    """Write the pages."""
-    REFERENCE.mkdir(exist_ok=True)
+def write(directory: Path) -> None:
+    """Write the pages into the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
+        (directory / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write()
+    write(REFERENCE)

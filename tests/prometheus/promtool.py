@@ -8,11 +8,15 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
+from amoro_core.documents.prometheus_files import RULES, rules
+
 ROOT = Path(__file__).parents[2]
-ALERTS = ROOT / "deploy" / "monitoring" / "amoro.rules.yml"
+ALERTS = Path(mkdtemp(prefix="amoro-rules-")) / RULES
+ALERTS.write_text(rules(), encoding="utf-8")
 #: Where `make test` unpacks it.
 _UNPACKED = ROOT / "build" / "prometheus" / "usr" / "bin"
 

@@ -1,22 +1,10 @@
-"""Write the files of `deploy/monitoring`, and the board that the package ships: `python deploy/board.py`.
+"""The board for Grafana, version 10 or newer, over the metrics of `/metrics`."""
 
-Its types are Grafana's own (PyPI grafana-foundation-sdk), which refuse what Grafana 10 and newer don't know.
-"""
-
-from collections.abc import Iterator
+import json
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DataSourceRef
-
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, rules, scrape
-
-HERE = Path(__file__).resolve().parent
-SHIPPED = HERE.parent / "amoro_core" / "documents" / BOARD
-
-_SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _SPAN = 24, 7, 8
 
 
@@ -200,7 +188,8 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
                 "s",
                 (
                     (
-                        "histogram_quantile(0.99, sum by (le) (rate(amoro_transaction_seconds_bucket[$__rate_interval])))",
+                        "histogram_quantile(0.99, sum by (le) "
+                        "(rate(amoro_transaction_seconds_bucket[$__rate_interval])))",
                         "p99",
                     ),
                 ),
@@ -240,57 +229,64 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
 )
 
 
-def expressions() -> list[str]:
-    """Every expression of the board."""
-    return [expression for _, graphs in ROWS for graph in graphs for expression, _ in graph.lines]
-
-
 def board() -> str:
     """The board as Grafana imports it."""
-    made = (
-        dashboard.Dashboard("Amoro")
-        .uid("amoro")
-        .description("Tables, work and health of Amoro's coordinators.")
-        .tags(["amoro", "iceberg"])
-        .timezone("browser")
-        .refresh("30s")
-        .time("now-6h", "now")
-        .readonly()
-        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-    )
-    for title, graphs in ROWS:
-        made.with_row(dashboard.Row(title))
-        for graph in graphs:
-            made.with_panel(_panel(graph, _WIDTH // len(graphs) if graph.is_number else _SPAN))
-    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
-
-
-def _panel(graph: Graph, width: int) -> stat.Panel | timeseries.Panel:
-    panel = stat.Panel() if graph.is_number else timeseries.Panel()
-    panel.title(graph.title).description(graph.about).unit(graph.unit).datasource(_SOURCE).span(width)
-    panel.height(_HEIGHT // 2 if graph.is_number else _HEIGHT)
-    for query in _queries(graph):
-        panel.with_target(query)
-    return panel
-
-
-def _queries(graph: Graph) -> Iterator[prometheus.Dataquery]:
-    for number, (expression, legend) in enumerate(graph.lines):
-        query = prometheus.Dataquery().expr(expression).ref_id(chr(ord("A") + number)).datasource(_SOURCE)
-        yield query.legend_format(legend or "__auto")
-
-
-def files() -> dict[Path, str]:
-    """Every file that is made, with its text."""
-    text = board()
-    return {
-        HERE / "monitoring" / RULES: rules(),
-        HERE / "monitoring" / SCRAPE: scrape(),
-        HERE / "monitoring" / BOARD: text,
-        SHIPPED: text,
+    source = {"hide": 0, "label": "Data source", "multi": False, "name": "datasource", "query": "prometheus"}
+    made = {
+        "annotations": {},
+        "description": "Tables, work and health of Amoro's coordinators.",
+        "editable": False,
+        "panels": _panels(),
+        "refresh": "30s",
+        "schemaVersion": 36,
+        "tags": ["amoro", "iceberg"],
+        "templating": {"list": [{**source, "includeAll": False, "skipUrlSync": False, "type": "datasource"}]},
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "browser",
+        "title": "Amoro",
+        "uid": "amoro",
     }
+    return json.dumps(made, indent=2) + "\n"
 
 
-if __name__ == "__main__":
-    for path, text in files().items():
-        path.write_text(text, encoding="utf-8")
+def _panels() -> list[dict[str, Any]]:
+    """A row of full width for each title, and below it its panels from left to right."""
+    found: list[dict[str, Any]] = []
+    y = 0
+    for title, graphs in ROWS:
+        found.append(
+            {"type": "row", "title": title, "panels": [], "collapsed": False, "gridPos": _place(1, _WIDTH, 0, y)}
+        )
+        x, y, height = 0, y + 1, 0
+        for graph in graphs:
+            width = _WIDTH // len(graphs) if graph.is_number else _SPAN
+            if x + width > _WIDTH:
+                x, y, height = 0, y + height, 0
+            own = _HEIGHT // 2 if graph.is_number else _HEIGHT
+            found.append({**_panel(graph), "gridPos": _place(own, width, x, y)})
+            x, height = x + width, max(height, own)
+        y += height
+    return [{"id": number, **panel} for number, panel in enumerate(found, 1)]
+
+
+def _place(height: int, width: int, x: int, y: int) -> dict[str, int]:
+    return {"h": height, "w": width, "x": x, "y": y}
+
+
+def _panel(graph: Graph) -> dict[str, Any]:
+    return {
+        "type": "stat" if graph.is_number else "timeseries",
+        "title": graph.title,
+        "description": graph.about,
+        "datasource": _SOURCE,
+        "fieldConfig": {"defaults": {"unit": graph.unit}, "overrides": []},
+        "targets": [
+            {
+                "datasource": _SOURCE,
+                "expr": expression,
+                "legendFormat": legend or "__auto",
+                "refId": chr(ord("A") + number),
+            }
+            for number, (expression, legend) in enumerate(graph.lines)
+        ],
+    }
