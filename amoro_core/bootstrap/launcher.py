@@ -1,5 +1,6 @@
-"""Starting coordinators, optimizers and the demo for the command line."""
+"""The command `amoro`: starts coordinators, optimizers and the demo, each imported when its command runs."""
 
+import gc
 import logging
 import os
 import sys
@@ -8,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from amoro_cli.connection import recorded_address
 from amoro_cli.launcher_protocol import (
     DemoOptions,
     Endpoint,
@@ -20,41 +23,42 @@ from amoro_cli.launcher_protocol import (
     UpOptions,
 )
 from amoro_cli.stdio import tell
-from amoro_core.bootstrap import coordinator_app, optimizer_main, readonly_server
-from amoro_core.bootstrap.composition import Services
-from amoro_core.bootstrap.logs import configure_logs
-from amoro_core.bootstrap.settings import load_settings
-from amoro_core.bootstrap.signals import on_signals
 from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.model.principals import Role
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.store.connect import StateLock
-from amoro_core.store.database_info import names_in
+
+if TYPE_CHECKING:
+    from amoro_core.bootstrap.coordinator_app import Coordinator
+    from amoro_core.model.processes import CatalogConfig
+    from amoro_core.store.connect import StateLock
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
-#: How long what has begun may take to end: a silent catalog or storage is not awaited any longer.
+#: How long running work may take to end: a silent catalog or storage is not awaited any longer.
 ENDING = timedelta(seconds=10)
-
-
-#: How long a thread may hold Python's lock while others wait for it: a call waits several times. Beside a look at
+#: How long a thread may hold Python's lock while others wait for it: a call waits several times. During a scan of
 #: 100,000 files p99 of calls was 51 ms with Python's own 5 ms, and 19 ms with this.
 SWITCH_INTERVAL_S = 0.0005
 
 
 class LocalLauncher:
-    """Starts everything in this process; what a single command needs is imported by it.
+    """Starts everything in this process, and imports it then: `amoro --help` needs neither pyarrow nor gRPC.
 
-    `catalogs` are additional catalogs of embedded coordinators. A guest in another program leaves its logging alone.
+    `catalogs` are additional catalogs of embedded coordinators. A guest in another program changes nothing of it.
     """
 
-    def __init__(self, catalogs: Sequence[CatalogConfig] = (), *, is_guest: bool = False) -> None:
+    def __init__(self, catalogs: "Sequence[CatalogConfig]" = (), *, is_guest: bool = False) -> None:
         self._catalogs = tuple(catalogs)
         self._is_guest = is_guest
 
     def up(self, options: UpOptions) -> None:
-        configure_logs()
+        if recorded_address(options.home, lasting=True) is not None:  # seconds before everything is imported
+            _lock(options.home).release()
+        with self._prepared():
+            from amoro_core.bootstrap import coordinator_app, http
+            from amoro_core.bootstrap.settings import load_settings
+            from amoro_core.bootstrap.signals import on_signals
+
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = load_settings(options.home, options.config)
         if options.host is not None:
@@ -62,13 +66,11 @@ class LocalLauncher:
         if options.port is not None:
             settings = settings.with_values("flag --port", port=options.port)
         settings = settings.checked()
-        from amoro_core.bootstrap import http
-
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
         stop, lost = threading.Event(), list[Fenced]()
 
-        def when_lost(why: Fenced) -> None:
-            lost.append(why)
+        def when_lost(error: Fenced) -> None:
+            lost.append(error)
             stop.set()
 
         with (
@@ -91,7 +93,7 @@ class LocalLauncher:
                 sys.stdout.write(f"REST: {listener.address}/api/v1\n")
                 if link := _first_link(coordinator, listener.address):
                     sys.stdout.write(f"Log in within ten minutes: {link}\n")
-            for reason in _unstaffed(coordinator.services):
+            for reason in _unstaffed(coordinator):
                 sys.stdout.write(f"Tables wait: {reason}\n")
             sys.stdout.flush()
             stop.wait()
@@ -99,71 +101,109 @@ class LocalLauncher:
                 raise lost[0]
 
     def optimizer(self, options: OptimizerOptions) -> None:
+        with self._prepared():
+            from amoro_core.bootstrap import optimizer_main
+
         optimizer_main.run(options)
 
     def package(self, options: PackageOptions) -> Package:
         from amoro_optimizer.packaging import default_name, make_archive
 
         path = options.output or Path(default_name())
-        made = make_archive(path, include=options.include, with_interpreter=options.with_interpreter)
-        return Package(made.path, made.size_bytes, made.python, made.has_interpreter, made.distributions)
+        archive = make_archive(path, include=options.include, with_interpreter=options.with_interpreter)
+        return Package(archive.path, archive.size_bytes, archive.python, archive.has_interpreter, archive.distributions)
 
     def demo(self, options: DemoOptions) -> None:
-        from amoro_core.demo import run_demo
+        with self._prepared(logging.ERROR):  # the demo shows itself what would be logged
+            from amoro_core.demo import run_demo
 
         run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
-        from amoro_core.bootstrap.doctor import diagnose
+        with self._prepared(logging.ERROR):
+            from amoro_core.bootstrap.doctor import diagnose
 
         return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:
+        from amoro_core.store.database_info import names_in
+
         return names_in(home, kind)
 
     @contextmanager
     def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
-        self._quieten()
+        with self._prepared(logging.ERROR):
+            from amoro_core.bootstrap import readonly_server
+            from amoro_core.bootstrap.settings import load_settings
+
         with readonly_server.reading(home, load_settings(home, config), self._catalogs) as answering:
             yield Endpoint(answering.address, answering.token)
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        self._quieten()
-        settings = coordinator_app.embedded_settings(load_settings(home, config))
-        threads = os.cpu_count() or 1
+        with self._prepared(logging.ERROR):
+            from amoro_core.bootstrap import coordinator_app
+            from amoro_core.bootstrap.settings import load_settings
+
         with coordinator_app.running(
             home,
-            settings,
+            coordinator_app.embedded_settings(load_settings(home, config)),
             watch=False,
             lock_wait=wait,
-            threads=threads,
+            threads=os.cpu_count() or 1,
             catalogs=self._catalogs,
             passing=True,
             patience=ENDING,
         ) as coordinator:
             yield Endpoint(coordinator.local_address, coordinator.admin_token)
 
-    def _quieten(self) -> None:
-        if not self._is_guest:
-            configure_logs(level=logging.ERROR)
+    @contextmanager
+    def _prepared(self, log_level: int = logging.INFO) -> Iterator[None]:
+        """Set up logging, pyiceberg and the heaps of this process, and import without collecting garbage.
+
+        A guest changes nothing of its process. Collecting among imported objects took 0.4 CPU seconds a command.
+        """
+        if self._is_guest:
+            yield
+            return
+        gc.disable()
+        try:
+            from amoro_core.bootstrap.logs import configure_logs
+            from amoro_core.iceberg.catalog.configuration import confine_pyiceberg
+            from amoro_optimizer.rewrite.spilling import share_heaps
+
+            configure_logs(log_level)
+            confine_pyiceberg()
+            share_heaps()
+            yield
+        finally:
+            gc.freeze()
+            gc.enable()
 
 
-def _lock_after_commands(home: Path) -> StateLock:
+def _lock(home: Path, wait: timedelta = timedelta(0)) -> "StateLock":
+    from amoro_core.store.connect import StateLock
+
+    return StateLock.acquire(home, wait)
+
+
+def _lock_after_commands(home: Path) -> "StateLock":
     """The lock on the state directory; waits, with a message, while a command holds it.
 
     Raises StateDirectoryLocked at once for another coordinator, after half a minute for a command.
     """
+    from amoro_core.bootstrap.coordinator_app import lock_home
+
     try:
-        return coordinator_app.lock_home(home, timedelta(0))
+        return lock_home(home, timedelta(0))
     except StateDirectoryLocked as locked:
         if not locked.passing:
             raise
         tell(f"Waiting up to {COMMAND_WAIT.total_seconds():g} s: {printable(locked.message)}")
-        return coordinator_app.lock_home(home, COMMAND_WAIT)
+        return lock_home(home, COMMAND_WAIT)
 
 
-def _first_link(coordinator: coordinator_app.Coordinator, address: str) -> str:
+def _first_link(coordinator: "Coordinator", address: str) -> str:
     """A link that logs in with the admin token, while there is no user; "" afterwards."""
     services = coordinator.services
     if services.users.list_users("", 1).total:
@@ -172,8 +212,25 @@ def _first_link(coordinator: coordinator_app.Coordinator, address: str) -> str:
     return f"{address}/login/link?code={code}"
 
 
-def _unstaffed(services: Services) -> list[str]:
+def _unstaffed(coordinator: "Coordinator") -> list[str]:
     """For each group with tables but without optimizers, why and what to do; for all groups if none has tables."""
+    services = coordinator.services
     groups = services.groups.list_groups()
     needed = [group for group in groups if group.tables] or groups
     return [services.no_optimizer_reason(group.group.name) for group in needed if not group.optimizers]
+
+
+def amoro() -> int:
+    """Run the command given by the program's arguments, and return its exit status."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors are reported as ours
+    # numpy's linear algebra, which nothing here uses, starts a thread for each core: 0.2 CPU seconds on four.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # pydantic would search all installed packages for plugins of its own, and run their code.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if sys.platform == "linux":  # where Arrow has it; what reads and writes Parquet goes by the environment
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+        # It gives freed pages back within a second. Sooner takes CPU: rewrites use most of them again within that time.
+        os.environ.setdefault("JE_ARROW_MALLOC_CONF", "dirty_decay_ms:1000,muzzy_decay_ms:0")
+    from amoro_cli.main import run
+
+    return run(LocalLauncher())

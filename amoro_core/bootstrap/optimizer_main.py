@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from amoro_cli.launcher_protocol import OptimizerOptions, SparkOptions
-from amoro_core.bootstrap.logs import configure_logs
 from amoro_core.bootstrap.secrets import read_token
 from amoro_core.bootstrap.signals import on_signals
 from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
@@ -22,7 +21,6 @@ log = get_logger("amoro.app")
 
 def run(options: OptimizerOptions) -> None:
     """Run an optimizer until a signal ends it. Raises permanent errors of its registration."""
-    configure_logs()
     if options.spark is not None:
         _on_spark(options, options.spark)
         return

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM as a flag to check, so that a run ends between two steps and cleans up."""
 
-import logging
 import shutil
 import signal
 import sys
@@ -23,7 +22,6 @@ from rich.table import Table
 from rich.text import Text
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
-from amoro_core.bootstrap.logs import configure_logs
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.demo.feed import HISTORY_COMMITS, Feed, FeedThread, Written
 from amoro_core.demo.table import (
@@ -275,7 +273,6 @@ def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
     Ctrl-C or SIGTERM, once everything is stopped and removed.
     """
     started = time.monotonic()
-    configure_logs(logging.ERROR)  # the demo shows itself what would be logged
     pa.enable_signal_handlers(False)  # Ctrl-C is ours to handle, also while a file is read
     with (
         interruptible() as interruption,

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.main import run
-from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.launcher import LocalLauncher
 from tests.cli.contract import check_document
 from tests.engine import writer
 
@@ -248,7 +248,7 @@ def amoro(
     out = _stream()
     err = _stream(out.buffer) if merged else _stream()
     with _environment(environment), chdir(directory), redirect_stdout(out), redirect_stderr(err):
-        status = run(LazyLauncher(), list(arguments))
+        status = run(LocalLauncher(), list(arguments))
     said = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Outcome(status, said[0], "" if merged else said[1])
 

@@ -128,7 +128,7 @@ import sys, time
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "amoro_core.bootstrap.command":
+        if name == "amoro_core.bootstrap.launcher":
             print("loading", flush=True)
             time.sleep(60)
 

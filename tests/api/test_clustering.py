@@ -18,8 +18,8 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_cli.main import run
 from amoro_core import connect, optimize, plan
-from amoro_core.bootstrap.command import LazyLauncher
 from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
+from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.errors import IllegalState, InvalidArgument, TableRefused
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
@@ -107,7 +107,7 @@ def test_a_table_is_shown_as_it_was_clustered_where_no_columns_are_set(
     scattered: Table, coordinator: Coordinator, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def show(*options: str) -> tuple[int, str, str]:
-        status = run(LazyLauncher(), ["cluster", "show", "cat.db.t", "--home", str(home), *options])
+        status = run(LocalLauncher(), ["cluster", "show", "cat.db.t", "--home", str(home), *options])
         said = capfd.readouterr()
         return status, said.out, said.err
 

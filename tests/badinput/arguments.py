@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from amoro_cli.main import build
-from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.launcher import LocalLauncher
 from tests.badinput import values
 from tests.badinput.values import Chance, Values
 
@@ -56,7 +56,7 @@ class Command:
 @cache
 def commands() -> list[Command]:
     """All of them, in the order of the help."""
-    root = typer.main.get_command(build(LazyLauncher()))
+    root = typer.main.get_command(build(LocalLauncher()))
     return [_described(root, words, leaf) for words, leaf in _leaves(root, ())]
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from amoro_cli.main import run
-from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.launcher import LocalLauncher
 from tests.acceptance.processes import Installation, install, wait_until
 from tests.acceptance.tables import name_of, small_table
 from tests.badinput.arguments import bad_arguments, commands
@@ -74,7 +74,7 @@ def site(
     monkeypatch.chdir(made.directory)
 
     def call(*arguments: str) -> Ended:
-        status = run(LazyLauncher(), arguments)
+        status = run(LocalLauncher(), arguments)
         said = capfd.readouterr()
         return Ended(arguments, status, said.out, said.err)
 

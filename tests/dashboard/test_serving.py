@@ -3,8 +3,6 @@
 import asyncio
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -211,16 +209,6 @@ def _certificate(port: int, authority: Authority) -> bytes | None:
         shown = connection.sock.getpeercert(binary_form=True)
         assert connection.getresponse().read() == b"here"
         return shown
-
-
-def test_commands_load_no_web_server_and_no_hashing_of_passwords() -> None:
-    code = (
-        "import sys; from amoro_core.bootstrap.command import LazyLauncher; import amoro_core.bootstrap.launcher; "
-        "import amoro_core.bootstrap.coordinator_app; "
-        "print([name for name in ('uvicorn', 'starlette', 'jinja2', 'argon2') if name in sys.modules])"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
-    assert ended.stdout == "[]\n"
 
 
 def test_a_change_wakes_the_coroutines_of_every_loop_that_is_bound() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from amoro_cli.help_format import record_of
 from amoro_cli.main import build
-from amoro_core.bootstrap.command import LazyLauncher
+from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.documents.prometheus_files import lasting
 from amoro_core.formats.configuration import CONFIGURATIONS
@@ -55,7 +55,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 def commands() -> str:
     """Every command with its help, arguments and own options; common options once."""
-    root = typer.main.get_command(build(LazyLauncher()))
+    root = typer.main.get_command(build(LocalLauncher()))
     context = typer.Context(root, info_name="amoro")
     text = [_MADE, "# Commands\n\n", _summary(root)]
     text += [

@@ -35,7 +35,6 @@ _PR_SET_PDEATHSIG = 1
 _ALLOCATOR = "jemalloc_bg_thd"
 _LOADED = (
     "amoro_core.__main__",
-    "amoro_core.bootstrap.command",
     "amoro_core.bootstrap.launcher",
     "amoro_core.bootstrap.coordinator_app",
     "amoro_optimizer.backends.standalone",

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.main import run
-from amoro_core.bootstrap.command import LazyLauncher
 from amoro_core.bootstrap.coordinator_app import Coordinator
+from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tls_files import PLAIN
@@ -69,7 +69,7 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         monkeypatch.delenv(name, raising=False)
 
     def call(*arguments: str) -> Said:
-        status = run(LazyLauncher(), [*arguments, "--home", str(home)])
+        status = run(LocalLauncher(), [*arguments, "--home", str(home)])
         said = capfd.readouterr()
         check_document(said.out)
         return Said(status, said.out, said.err)
