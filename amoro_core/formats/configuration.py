@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from amoro_core.files.schema.write_options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.manifest.writing import MergeSettings, merge_settings
@@ -37,66 +39,30 @@ class Configuration:
     has_catalog_defaults: bool = True
 
 
+def _parsed(subject: str, kind: type[Any]) -> Configuration:
+    return Configuration(subject, properties_of(kind), partial(parse_into, kind))
+
+
 CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(
         "Optimizing", (Property(ENABLED_KEY, "false", boolean), *properties_of(OptimizingConfig)), parse_config
     ),
-    Configuration(
-        "Clustering",
-        properties_of(ClusteringConfig),
-        lambda properties: parse_into(ClusteringConfig, properties),
-    ),
+    _parsed("Clustering", ClusteringConfig),
     Configuration(
         "Files that are written",
         (*properties_of(WriterOptions), *OF_COLUMNS),
         writer_options,
         has_catalog_defaults=False,
     ),
-    Configuration(
-        "Automatic tags",
-        properties_of(TagConfig),
-        lambda properties: parse_into(TagConfig, properties),
-    ),
-    Configuration(
-        "Dangling delete files",
-        properties_of(DanglingConfig),
-        lambda properties: parse_into(DanglingConfig, properties),
-    ),
-    Configuration(
-        "Expiry of snapshots",
-        properties_of(RetentionConfig),
-        lambda properties: parse_into(RetentionConfig, properties),
-    ),
-    Configuration(
-        "Statistics",
-        properties_of(StatisticsConfig),
-        lambda properties: parse_into(StatisticsConfig, properties),
-    ),
-    Configuration(
-        "Data expiry",
-        properties_of(DataExpiryConfig),
-        lambda properties: parse_into(DataExpiryConfig, properties),
-    ),
-    Configuration(
-        "Manifests written anew",
-        properties_of(ManifestConfig),
-        lambda properties: parse_into(ManifestConfig, properties),
-    ),
-    Configuration(
-        "Amoro's trash",
-        properties_of(TrashConfig),
-        lambda properties: parse_into(TrashConfig, properties),
-    ),
-    Configuration(
-        "Maintenance",
-        properties_of(MaintenanceConfig),
-        lambda properties: parse_into(MaintenanceConfig, properties),
-    ),
-    Configuration(
-        "Orphan files",
-        properties_of(OrphanConfig),
-        lambda properties: parse_into(OrphanConfig, properties),
-    ),
+    _parsed("Automatic tags", TagConfig),
+    _parsed("Dangling delete files", DanglingConfig),
+    _parsed("Expiry of snapshots", RetentionConfig),
+    _parsed("Statistics", StatisticsConfig),
+    _parsed("Data expiry", DataExpiryConfig),
+    _parsed("Manifests written anew", ManifestConfig),
+    _parsed("Amoro's trash", TrashConfig),
+    _parsed("Maintenance", MaintenanceConfig),
+    _parsed("Orphan files", OrphanConfig),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )
 

@@ -1,4 +1,4 @@
-"""Writing the deletes that a commit carries over to its outputs."""
+"""Iceberg tables in pyiceberg's catalogs. `formats.ports` documents the methods."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -13,8 +13,7 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes.delete_files import read_positions, write_position_deletes
-from amoro_core.files.deletes.row_matcher import RowPosition as IcebergPlace
-from amoro_core.files.deletes.row_matcher import look_up
+from amoro_core.files.deletes.row_matcher import RowPosition, look_up
 from amoro_core.files.deletes.vectors import read_left_out, read_vectors, write_vectors
 from amoro_core.files.parquet.reading import read_facts, read_layout
 from amoro_core.files.schema.write_options import FORMAT_KEY, WriterOptions, writer_options
@@ -148,364 +147,37 @@ def _path(rows: CarriedRows, process_id: str, extension: str) -> str:
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
 
 
-class LoadedIcebergTable:
-    """One Iceberg table as loaded at one moment, and as reloaded last.
-
-    A reloaded table must be the same one: nothing is read, concluded or removed based on another table of its name.
-    """
-
-    def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
-        self._config = config
-        self._identifier = identifier
-        self._table = table
-        self._newest = table
-        self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
-        self._manifests = ManifestCache()  # of `head` and `stage`
-
-    def io_properties(self) -> Mapping[str, str]:
-        """Properties of a FileIO for this table's files, including vended credentials; none of the catalog itself."""
-        properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
-        return {
-            key: value
-            for key, value in sorted(properties.items())
-            if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
-        }
-
-    def send(self, payload: bytes) -> None:
-        """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
-        with confined_to(self._grant()):
-            self._fallen = committing.send(open_catalog(self._config), self._newest, payload)
-
-    def _renewed(self) -> Table:
-        self._newest = self._load()
-        return self._newest
-
-    def _load(self) -> Table:
-        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
-        # Before anything else: sequence numbers of two tables can't be compared.
-        if found.metadata.table_uuid != uuid:
-            raise CommitConflict(
-                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
-            )
-        return found
-
-    def _grant(self) -> Grant:
-        return granted(self._config, open_catalog(self._config))
-
-    def _readable(self, table: Table) -> tuple[str, ...]:
-        return read_locations(table.metadata, self._grant())
-
-    def _access(self, table: Table, *more: str) -> FileAccess:
-        """Access to the table's files, and to those below further places as far as they are granted."""
-        grant = self._grant()
-        return open_access(
-            self.io_properties(),
-            table.metadata.location,
-            read_locations=read_locations(table.metadata, grant),
-            write_locations=write_locations(table.metadata, grant, *more),
-            way_out=grant.way_out,
-        )
-
-
-class IcebergFiles(LoadedIcebergTable):
-    """The roles `Searchable` and `Sweepable` of an Iceberg table."""
-
-    def ground(self) -> TableLocations:
-        """The locations of the table's files, with the catalog's properties of equal names."""
-        metadata, grant = self._table.metadata, self._grant()
-        readable, writable = read_locations(metadata, grant), write_locations(metadata, grant)
-        return ground(self._table, readable, writable, dict(self._config.properties))
-
-    def named(self) -> ReferencedFiles:
-        """Everything that any snapshot references, including removed files."""
-        return named(self._table)
-
-    def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
-        """The same as keys, apart for each range of paths."""
-        return named_in_ranges(self._table, cuts)
-
-    def sampled(self) -> Sequence[str]:
-        """Some of the files that it names, from all over it."""
-        return sampled(self._table)
-
-    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
-        """All files below a place, in pages."""
-        return self._access(self._table).pages(place)
-
-    def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove empty folders below the place that were changed before that moment; how many."""
-        return self._access(self._table).remove_empty_folders(place, before)
-
-    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
-        """The files of an inventory, used instead of listing."""
-        return inventory(self._access(self._table), path)
-
-    def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
-        """Flink's manifests that are not committed yet, and the files that they name."""
-        return uncommitted(self._table.io, manifests)
-
-    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
-        """The table UUID in each metadata file."""
-        return table_uuids(self._access(self._table), paths)
-
-    def reach(self) -> Reach:
-        """Where its files lie, for those who delete them elsewhere."""
-        metadata, grant = self._table.metadata, self._grant()
-        return Reach(metadata.location, read_locations(metadata, grant), write_locations(metadata, grant))
-
-    def guard(self, sequence_number: int = 0) -> Guard:
-        """The guard, which checks which files the table references; it shares no code with scans and plans."""
-        return Guard(self._load, self._table, sequence_number)
-
-    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        """The present state of each file in its storage; None for one that does not exist or is not a file."""
-        return self._access(self._newest).stat_many(paths)
-
-    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
-        """Delete files below the table's write locations, and return the outcome of each."""
-        return self._access(self._newest).delete_many(paths)
-
-    def trash(self) -> Trash | None:
-        """Where its files are moved instead of being deleted; None: they are deleted."""
-        metadata = self._newest.metadata
-        properties = effective_properties(dict(self._config.properties), metadata.properties)
-        found = trash_of(properties, self._identifier, metadata.location)
-        if found is not None:
-            self._grant().refuse(metadata.location, found.root)
-        return found
-
-    def trash_access(self, folder: str) -> FileAccess:
-        """Access to the table's files and to those in a trash, as far as an administrator allows it."""
-        return self._access(self._newest, root_of(folder))
-
-
-class UpkeptIcebergTable(IcebergFiles):
-    """What an Iceberg table answers as `Expirable`, `Dated`, `Clusterable`, `Sortable` and `Analyzable`."""
-
-    def history(self, *, anew: bool = False) -> History:
-        """The table's snapshots and references; `anew`: reloaded."""
-        return history_of(self._renewed() if anew else self._table)
-
-    def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
-        """The files that would no longer be needed without these snapshots."""
-        return reachable.would_release(self._table, snapshot_ids)
-
-    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
-        """The payload that removes snapshots and references. Raises CommitConflict when one is gone, or still held."""
-        return expiry.stage_expiry(self._newest, snapshot_ids, refs, clean=clean, own_metadata=self._writes_metadata())
-
-    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
-        """Restore branches and tags that were created meanwhile and removed with their snapshots."""
-        return expiry.bring_back(self._renewed, self.send, removed, self._writes_metadata())
-
-    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
-        """The files that the table no longer needs after a removal that landed."""
-        now = self._renewed()
-        base = expiry.state_before(now, metadata_location, removed)
-        return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
-
-    def stage_return(
-        self, metadata_location: str, removed: SnapshotsGone
-    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
-        """The payload that restores removed snapshots under tags. Raises CommitConflict, TableRefused("format")."""
-        return expiry.stage_return(self._again(), metadata_location, removed, own_metadata=self._writes_metadata())
-
-    def time_column(self, name: str) -> TimeColumn:
-        """The top-level column of that name, with the partition fields derived from it."""
-        return time_column(self._table.metadata, name)
-
-    def sorting(self) -> Sorting:
-        """Its columns and sort orders, as the table was loaded."""
-        return sorting_of(self._table.metadata)
-
-    def filtered_columns(self, condition: str) -> frozenset[str]:
-        """The columns that a condition names. Raises TableRefused("configuration") for one that is malformed."""
-        return partition_filter.columns_of(self._table.metadata, condition)
-
-    def distinct_values(self) -> Mapping[int, int]:
-        """About how many values columns have, by field id, as the newest statistics in the metadata tell."""
-        return distinct_values(self._table.metadata)
-
-    def layout_of(self, file: DataFile) -> Layout | None:
-        """The layout that a clustered file's footer tells for the group that its name tells."""
-        if file.file_format is not FileFormat.PARQUET:
-            return None
-        told = read_layout(self._access(self._table), file.path)
-        return told[1] if told is not None and told[0] == group_of(file.path) else None
-
-    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
-        """Manifests of main's head that are worth rewriting."""
-        return rewrite_manifests.clusters(self._source(self._table), min_count)
-
-    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
-        """Rewrite them, and write the manifest list of a REPLACE snapshot; nothing is visible yet."""
-        return rewrite_manifests.stage(
-            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
-        )
-
-    def _source(self, table: Table) -> rewrite_manifests.ManifestSource:
-        grant = self._grant()
-        locations = read_locations(table.metadata, grant)
-        return rewrite_manifests.ManifestSource(table, self._manifests.read, locations, grant.way_out)
-
-    def _again(self) -> Table:
-        """The table reloaded for a commit. Raises TableRefused for features that are unsupported by now."""
-        self._newest = self._load()
-        refuse_table(self._newest.metadata, dict(self._config.properties))
-        refuse_locations(self._newest.metadata, self._grant())
-        return self._newest
-
-    def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
-        """The id of the sort order with exactly these keys, as the table was loaded last; 0: it has none."""
-        return sort_orders.order_id_of(self._newest.metadata, keys)
-
-    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
-        """What adds a sort order to the table as it is now, and never makes it the default."""
-        return sort_orders.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
-
-    def countable_columns(self) -> Mapping[str, int]:
-        """The ids of the top-level columns whose distinct values can be counted, by name."""
-        return countable_columns(self._table.metadata.schema())
-
-    def is_partitioned(self) -> bool:
-        """Whether any spec partitions by a column that still exists."""
-        return is_partitioned(self._table.metadata)
-
-    def statistics(self) -> KnownStatistics:
-        """The statistics in the metadata, as the table was last loaded."""
-        return known_statistics(self._newest.metadata)
-
-    def stage_statistics(
-        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
-    ) -> StagedStatistics:
-        """Write the files of a snapshot's statistics. Raises CommitConflict when it is gone, ValueError for none."""
-        self._newest = self._load()
-        access = self._access(self._newest)
-        return stage_statistics(
-            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
-        )
-
-    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
-        """The payload that removes these files from the metadata. Raises CommitConflict when one is not referenced."""
-        self._newest = self._load()
-        return stage_removal(self._newest, paths)
-
-    def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
-        """Delete the metadata files that fell out of the log with the last commit; those that are gone."""
-        fallen, self._fallen = self._fallen, ()
-        properties = effective_properties(dict(self._config.properties), self._newest.metadata.properties)
-        if parse_into(TrashConfig, properties).enabled:
-            return ()
-        needed = {normalise(path) for path in kept()} if fallen else set()
-        going = [path for path in fallen if normalise(path) not in needed]
-        removals = self.delete_many(going) if going else {}
-        return tuple(path for path, removal in removals.items() if removal.ended is not Ended.FAILED)
-
-    def _writes_metadata(self) -> bool:
-        return expiry.writes_metadata(open_catalog(self._config))
-
-
 #: The last format version in which rows are deleted by position delete files.
 _WITHOUT_VECTORS = 2
 
 
-class IcebergFormat:
-    """Iceberg tables in pyiceberg's catalogs."""
+class IcebergTable:
+    """One Iceberg table as loaded at one moment, and as reloaded last, with every role of `ports`.
 
-    name = ICEBERG
-
-    def __init__(
-        self,
-        tables: KnownTables | None = None,
-        columns: ColumnReader | None = read_here,
-    ) -> None:
-        """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
-        self._known = Known(tables, columns)
-
-    def check(self, catalog: CatalogConfig) -> None:
-        """Raise CatalogUnavailable when the catalog does not work as configured."""
-        opened = open_catalog(catalog)
-        with catalog_errors(catalog):
-            opened.list_namespaces()
-
-    def commits_refused(self, catalog: CatalogConfig) -> str | None:
-        """Why nothing can be committed through this kind of catalog; None when it can."""
-        return commits_refused(catalog)
-
-    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
-        opened = open_catalog(catalog)
-        wanted = discovery_filter(dict(catalog.properties))
-        with catalog_errors(catalog):
-            namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
-            found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
-        return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
-
-    def locations(
-        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
-    ) -> Mapping[tuple[str, ...], str] | None:
-        """Where the metadata of those tables are; None for catalogs that are asked table by table."""
-        return locations(catalog, names)
-
-    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-        """Whether a REST catalog says that the table is still as it was loaded, with that metadata."""
-        return is_unchanged(catalog, identifier, metadata_location)
-
-    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
-        """Raises TableNotFound only when the catalog said that the table does not exist."""
-        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._known)
-
-
-def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
-    """Every namespace, including nested ones; those that vanish meanwhile are left out."""
-    found: list[tuple[str, ...]] = []
-    waiting: list[tuple[str, ...]] = [()]
-    seen: set[tuple[str, ...]] = set()
-    while waiting:
-        parent = waiting.pop()
-        try:
-            children = catalog.list_namespaces(parent)
-        except NoSuchNamespaceError:
-            continue
-        for child in map(tuple, children):
-            if child not in seen and child[: len(parent)] == parent:
-                seen.add(child)
-                found.append(child)
-                waiting.append(child)
-    return found
-
-
-def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
-    try:
-        return [tuple(name) for name in catalog.list_tables(namespace)]
-    except NoSuchNamespaceError:
-        return []
-
-
-class IcebergTable(UpkeptIcebergTable):
-    """One Iceberg table as loaded at one moment; writes use the table as last loaded by `head` or `trace`."""
+    A reloaded table must be the same one: nothing is read, concluded or removed based on another table of its name.
+    Writes use the table as last loaded by `head` or `trace`.
+    """
 
     roles = frozenset(Role)
 
     def __init__(
         self, config: CatalogConfig, identifier: TableIdentifier, table: Table, known: Known = NOTHING_KNOWN
     ) -> None:
-        super().__init__(config, identifier, table)
+        self._config = config
+        self._identifier = identifier
+        self._table = table
+        self._newest = table
+        self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
+        self._manifests = ManifestCache()  # of `head` and `stage`
         self._known = known
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
-    @property
-    def facts(self) -> TableFacts:
-        """Facts about the table from loading it."""
-        return self._facts
-
     @cached_property
-    def _facts(self) -> TableFacts:
+    def facts(self) -> TableFacts:
         return table_facts(self._table, self._identifier)
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused for what catalog and metadata alone show to be unsupported."""
         if not for_commit:
             refuse_unreadable(self._table.metadata)
             return
@@ -517,15 +189,12 @@ class IcebergTable(UpkeptIcebergTable):
         refuse_locations(self._table.metadata, self._grant())
 
     def left_alone(self) -> str | None:
-        """Why a table under write-audit-publish is not optimized now; None when it may be."""
         return left_alone(self._table.metadata)
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
-        """Every snapshot that the metadata knows, the newest first."""
         return snapshot_facts(self._table.metadata)
 
     def schema(self) -> TableSchema:
-        """The current schema and the default partition spec."""
         return table_schema(self._table.metadata)
 
     def scan(self) -> TableScan | None:
@@ -540,36 +209,28 @@ class IcebergTable(UpkeptIcebergTable):
         return found
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
-        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
         return self._scan(self._table, self._manifests.read, snapshot_id)
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
-        """What must be known to read the files of that spec in those scans under the current schema."""
         compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
         return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-        """The equality deletes that may delete rows of any of the files and that Java skips there."""
         return disputed_deletes(self._newest.metadata, files)
 
     def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
-        """Snapshots of others above that sequence number that delete rows of files which a commit had replaced."""
         return late_deletes(self._table, scan, self._access(self._table), read_manifest, since)
 
     def access(self) -> FileAccess:
-        """Access to the table's files."""
         return self._access(self._table)
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        """A predicate: whether a data file may contain rows that satisfy the condition."""
         return partition_filter.selector(self._table.metadata, condition)
 
     def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone."""
         return partition_filter.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
-        """What executors must know to rewrite files of that spec; scans the table unless done already."""
         made = context(
             self._table, self._identifier, spec_id, equality_ids(self._scanned()), self._readable(self._table)
         )
@@ -579,13 +240,11 @@ class IcebergTable(UpkeptIcebergTable):
         return replace(made, properties={**made.properties, FORMAT_KEY: FileFormat.PARQUET.value})
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
-        """Raise TableRefused for planned files that are not regular files ("file") or lie elsewhere ("location")."""
         access = self.access()
         for path in paths:
             access.require_regular(path)
 
     def partition_path(self, key: PartitionKey) -> str:
-        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
         return self._partition_paths.path_of(key)
 
     @cached_property
@@ -630,27 +289,22 @@ class IcebergTable(UpkeptIcebergTable):
         )
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
-        """The payload that tags a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
         self._newest = self._load()
         return committing.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
 
     def stage_upgrade(self) -> bytes:
-        """The payload that upgrades the reloaded table to format 3. Raises TableRefused for what is not handled."""
         self._newest = self._load()
         table_support.refuse_upgrade(self._newest, dict(self._config.properties))
         return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Whether a change that was sent landed, according to the table's present state."""
         self._newest = self._load()
         return trace_of(self._newest, evidence)
 
     def file_facts(self, path: str) -> FileFacts:
-        """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
         return read_facts(self._access(self._newest), path)
 
     def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        """What a position delete deletes of the data files at these normalised paths, each with its number of rows."""
         access = self._access(self._newest)
         if delete.is_vector:
             return {normalise(delete.named_file or ""): read_vectors(access, [delete], rows, _nothing)[delete.identity]}
@@ -659,7 +313,6 @@ class IcebergTable(UpkeptIcebergTable):
         return {path: PositionSet.of(positions[positions < rows[path]]) for path, positions in found.items()}
 
     def left_out(self, group: Group) -> Mapping[int, PositionSet]:
-        """The rows that a task left out, by the number of the input."""
         if group.output.position_map is None:
             raise ValueError(f"task {group.number} does not tell which rows it left out")
         rows = [given.data.record_count for given in group.work.rewritten]
@@ -667,15 +320,13 @@ class IcebergTable(UpkeptIcebergTable):
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[IcebergPlace, IcebergPlace]:
-        """Where rows of the rewritten files of a task that looks rows up are in its outputs."""
+    ) -> Mapping[RowPosition, RowPosition]:
         if group.look_up is None:
             raise ValueError(f"the rows of task {group.number} are not looked up")
         outputs, keys = group.output.data_files, group.look_up.keys
         return look_up(self._access(self._newest), group.work, outputs, keys, wanted, taken)
 
     def write_carried(self, rows: Sequence[CarriedRows], process_id: str) -> tuple[DeleteFile, ...]:
-        """Write the deletes of these rows beside the outputs, for one attempt of a commit; nothing is visible yet."""
         metadata = self._newest.metadata
         options = writer_options(metadata.properties) if metadata.format_version <= _WITHOUT_VECTORS else None
         return write_carried(self._access(self._newest), rows, process_id, options)
@@ -707,6 +358,202 @@ class IcebergTable(UpkeptIcebergTable):
         grant = self._grant()
         return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, known)
 
+    def ground(self) -> TableLocations:
+        metadata, grant = self._table.metadata, self._grant()
+        readable, writable = read_locations(metadata, grant), write_locations(metadata, grant)
+        return ground(self._table, readable, writable, dict(self._config.properties))
+
+    def named(self) -> ReferencedFiles:
+        return named(self._table)
+
+    def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
+        return named_in_ranges(self._table, cuts)
+
+    def sampled(self) -> Sequence[str]:
+        return sampled(self._table)
+
+    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
+        return self._access(self._table).pages(place)
+
+    def remove_empty_folders(self, place: str, before: datetime) -> int:
+        return self._access(self._table).remove_empty_folders(place, before)
+
+    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
+        return inventory(self._access(self._table), path)
+
+    def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
+        return uncommitted(self._table.io, manifests)
+
+    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
+        return table_uuids(self._access(self._table), paths)
+
+    def reach(self) -> Reach:
+        metadata, grant = self._table.metadata, self._grant()
+        return Reach(metadata.location, read_locations(metadata, grant), write_locations(metadata, grant))
+
+    def guard(self, sequence_number: int = 0) -> Guard:
+        return Guard(self._load, self._table, sequence_number)
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        return self._access(self._newest).stat_many(paths)
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        return self._access(self._newest).delete_many(paths)
+
+    def trash(self) -> Trash | None:
+        metadata = self._newest.metadata
+        properties = effective_properties(dict(self._config.properties), metadata.properties)
+        found = trash_of(properties, self._identifier, metadata.location)
+        if found is not None:
+            self._grant().refuse(metadata.location, found.root)
+        return found
+
+    def trash_access(self, folder: str) -> FileAccess:
+        return self._access(self._newest, root_of(folder))
+
+    def history(self, *, anew: bool = False) -> History:
+        return history_of(self._renewed() if anew else self._table)
+
+    def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
+        return reachable.would_release(self._table, snapshot_ids)
+
+    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+        return expiry.stage_expiry(self._newest, snapshot_ids, refs, clean=clean, own_metadata=self._writes_metadata())
+
+    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+        return expiry.bring_back(self._renewed, self.send, removed, self._writes_metadata())
+
+    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+        now = self._renewed()
+        base = expiry.state_before(now, metadata_location, removed)
+        return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
+
+    def stage_return(
+        self, metadata_location: str, removed: SnapshotsGone
+    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+        return expiry.stage_return(self._again(), metadata_location, removed, own_metadata=self._writes_metadata())
+
+    def time_column(self, name: str) -> TimeColumn:
+        return time_column(self._table.metadata, name)
+
+    def sorting(self) -> Sorting:
+        return sorting_of(self._table.metadata)
+
+    def filtered_columns(self, condition: str) -> frozenset[str]:
+        return partition_filter.columns_of(self._table.metadata, condition)
+
+    def distinct_values(self) -> Mapping[int, int]:
+        return distinct_values(self._table.metadata)
+
+    def layout_of(self, file: DataFile) -> Layout | None:
+        if file.file_format is not FileFormat.PARQUET:
+            return None
+        told = read_layout(self._access(self._table), file.path)
+        return told[1] if told is not None and told[0] == group_of(file.path) else None
+
+    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
+        return rewrite_manifests.clusters(self._source(self._table), min_count)
+
+    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
+        return rewrite_manifests.stage(
+            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
+        )
+
+    def _source(self, table: Table) -> rewrite_manifests.ManifestSource:
+        grant = self._grant()
+        locations = read_locations(table.metadata, grant)
+        return rewrite_manifests.ManifestSource(table, self._manifests.read, locations, grant.way_out)
+
+    def _again(self) -> Table:
+        """The table reloaded for a commit. Raises TableRefused for features that are unsupported by now."""
+        self._newest = self._load()
+        refuse_table(self._newest.metadata, dict(self._config.properties))
+        refuse_locations(self._newest.metadata, self._grant())
+        return self._newest
+
+    def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
+        return sort_orders.order_id_of(self._newest.metadata, keys)
+
+    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
+        return sort_orders.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
+
+    def countable_columns(self) -> Mapping[str, int]:
+        return countable_columns(self._table.metadata.schema())
+
+    def is_partitioned(self) -> bool:
+        return is_partitioned(self._table.metadata)
+
+    def statistics(self) -> KnownStatistics:
+        return known_statistics(self._newest.metadata)
+
+    def stage_statistics(
+        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
+    ) -> StagedStatistics:
+        self._newest = self._load()
+        access = self._access(self._newest)
+        return stage_statistics(
+            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
+        )
+
+    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
+        self._newest = self._load()
+        return stage_removal(self._newest, paths)
+
+    def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
+        fallen, self._fallen = self._fallen, ()
+        properties = effective_properties(dict(self._config.properties), self._newest.metadata.properties)
+        if parse_into(TrashConfig, properties).enabled:
+            return ()
+        needed = {normalise(path) for path in kept()} if fallen else set()
+        going = [path for path in fallen if normalise(path) not in needed]
+        removals = self.delete_many(going) if going else {}
+        return tuple(path for path, removal in removals.items() if removal.ended is not Ended.FAILED)
+
+    def _writes_metadata(self) -> bool:
+        return expiry.writes_metadata(open_catalog(self._config))
+
+    def io_properties(self) -> Mapping[str, str]:
+        properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
+        return {
+            key: value
+            for key, value in sorted(properties.items())
+            if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
+        }
+
+    def send(self, payload: bytes) -> None:
+        with confined_to(self._grant()):
+            self._fallen = committing.send(open_catalog(self._config), self._newest, payload)
+
+    def _renewed(self) -> Table:
+        self._newest = self._load()
+        return self._newest
+
+    def _load(self) -> Table:
+        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
+        # Before anything else: sequence numbers of two tables can't be compared.
+        if found.metadata.table_uuid != uuid:
+            raise CommitConflict(
+                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
+            )
+        return found
+
+    def _grant(self) -> Grant:
+        return granted(self._config, open_catalog(self._config))
+
+    def _readable(self, table: Table) -> tuple[str, ...]:
+        return read_locations(table.metadata, self._grant())
+
+    def _access(self, table: Table, *more: str) -> FileAccess:
+        """Access to the table's files, and to those below further places as far as they are granted."""
+        grant = self._grant()
+        return open_access(
+            self.io_properties(),
+            table.metadata.location,
+            read_locations=read_locations(table.metadata, grant),
+            write_locations=write_locations(table.metadata, grant, *more),
+            way_out=grant.way_out,
+        )
+
 
 def _nothing() -> None:
     """No checkpoint."""
@@ -715,3 +562,70 @@ def _nothing() -> None:
 def _is_head(table: Table, head: Head) -> bool:
     metadata = table.metadata
     return str(metadata.table_uuid) == head.table_uuid and metadata.current_snapshot_id == head.snapshot_id
+
+
+class IcebergFormat:
+    """Iceberg tables in pyiceberg's catalogs."""
+
+    name = ICEBERG
+
+    def __init__(
+        self,
+        tables: KnownTables | None = None,
+        columns: ColumnReader | None = read_here,
+    ) -> None:
+        """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
+        self._known = Known(tables, columns)
+
+    def check(self, catalog: CatalogConfig) -> None:
+        opened = open_catalog(catalog)
+        with catalog_errors(catalog):
+            opened.list_namespaces()
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        return commits_refused(catalog)
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        opened = open_catalog(catalog)
+        wanted = discovery_filter(dict(catalog.properties))
+        with catalog_errors(catalog):
+            namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
+            found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
+        return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[tuple[str, ...], str] | None:
+        return locations(catalog, names)
+
+    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+        return is_unchanged(catalog, identifier, metadata_location)
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
+        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._known)
+
+
+def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
+    """Every namespace, including nested ones; those that vanish meanwhile are left out."""
+    found: list[tuple[str, ...]] = []
+    waiting: list[tuple[str, ...]] = [()]
+    seen: set[tuple[str, ...]] = set()
+    while waiting:
+        parent = waiting.pop()
+        try:
+            children = catalog.list_namespaces(parent)
+        except NoSuchNamespaceError:
+            continue
+        for child in map(tuple, children):
+            if child not in seen and child[: len(parent)] == parent:
+                seen.add(child)
+                found.append(child)
+                waiting.append(child)
+    return found
+
+
+def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+    try:
+        return [tuple(name) for name in catalog.list_tables(namespace)]
+    except NoSuchNamespaceError:
+        return []

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.deletes.row_matcher import RowPosition as PortPlace
+from amoro_core.files.deletes.row_matcher import RowPosition
 from amoro_core.files.storage.inventory import Keys, StorageRoot
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
@@ -323,22 +323,6 @@ class Upkept(Dated, Clusterable, Sortable, Sweepable, Expirable, Analyzable, Sea
     """A table with every role of maintenance."""
 
 
-__all__ = [
-    "AnyTable",
-    "Committable",
-    "Locating",
-    "Maintainable",
-    "OpenTable",
-    "Readable",
-    "Revalidating",
-    "Rewritable",
-    "Role",
-    "TableFormat",
-    "lacking",
-    "with_roles",
-]
-
-
 class Readable(OpenTable, Protocol):
     """A table with snapshots and live files."""
 
@@ -420,7 +404,7 @@ class Rewritable(Readable, Protocol):
 
     def look_up(
         self, group: Group, wanted: Mapping[int, PositionSet], taken: Mapping[int, PositionSet]
-    ) -> Mapping[PortPlace, PortPlace]:
+    ) -> Mapping[RowPosition, RowPosition]:
         """Where rows of the rewritten files of a task that looks rows up are in its outputs.
 
         Like `amoro_core.files.deletes.row_matcher.look_up`, and raises what that raises.

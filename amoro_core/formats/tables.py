@@ -1,4 +1,4 @@
-"""Facts about a table's files, read once for all attempts of a commit: files are immutable."""
+"""Tables of all catalogs and formats by name, facts about their files, and properties of their storage."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
