@@ -1,11 +1,10 @@
 """Errors of listening on a port of this machine, naming the process that holds it."""
 
 import asyncio
-import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -21,8 +20,6 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     OptimizingServiceServicer,
     add_OptimizingServiceServicer_to_server,
 )
-
-_LISTEN = "0A"
 
 
 def unusable(host: str, port: int) -> InvalidSettings:
@@ -44,32 +41,15 @@ def unusable(host: str, port: int) -> InvalidSettings:
 
 
 def holder_of(port: int) -> str:
-    """The process that listens on the port, as ": process 12 (name) listens there"; empty when unknown.
+    """The process that listens on the port, as ": process 12 (name) listens there"; empty when unknown."""
+    import psutil  # only for this error
 
-    Reads Linux's /proc; processes of other users stay unnamed.
-    """
-    inodes = _listening(port)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
-                return f": process {process.name} ({(process / 'comm').read_text().strip()}) listens there"
-        except OSError:
-            continue
+    with suppress(psutil.Error):  # processes of other users stay unnamed
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                name = psutil.Process(connection.pid).name()
+                return f": process {connection.pid} ({name}) listens there"
     return ""
-
-
-def _listening(port: int) -> frozenset[str]:
-    inodes = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            if fields[3] == _LISTEN and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                inodes.append(f"socket:[{fields[9]}]")
-    return frozenset(inodes)
 
 
 MESSAGE_LIMIT = 16 * 1024 * 1024

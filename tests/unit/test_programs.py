@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from amoro_core.bootstrap.logs import TRACEBACKS, LineFormatter, StderrLogger
+from amoro_core.bootstrap.logs import StderrHandler, event_formatter
 from amoro_core.bootstrap.signals import on_signals
 from amoro_core.containers.local import Processes
-from amoro_core.demo.run import interruptible
 from amoro_core.errors import AmoroError
 from amoro_core.model.group_config import Liveness, Resource, ResourceState
 from amoro_core.model.uuid7 import uuid7
@@ -144,24 +143,6 @@ def test_a_signal_that_another_thread_gets_ends_the_wait_of_the_main_thread() ->
         assert stop.wait(30)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_pause_of_the_demo_ends_at_whatever_step_the_signal_comes(number: int) -> None:
-    def pause(step: int) -> int:
-        with interruptible() as interruption:
-            ended = None
-            try:
-                with killed_at(step, number) as steps:
-                    interruption.pause(0.2 if step else 60)
-                interruption.check()
-            except SystemExit as error:
-                ended = error.code
-            counted = steps()
-        assert ended == (128 + number if counted > step else None)
-        return counted
-
-    assert steps_of(pause) > 3
-
-
 # Processes
 
 
@@ -233,29 +214,33 @@ class Full(io.StringIO):
 def test_a_line_that_nobody_can_read_any_more_is_dropped() -> None:
     closed = io.StringIO()
     closed.close()
+    handler, record = StderrHandler(), logging.LogRecord("amoro", logging.INFO, "", 1, "line", None, None)
     for stream in (closed, Full()):
         with redirect_stderr(stream):
-            StderrLogger().info("lost")
+            handler.handle(record)
     with redirect_stderr(io.StringIO()) as kept:
-        StderrLogger().error("kept")
-    assert kept.getvalue() == "kept\n"
+        handler.handle(record)
+    assert kept.getvalue() == "line\n"
 
 
-def test_tracebacks_of_logs_hold_no_local_variables_and_lines_no_secrets() -> None:
+@pytest.mark.parametrize("human", [True, False])
+def test_tracebacks_of_logs_hold_no_local_variables_and_lines_no_secrets(human: bool) -> None:
     def fail() -> None:
         configuration = ["hush", "hush"]
         raise ValueError(len(configuration))
 
-    try:
-        fail()
-    except ValueError as error:
-        rendered = TRACEBACKS(None, "error", {"event": "x", "exc_info": error})
-    assert "fail" in str(rendered)
-    assert "hush" not in str(rendered)
+    handler = StderrHandler()
+    handler.setFormatter(event_formatter(human=human, colours=False))
     with redirect_stderr(io.StringIO()) as kept:
-        StderrLogger().info('{"event": "x", "uri": "http://me:hush@host", "password": "hush"}')
-    record = logging.LogRecord("pyiceberg", logging.WARNING, "", 1, "token=%s", ("hush",), None)
-    assert "hush" not in kept.getvalue() + LineFormatter().format(record)
+        try:
+            fail()
+        except ValueError:
+            handler.handle(logging.LogRecord("amoro", logging.ERROR, "", 1, "x", None, sys.exc_info()))
+        handler.handle(logging.LogRecord("pyiceberg", logging.WARNING, "", 1, "token=%s", ("hush",), None))
+        handler.handle(logging.LogRecord("amoro", logging.INFO, "", 1, "http://me:hush@host", None, None))
+    assert "fail" in kept.getvalue()
+    assert "pyiceberg" in kept.getvalue()
+    assert "hush" not in kept.getvalue().replace('["hush", "hush"]', "")  # the line of the source
 
 
 def _on_a_terminal(**environment: str) -> str:
