@@ -5,15 +5,13 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from functools import cache
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, create_model
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from amoro_core.errors import InvalidArgument, InvalidSettings
 from amoro_core.model.accounts import ProviderTerms, is_safe_url, parse_rule
@@ -254,12 +252,9 @@ def written(value: object) -> str:
 
 
 _CATALOGS = "catalogs"
-_RULES = tuple[CatalogRules, ...]
 _MOST_DIGITS = 19  # Python refuses to read thousands of them
-_DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
-_SIZE = r"^(0|\d+(\.\d+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB]))$"
-_MEND = "Write a key, a colon and a value on each line, such as port: 1261."
-_MEND_VALUE = "Give it such a value, or leave it out for its default."
+_WRITE_KEYS = "Write a key, a colon and a value on each line, such as port: 1261."
+_WRITE_VALUE = "Give it such a value, or leave it out for its default."
 
 
 def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -268,21 +263,15 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
     Raises InvalidSettings naming source, key and value of a wrong value, or two contradicting values; an unknown key is
     an error.
     """
-    file, path = _File(home, config), config or home / "amoro.yaml"
-    said = _Environment(environment)
-    origins = {
-        **{KEYS[key]: f"file {path}" for key in file.found},
-        **{KEYS[key]: f"environment {variable_of(key)}" for key in said.found},
-    }
-    # Values with keys of their own would be mixed.
-    file.found = {key: value for key, value in file.found.items() if key not in said.found}
-    sources: dict[str, Any] = {"environment": said, "file": file}
-    try:
-        model = _model()(**sources)
-    except ValidationError as error:
-        raise _malformed(error, origins, {**file.found, **said.found}) from error
-    said_values = {name: getattr(model, name) for name in origins}
-    return replace(Settings(), **said_values, origins=origins).checked()
+    path = config or home / "amoro.yaml"
+    raw = {key: (f"file {path}", value) for key, value in _read_file(path, is_required=config is not None).items()}
+    for key in KEYS:
+        variable = variable_of(key)
+        if variable in environment:
+            raw[key] = (f"environment {variable}", _plain(environment[variable], _KINDS[key]))
+    values = {KEYS[key]: _parsed(key, value, origin) for key, (origin, value) in raw.items()}
+    origins = {KEYS[key]: origin for key, (origin, _) in raw.items()}
+    return replace(Settings(), **values, origins=origins).checked()
 
 
 def variable_of(key: str) -> str:
@@ -292,17 +281,16 @@ def variable_of(key: str) -> str:
 
 def file_schema() -> dict[str, Any]:
     """The JSON Schema of `amoro.yaml`; keys with a dot may also be nested."""
-    schema = _model().model_json_schema(by_alias=True)
-    properties: dict[str, Any] = schema["properties"]
-    nested: dict[str, Any] = {}
-    for key, value in properties.items():
-        value.pop("title", None)
+    properties: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
+    for key, name in KEYS.items():
+        default = getattr(Settings(), name)
+        shown = written(default) if isinstance(default, timedelta) else default
+        properties[key] = {"default": list(shown) if isinstance(shown, tuple) else shown, **_KINDS[key].schema}
         outer, dot, inner = key.partition(".")
         if dot:
-            nested.setdefault(outer, {})[inner] = value
-    groups = {
-        outer: {"type": "object", "properties": inner, "additionalProperties": False} for outer, inner in nested.items()
-    }
+            group = groups.setdefault(outer, {"type": "object", "properties": {}, "additionalProperties": False})
+            group["properties"][inner] = properties[key]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "amoro.yaml",
@@ -312,76 +300,42 @@ def file_schema() -> dict[str, Any]:
     }
 
 
-class _Settings(BaseSettings):
-    """All keys; the given sources take precedence in their order, the defaults come last."""
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=False)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        given = init_settings.init_kwargs if isinstance(init_settings, InitSettingsSource) else {}
-        return tuple(_Said(settings_cls, given[name]) for name in ("environment", "file"))
+def _parsed(key: str, value: object, origin: str) -> Any:
+    """The value of a key. Raises InvalidSettings naming origin, key and value."""
+    try:
+        return _KINDS[key].parse(value)
+    except ValueError as error:
+        source = re.sub("^file", "settings file", re.sub("^environment", "environment variable", origin))
+        shown = MASK if is_secret(key) else repr(value)
+        raise InvalidSettings(f"{source}: {key} has the malformed value {shown}: {error}", hint=_WRITE_VALUE) from error
 
 
-class _Said(PydanticBaseSettingsSource):
-    """A source with known values by key."""
-
-    def __init__(self, settings_cls: type[BaseSettings], source: "_Environment | _File") -> None:
-        super().__init__(settings_cls)
-        self._found = source.found
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        return self._found.get(field.alias), field.alias, False
-
-    def __call__(self) -> dict[str, Any]:
-        return dict(self._found)
-
-
-class _Environment:
-    """The variables AMORO_KEY, parsed: a number, names separated by commas, catalogs in YAML, or text."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        named = {key: environment[variable_of(key)] for key in KEYS if variable_of(key) in environment}
-        self.found = {key: _plain(text, _KINDS[KEYS[key]]) for key, text in named.items()}
-
-
-class _File:
-    """The settings file, if there is one; a given one must exist."""
-
-    def __init__(self, home: Path, config: Path | None) -> None:
-        path = config or home / "amoro.yaml"
-        self.found: dict[str, Any] = {}
-        try:
-            text = path.read_text(encoding="utf-8")
-            twice = _key_twice(yaml.compose(text, yaml.SafeLoader))
-            content = yaml.safe_load(text) or {}
-        except (FileNotFoundError, NotADirectoryError) as error:
-            if config is None:
-                return
-            raise InvalidSettings(
-                f"settings file {config} does not exist", hint="Name another with --config."
-            ) from error
-        except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:  # ValueError: a day that is none
-            hint = "Check its rights." if isinstance(error, OSError) else _MEND
-            raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}", hint=hint) from error
-        if twice:
-            raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
-        if not isinstance(content, dict):
-            raise InvalidSettings(f"settings file {path} must hold keys and values", hint=_MEND)
-        for key, value in _flattened(content):
-            name = key.replace("_", "-")
-            if name not in KEYS:
-                close = difflib.get_close_matches(name, KEYS, n=1)
-                hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
-                raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
-            self.found[name] = value
+def _read_file(path: Path, *, is_required: bool) -> dict[str, Any]:
+    """The values in the file by key; none if there is no file and none is required. Raises InvalidSettings."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        twice = _key_twice(yaml.compose(text, yaml.SafeLoader))
+        content = yaml.safe_load(text) or {}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not is_required:
+            return {}
+        raise InvalidSettings(f"settings file {path} does not exist", hint="Name another with --config.") from error
+    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:  # ValueError: a day that is none
+        hint = "Check its rights." if isinstance(error, OSError) else _WRITE_KEYS
+        raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}", hint=hint) from error
+    if twice:
+        raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
+    if not isinstance(content, dict):
+        raise InvalidSettings(f"settings file {path} must hold keys and values", hint=_WRITE_KEYS)
+    values = {}
+    for key, value in _flattened(content):
+        name = key.replace("_", "-")
+        if name not in KEYS:
+            close = difflib.get_close_matches(name, KEYS, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
+            raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
+        values[name] = value
+    return values
 
 
 def _unreadable(error: Exception) -> str:
@@ -418,14 +372,24 @@ def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             yield str(key), value
 
 
-def _plain(text: str, kind: object) -> object:
-    if kind is int:
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the values of a key are parsed, and their JSON Schema."""
+
+    type: Any
+    parse: Callable[[object], Any]  # of what is in the file; raises ValueError
+    schema: Mapping[str, Any]
+
+
+def _plain(text: str, kind: _Kind) -> object:
+    """The value of an environment variable as it would be in the file, or the text if it is malformed."""
+    if kind.type is int:
         return int(text) if text.strip().isdecimal() and len(text) < _MOST_DIGITS else text
-    if kind is bool:
+    if kind.type is bool:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
-    if kind in (str, timedelta):
+    if kind.type in (str, timedelta):
         return text
-    if kind == _RULES:
+    if kind.type == tuple[CatalogRules, ...]:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
@@ -433,96 +397,62 @@ def _plain(text: str, kind: object) -> object:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-_KINDS = {item.name: item.type for item in fields(Settings)}
-
-
-@cache
-def _model() -> type[_Settings]:
-    described: dict[str, Any] = {}
-    keys = {name: key for key, name in KEYS.items()}
-    for item in fields(Settings):
-        if item.name in keys:
-            default = item.default if item.default is not MISSING else None
-            shown = written(default) if isinstance(default, timedelta) else default
-            described[item.name] = (
-                _type_of(item.type, item.metadata),
-                Field(default, alias=keys[item.name], json_schema_extra={"default": shown}),
-            )
-    made: type[_Settings] = create_model("AmoroSettings", __base__=_Settings, **described)
-    return made
-
-
-def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
+def _kind_of(kind: Any, limits: Mapping[str, Any]) -> _Kind:
+    """The kind of a field of that type; `limits` is the field's metadata."""
     if kind is timedelta:
-        return Annotated[
-            timedelta,
-            BeforeValidator(lambda value: parse_duration(str(value))),
-            WithJsonSchema({"type": "string", "pattern": _DURATION}),
-        ]
+        schema: dict[str, Any] = {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"}
+        return _Kind(kind, lambda value: parse_duration(str(value)), schema)
     if kind is bool:
-        return Annotated[bool, BeforeValidator(_required(bool, "true or false"))]
+        return _Kind(kind, partial(_of_type, bool, "true or false"), {"type": "boolean"})
     if kind is int:
         least, most = limits["least"], limits["most"]
-        return Annotated[
-            int,
-            BeforeValidator(_number(least, most)),
-            WithJsonSchema({"type": "integer", "minimum": least, "maximum": most}),
-        ]
+        schema = {"type": "integer", "minimum": least, "maximum": most}
+        return _Kind(kind, partial(_whole_number, least, most), schema)
     if kind is str and "parse" in limits:
-        check = _parsed(limits["parse"], limits.get("word", _A_SIZE))
-        return Annotated[str, BeforeValidator(check), WithJsonSchema(limits.get("schema", _SIZE_SCHEMA))]
+        word = limits.get("word", "a size such as 512MB or 2GB, or 0")
+        return _Kind(kind, partial(_text_for, limits["parse"], word), limits.get("schema", _SIZE_SCHEMA))
     if kind is str:
-        return Annotated[str, BeforeValidator(_required(str, "text"))]
-    if kind == _RULES:
-        return Annotated[_RULES, BeforeValidator(_catalog_rules), WithJsonSchema(_RULES_SCHEMA)]
+        return _Kind(kind, partial(_of_type, str, "text"), {"type": "string"})
+    if kind == tuple[CatalogRules, ...]:
+        return _Kind(kind, _catalog_rules, _RULES_SCHEMA)
     items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
-    names = {"type": "array", "items": items, "minItems": 1}
-    check = _names(limits.get("pattern", ".*"), limits.get("word", "names"))
-    return Annotated[tuple[str, ...], BeforeValidator(check), WithJsonSchema(names)]
+    parse = partial(_names, limits.get("pattern", ".*"), limits.get("word", "names"))
+    return _Kind(kind, parse, {"type": "array", "items": items, "minItems": 1})
 
 
-def _required(kind: type, word: str) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if not isinstance(value, kind):
-            raise ValueError(f"expected {word}")
-        return value
-
-    return check
+def _of_type(kind: type, word: str, value: object) -> object:
+    if not isinstance(value, kind):
+        raise ValueError(f"expected {word}")
+    return value
 
 
-def _number(least: int, most: int) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"expected a whole number from {least} to {most}")
-        return value
-
-    return check
+def _whole_number(least: int, most: int, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"expected a whole number from {least} to {most}")
+    return value
 
 
-def _parsed(parse: Callable[[str], int], word: str) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        try:
-            parse(str(value))
-        except ValueError as error:
-            raise ValueError(f"expected {word}") from error
-        return str(value)
-
-    return check
+def _text_for(parse: Callable[[str], int], word: str, value: object) -> str:
+    try:
+        parse(str(value))
+    except ValueError as error:
+        raise ValueError(f"expected {word}") from error
+    return str(value)
 
 
-def _names(pattern: str, word: str) -> Callable[[object], object]:
+def _names(pattern: str, word: str, value: object) -> tuple[str, ...]:
     fits = re.compile(pattern, re.DOTALL).fullmatch
-
-    def check(value: object) -> object:
-        if isinstance(value, list) and value and all(isinstance(one, str) and fits(one) for one in value):
-            return tuple(value)
-        raise ValueError(f"expected a list of {word}")
-
-    return check
+    if isinstance(value, list) and value and all(isinstance(one, str) and fits(one) for one in value):
+        return tuple(value)
+    raise ValueError(f"expected a list of {word}")
 
 
-_A_SIZE = "a size such as 512MB or 2GB, or 0"
-_SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": _SIZE, "minimum": 0, "maximum": 0}
+_SIZE_SCHEMA = {
+    "type": ["string", "integer"],
+    "pattern": r"^(0|\d+(\.\d+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB]))$",
+    "minimum": 0,
+    "maximum": 0,
+}
 _RULES_SCHEMA = {
     "type": "object",
     "additionalProperties": {
@@ -559,12 +489,8 @@ def _rules_of(name: str, said: object) -> CatalogRules:
     return CatalogRules(name, tuple(prefixes), strict)
 
 
-def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mapping[str, object]) -> InvalidSettings:
-    first = error.errors()[0]
-    key = str(first["loc"][0])
-    source = (
-        origins[KEYS[key]].replace("file ", "settings file ", 1).replace("environment ", "environment variable ", 1)
-    )
-    why = first.get("ctx", {}).get("error", first["msg"])
-    value = MASK if is_secret(key) else repr(found[key])
-    return InvalidSettings(f"{source}: {key} has the malformed value {value}: {why}", hint=_MEND_VALUE)
+_KINDS = {
+    item.metadata.get("key", item.name.replace("_", "-")): _kind_of(item.type, item.metadata)
+    for item in fields(Settings)
+    if item.name != "origins"
+}
