@@ -58,7 +58,7 @@ def commit(catalog: Catalog, build: Callable[[Table], RowDelta]) -> FileCounts:
         delta = build(table)
         if _is_committed(catalog, table, delta):
             counts = FileCounts(f"{file.kind.name}_DELETES" for file in delta.deletes)
-            size = sum(file.size_bytes for file in (*delta.data, *delta.deletes))
+            size = sum(file.size_bytes for file in delta.data) + sum(file.size_bytes for file in delta.deletes)
             return counts + FileCounts(DATA=len(delta.data), BYTES=size)
     raise CommitConflict(f"{IDENTIFIER} changed {_ATTEMPTS} times during a commit")
 
@@ -80,21 +80,21 @@ def _is_committed(catalog: Catalog, table: Table, delta: RowDelta) -> bool:
         output.add_manifests([*added, *kept])
     summary = Summary(Operation.OVERWRITE if delta.deletes else Operation.APPEND, **metrics.to_dict())
     previous = head.summary.additional_properties if head and head.summary else None
-    snapshot = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=number,
-        timestamp_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms + 1),
-        manifest_list=path,
-        summary=update_snapshot_summaries(summary, previous),
-        schema_id=metadata.current_schema_id,
-    )
+    snapshot = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": parent_id,
+        "sequence-number": number,
+        "timestamp-ms": max(time.time_ns() // 1_000_000, metadata.last_updated_ms + 1),
+        "manifest-list": path,
+        "summary": update_snapshot_summaries(summary, previous),
+        "schema-id": metadata.current_schema_id,
+    }
     requirements = (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId.model_validate({"ref": "main", "snapshot-id": parent_id}),
     )
     updates = (
-        AddSnapshotUpdate(snapshot=snapshot),
+        AddSnapshotUpdate(snapshot=Snapshot.model_validate(snapshot)),
         SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}),
     )
     try:

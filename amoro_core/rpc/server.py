@@ -46,7 +46,12 @@ def holder_of(port: int) -> str:
 
     with suppress(psutil.Error):  # processes of other users stay unnamed
         for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+            if (
+                connection.status == psutil.CONN_LISTEN
+                and connection.laddr
+                and connection.laddr.port == port
+                and connection.pid
+            ):
                 name = psutil.Process(connection.pid).name()
                 return f": process {connection.pid} ({name}) listens there"
     return ""
