@@ -15,7 +15,6 @@ from defusedxml.ElementTree import fromstring
 from pyiceberg.utils.config import Config
 
 from amoro_core.errors import InvalidArgument, InvalidSettings
-from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.model.processes import SiteFile
 from amoro_core.model.text_sanitizing import briefly
 
@@ -51,6 +50,9 @@ def configuration_file() -> dict[str, Any]:
         try:
             found = _parsed(path, path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, OSError) as error:
+            # It imports pyiceberg.catalog, which reads pyiceberg's file: `confine_pyiceberg` comes first.
+            from amoro_core.iceberg.catalog.errors import error_text
+
             raise InvalidSettings(f"{path} can't be read: {error_text(error)}", hint=_MEND) from error
         if found:
             return _with_lower_keys(found)
