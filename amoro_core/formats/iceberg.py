@@ -267,8 +267,7 @@ class IcebergTable:
             )
         refuse_table(metadata, dict(self._config.properties))
         refuse_locations(metadata, self._grant())
-        lists = self._known.lists(metadata)
-        head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read, lists)
+        head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
         refuse_files(metadata, head.scan)
         return head
 
@@ -283,10 +282,7 @@ class IcebergTable:
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
         # Merging manifests takes time, during which the next attempt may conflict too.
         merge, self._has_staged = not self._has_staged, True
-        lists = self._known.lists(self._newest.metadata)
-        return rewrite_files.stage(
-            self._newest, head, content, summary, read=self._manifests.read, merge=merge, lists=lists
-        )
+        return rewrite_files.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
         self._newest = self._load()
@@ -337,8 +333,7 @@ class IcebergTable:
         Raises CommitConflict when the name belongs to another table.
         """
         self._newest = self._load()
-        lists = self._known.lists(self._newest.metadata)
-        return committing.delete_unreferenced(self._newest, self._access(self._newest), paths, since, lists)
+        return committing.delete_unreferenced(self._newest, self._access(self._newest), paths, since)
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:

@@ -28,7 +28,7 @@ from amoro_core.iceberg.manifest.manifest_cache import (
     Matched,
     key_of,
 )
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manifest
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
@@ -42,11 +42,6 @@ class Known:
 
     tables: KnownTables | None = None
     columns: ColumnReader | None = None  # reads data manifests; None: they are read entry by entry
-
-    def lists(self, metadata: TableMetadata) -> ManifestLists:
-        """What has read lists of the table before; for an unknown one what will have."""
-        known = UNKNOWN if self.tables is None else self.tables.find(str(metadata.table_uuid))
-        return ManifestLists() if known is UNKNOWN else known.lists
 
 
 NOTHING_KNOWN = Known()
@@ -73,9 +68,8 @@ def scan(
     uuid = str(metadata.table_uuid)
     before = UNKNOWN if known.tables is None else known.tables.find(uuid)
     source = _Source(table, read, known, before)
-    lists = ManifestLists() if before is UNKNOWN else before.lists
     listed_data, deletes = dict[Key, ManifestFile](), dict[Key, tuple[DeleteFile, ...]]()
-    for listed in live_manifests(table, snapshot, read_locations, way_out, lists):
+    for listed in live_manifests(table, snapshot, read_locations, way_out):
         key = key_of(listed, source.names[listed.partition_spec_id])
         if listed.content == ManifestContent.DATA:
             listed_data[key] = listed
@@ -83,7 +77,7 @@ def scan(
             deletes[key] = source.deletes(key, listed)
     data = source.parts(listed_data)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
-    manifests = KnownTable(data, deletes, unpartitioned, lists=lists)
+    manifests = KnownTable(data, deletes, unpartitioned)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
     _refuse_parts_outside([one.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
@@ -159,11 +153,10 @@ def live_manifests(
     snapshot: Snapshot,
     read_locations: Sequence[str],
     way_out: str = "",
-    lists: ManifestLists | None = None,
 ) -> list[ManifestFile]:
-    """The snapshot's manifests that may have live entries. Raises like `scan`; `lists` as for `read_list`."""
+    """The snapshot's manifests that may have live entries. Raises like `scan`."""
     refuse_outside([snapshot.manifest_list], read_locations, way_out)
-    manifests = read_list(table.io, snapshot.manifest_list, lists)
+    manifests = read_list(table.io, snapshot.manifest_list)
     refuse_listed(table.metadata, snapshot, manifests)
     live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
     refuse_outside([one.manifest_path for one in live], read_locations, way_out)

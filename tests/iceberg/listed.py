@@ -1,4 +1,4 @@
-"""What is decoded of manifest lists, and requests to catalogs that end early."""
+"""Requests to catalogs that end early."""
 
 from __future__ import annotations
 
@@ -6,27 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-import pytest
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import StructReader
-from pyiceberg.manifest import ManifestFile
-
 from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
-
-
-def decoded_records(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:
-    """The records that are decoded from now on."""
-    found: list[ManifestFile] = []
-    read = StructReader.read
-
-    def watched(reader: StructReader, decoder: BinaryDecoder) -> object:
-        made = read(reader, decoder)
-        if isinstance(made, ManifestFile):
-            found.append(made)
-        return made
-
-    monkeypatch.setattr(StructReader, "read", watched)
-    return found
 
 
 @contextmanager

@@ -50,19 +50,6 @@ def test_a_scan_reads_new_manifests_alone_of_either_content(lake: Lake) -> None:
     assert third.read == [ManifestContent.DATA]
 
 
-def test_a_table_keeps_what_its_manifest_lists_say_for_the_next_one(lake: Lake) -> None:
-    tables = KnownTables(ROOM, 0)
-    scanned(lake.table, Known(tables=tables))
-    lists = tables.find(uuid(lake.table)).lists
-    before = lists.size_bytes
-    assert before > 0
-    lake.append([row(50, "c")])
-    scanned(lake.table, Known(tables=tables))
-    assert tables.find(uuid(lake.table)).lists is lists
-    assert lists.size_bytes > before
-    assert UNKNOWN.lists.size_bytes == 0, "which all tables have before they are known"
-
-
 def stamps(found: TableScan) -> dict[object, int]:
     live = LiveFiles.of(found.files)
     return dict(zip(live.columns.places, live.stamps, strict=True))

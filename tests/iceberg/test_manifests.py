@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
@@ -41,7 +39,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
 from amoro_core.iceberg.manifest.entries import partition_types, to_data_file, to_delete_file
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import (
     Listing,
     added_entry,
@@ -53,12 +51,9 @@ from amoro_core.iceberg.manifest.writing import (
     write_manifest,
 )
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
-from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import EqualityDelete, append, make_catalog, make_table, row_delta
-from tests.iceberg.listed import decoded_records
 from tests.iceberg.rewriting import loaded
-from tests.tiers import count
 
 OURS = 77
 VALUES: dict[Any, Any] = {
@@ -406,106 +401,3 @@ def test_a_missing_or_broken_manifest_says_which(plain: Table) -> None:
         read_manifest(plain.io, manifest)
     with pytest.raises(DataFileMissing, match=r"the manifest list .* does not exist"):
         read_list(plain.io, f"{plain.metadata.location}/metadata/none.avro")
-
-
-# Reading a manifest list by what is known of the one before gives what reading it alone gives
-
-
-@pytest.fixture
-def listed_table(tmp_path: Path) -> Iterator[Table]:
-    catalog = make_catalog(tmp_path)
-    made = make_table(catalog, "db.t", SCHEMA, properties={"commit.manifest-merge.enabled": "false"})
-    for number in range(5):
-        append(made, [row(number)])
-    yield made.refresh()
-    catalog.close()
-
-
-def list_of(table: Table) -> str:
-    head = table.refresh().current_snapshot()
-    assert head is not None
-    return head.manifest_list
-
-
-def told(table: Table, lists: ManifestLists | None = None) -> list[str]:
-    """All that the list says; objects of pyiceberg are equal if they have the same path."""
-    return [repr(one) for one in read_list(table.io, list_of(table), lists)]
-
-
-def rewritten(
-    path: Path, change: dict[str, object] | None = None, without: str = "", first: str = "", times: int = 1
-) -> None:
-    """Write the list anew, uncompressed and so often: its second record changed, a field left out, or one put first."""
-    with path.open("rb") as file:
-        reader = fastavro.reader(file)
-        schema, records, metadata = reader.writer_schema, list(reader), reader.metadata
-    records[1].update(change or {})
-    fields = sorted(schema["fields"], key=lambda field: field["name"] != first)
-    fields = [field for field in fields if field["name"] != without]
-    kept = {key: value for key, value in metadata.items() if not key.startswith("avro.")}
-    with path.open("wb") as file:
-        fastavro.writer(file, {**schema, "fields": fields}, records * times, metadata=kept)
-
-
-def test_only_what_is_new_is_decoded(listed_table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lists = ManifestLists()
-    before = read_list(listed_table.io, list_of(listed_table), lists)
-    append(listed_table, [row(9)])
-    decoded = decoded_records(monkeypatch)
-    after = read_list(listed_table.io, list_of(listed_table), lists)
-    assert len(decoded) == 1
-    assert [one for one in after if not any(one is other for other in before)] == decoded
-    assert list(map(repr, after)) == told(listed_table)
-    assert len(after) == 6
-    assert lists.size_bytes == 6 * 2_000
-
-
-@pytest.mark.parametrize("change", [{"added_rows_count": 7}, {"manifest_length": 1}, {"sequence_number": 99}])
-def test_what_is_said_otherwise_of_a_manifest_counts(listed_table: Table, change: dict[str, object]) -> None:
-    lists = ManifestLists()
-    path = Path(local_path(list_of(listed_table)))
-    rewritten(path)
-    before = told(listed_table, lists)
-    rewritten(path, change)
-    after = told(listed_table, lists)
-    assert after == told(listed_table)
-    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True, True, True]
-
-
-def test_records_of_another_schema_are_decoded_by_it(listed_table: Table) -> None:
-    lists = ManifestLists()
-    path = Path(local_path(list_of(listed_table)))
-    rewritten(path)
-    told(listed_table, lists)
-    rewritten(path, without="partitions")
-    assert told(listed_table, lists) == told(listed_table)
-
-
-def test_a_list_whose_records_begin_with_a_large_number_is_read_and_little_is_kept_of_it(listed_table: Table) -> None:
-    lists = ManifestLists()
-    rewritten(Path(local_path(list_of(listed_table))), first="added_snapshot_id", times=20)
-    assert told(listed_table, lists) == told(listed_table, lists) == told(listed_table)
-    assert max(map(len, lists._known[1])) <= 1_024
-
-
-def test_broken_lists_are_read_as_they_are_alone(listed_table: Table) -> None:
-    chance, path = random.Random(3), Path(local_path(list_of(listed_table)))
-    rewritten(path)
-    whole, seen = path.read_bytes(), {True: 0, False: 0}
-    for _ in range(count(120, 600)):
-        lists = ManifestLists()
-        path.write_bytes(whole)
-        read_list(listed_table.io, list_of(listed_table), lists)
-        at = chance.randrange(len(whole))
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :])
-        found, alone = said(listed_table, lists), said(listed_table, None)
-        assert found == alone
-        seen[isinstance(alone, str)] += 1
-    assert min(seen.values()) > count(8, 50)
-
-
-def said(table: Table, lists: ManifestLists | None) -> list[str] | str:
-    try:
-        return told(table, lists)
-    except UnreadableFile as error:
-        return error.message

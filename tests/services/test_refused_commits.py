@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.admin import tables as messages
@@ -30,7 +29,6 @@ from amoro_core.store import commits, tables
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
-from tests.iceberg.listed import decoded_records
 from tests.services.rigs import raising
 from tests.services.world import World
 from tests.tiers import sample
@@ -509,17 +507,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ManifestFile]:
-    """What is decoded of manifest lists."""
-    return decoded_records(monkeypatch)
+Counts = list[tuple[int, int]]
 
 
-Counts = list[tuple[int, int, int]]
-
-
-def counted_attempts(world: World, opened: list[tuple[str, str]], decoded: list[ManifestFile]) -> Counts:
-    """How many manifests and lists each attempt of a commit reads and writes, and records of lists that it decodes.
+def counted_attempts(world: World, opened: list[tuple[str, str]]) -> Counts:
+    """How many manifests and lists each attempt of a commit reads and writes.
 
     Others delete a row before each.
     """
@@ -537,18 +529,16 @@ def counted_attempts(world: World, opened: list[tuple[str, str]], decoded: list[
     def overtaken(self: IcebergTable, *given: Any) -> Any:
         staged = stage(self, *given)
         read = {path for how, path in opened if how == "new_input"}
-        counts.append((len(read), sum(how == "new_output" for how, _ in opened), len(decoded)))
+        counts.append((len(read), sum(how == "new_output" for how, _ in opened)))
         if len(counts) <= LOST:
             delete(len(counts))
         opened.clear()
-        decoded.clear()
         return staged
 
     world.iceberg.table(stage=overtaken)
     delete(0)
     expected = oracle.live_rows(table)
     opened.clear()
-    decoded.clear()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     left = oracle.live_rows(table.refresh())
     assert (left.total(), len(counts)) == (expected.total() - LOST, LOST + 1)
@@ -559,7 +549,6 @@ def counted_attempts(world: World, opened: list[tuple[str, str]], decoded: list[
 def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_of_them(
     remembering_world: World,
     opened: list[tuple[str, str]],
-    decoded: list[ManifestFile],
     version: int,
 ) -> None:
     found = []
@@ -569,6 +558,6 @@ def test_attempts_on_a_table_of_four_times_the_manifests_read_and_write_no_more_
             writer.append(table, [row(at * INPUTS + number, "a") for at in range(4)])
         for number in range(others):
             writer.append(table, [row(1000 + number, f"part{number}")])
-        found.append(counted_attempts(remembering_world, opened, decoded))
+        found.append(counted_attempts(remembering_world, opened))
         remembering_world.catalog.drop_table("db.t")
     assert found[0] == found[1]

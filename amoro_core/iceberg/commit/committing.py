@@ -37,7 +37,7 @@ from amoro_core.iceberg.commit.rewrite_files import stage
 from amoro_core.iceberg.commit.sort_orders import keys_of, layout_keys, order_id_of
 from amoro_core.iceberg.commit.status_check import check_commit_status, earlier_states, manifests_of
 from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_manifest
+from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept
 from amoro_core.model.commits import (
     Evidence,
@@ -310,9 +310,7 @@ def _may_still_land(now: Table, request: _Payload) -> bool:
     return not _is_overtaken(metadata, request)
 
 
-def delete_unreferenced(
-    table: Table, access: FileAccess, paths: Iterable[str], since: int = 0, lists: ManifestLists | None = None
-) -> tuple[str, ...]:
+def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
     """Delete those of the files that lie below the table's write locations and are not referenced by any snapshot,
     statistics entry or log entry of the table as just loaded. Returns the deleted ones, in the order given.
 
@@ -326,7 +324,7 @@ def delete_unreferenced(
         return ()
     # Maps of positions are in no commit: a large table is not read for them.
     named = (
-        {normalise(path) for path in _named(table, since, lists)}
+        {normalise(path) for path in _named(table, since)}
         if any(not one.endswith(MAP_ENDING) for one in ours)
         else set()
     )
@@ -347,7 +345,7 @@ def _is_deleted(access: FileAccess, path: str) -> bool:
     return True
 
 
-def _named(table: Table, since: int, lists: ManifestLists | None) -> Iterator[str]:
+def _named(table: Table, since: int) -> Iterator[str]:
     """Every file that the metadata references, including those of removed entries, by snapshots since that number."""
     metadata = table.metadata
     yield table.metadata_location
@@ -356,7 +354,7 @@ def _named(table: Table, since: int, lists: ManifestLists | None) -> Iterator[st
     yield from (one.statistics_path for one in metadata.partition_statistics)
     snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
     yield from (snapshot.manifest_list for snapshot in snapshots)
-    for manifest in manifests_of(table.io, snapshots, lists):
+    for manifest in manifests_of(table.io, snapshots):
         if manifest.sequence_number < since:
             continue
         yield manifest.manifest_path

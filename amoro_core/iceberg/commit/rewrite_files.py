@@ -24,7 +24,6 @@ from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import (
     Manifest,
     ManifestHeader,
-    ManifestLists,
     read_list,
     read_manifest,
 )
@@ -206,12 +205,11 @@ def stage(
     *,
     read: ManifestReader = read_manifest,
     merge: bool = True,
-    lists: ManifestLists | None = None,
 ) -> StagedCommit:
     """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
 
-    With `merge`, small manifests are merged according to the table's properties. `lists` has read lists of the
-    table before. Nothing is visible before the commit is sent; on failure what was written is deleted.
+    With `merge`, small manifests are merged according to the table's properties. Nothing is visible before the commit
+    is sent; on failure what was written is deleted.
 
     Raises CommitConflict when the table has another head, or does not have each removed file exactly once,
     TableRefused("configuration"), StorageFull or WorkFailed.
@@ -224,7 +222,7 @@ def stage(
     draft = Draft(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read)
     _require_older(content, metadata, draft.sequence_number)
     try:
-        return _stage(draft, head, content, summary, settings, lists)
+        return _stage(draft, head, content, summary, settings)
     except BaseException:
         draft.discard()
         raise
@@ -251,7 +249,6 @@ def _stage(
     content: CommitContent,
     summary: Mapping[str, str],
     settings: MergeSettings,
-    lists: ManifestLists | None,
 ) -> StagedCommit:
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = ChangeCounts()
@@ -260,7 +257,7 @@ def _stage(
     added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
     _require_new(content, head)
     require_one_vector(content, head)
-    kept = _kept(draft, read_list(draft.table.io, parent.manifest_list, lists), content, metrics, head)
+    kept = _kept(draft, read_list(draft.table.io, parent.manifest_list), content, metrics, head)
     manifests = _merged(draft, [*added, *kept], settings)
     counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
     every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}

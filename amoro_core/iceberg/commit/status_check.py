@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from amoro_core.errors import CatalogUnavailable, TableRefused
 from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.iceberg.commit.rewrite_files import MAIN
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.model.commits import Trace
 
 
@@ -112,9 +112,8 @@ def _read(io: FileIO, path: str) -> TableMetadata:
     return FromInputFile.table_metadata(io.new_input(path))
 
 
-def manifests_of(io: FileIO, snapshots: Iterable[Snapshot], lists: ManifestLists | None = None) -> list[ManifestFile]:
-    """The distinct manifests of the snapshots. `lists` has read lists of the table before."""
-    reading = ManifestLists() if lists is None else lists
+def manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
+    """The distinct manifests of the snapshots."""
     paths = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots)
-    found = {file.manifest_path: file for path in paths for file in read_list(io, path, reading)}
+    found = {file.manifest_path: file for path in paths for file in read_list(io, path)}
     return list(found.values())

@@ -14,7 +14,7 @@ from amoro_core.files.deletes.delete_files import read_positions
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.iceberg.manifest.entries import identity_of, partition_types, to_delete_file
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.support.table_support import refuse_listed
 from amoro_core.model.commits import PROCESS_ID, Head
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
@@ -28,7 +28,6 @@ def read_head(
     planned_snapshot_id: int,
     scan: Callable[[Table], TableScan],
     read: ManifestReader = read_manifest,
-    lists: ManifestLists | None = None,
 ) -> Head:
     """The head of the table as just loaded; `scan` reads its live files, `lists` has read lists of the table before.
 
@@ -43,7 +42,7 @@ def read_head(
     since = _since(metadata, planned_snapshot_id)
     removed = None
     if since is not None:
-        removed = _removed(table, planned_snapshot_id, since, found, read, lists or ManifestLists())
+        removed = _removed(table, planned_snapshot_id, since, found, read)
     return Head(
         table_uuid=str(metadata.table_uuid),
         format_version=metadata.format_version,
@@ -94,7 +93,6 @@ def _removed(
     since: list[Snapshot],
     scan: TableScan,
     read: ManifestReader,
-    lists: ManifestLists,
 ) -> tuple[DeleteFile, ...]:
     """Equality deletes that a snapshot after the plan's removed, or that were added since and are not live, by path.
 
@@ -105,7 +103,7 @@ def _removed(
     limit = None if planned is None else planned.sequence_number or 0
     live = _live_equality_deletes(scan)
     found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
-    for manifest in _delete_manifests(table, since, limit, lists):
+    for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
         for entry in read(table.io, manifest).entries:
             if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
@@ -121,13 +119,11 @@ def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
     return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
 
 
-def _delete_manifests(
-    table: Table, since: list[Snapshot], limit: int | None, lists: ManifestLists
-) -> list[ManifestFile]:
+def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
     """The distinct delete manifests of the snapshots, without those that existed when the plan was made."""
     found = {}
     for snapshot in since:
-        listed = read_list(table.io, snapshot.manifest_list, lists)
+        listed = read_list(table.io, snapshot.manifest_list)
         refuse_listed(table.metadata, snapshot, listed)
         for manifest in listed:
             if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit):

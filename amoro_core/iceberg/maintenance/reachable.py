@@ -28,7 +28,7 @@ from amoro_core.files.storage.inventory import (
     seeking_places,
 )
 from amoro_core.iceberg.manifest.entry_scanner import read_paths
-from amoro_core.iceberg.manifest.reading import ManifestLists, read_list
+from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.maintenance.table_locations import ReferencedFiles
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import path_aliases, split_place
@@ -166,9 +166,8 @@ def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
 def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
     """The distinct manifests of the snapshots by path. Raises UnreadableFile for a snapshot that lost its files."""
     found: dict[str, ManifestFile] = {}
-    lists = ManifestLists()
     for snapshot in snapshots:
-        listed = read_list(io, snapshot.manifest_list, lists)
+        listed = read_list(io, snapshot.manifest_list)
         _require_files(snapshot, listed)
         found.update((one.manifest_path, one) for one in listed)
     return found
@@ -189,10 +188,9 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
     if are_known:
         return _manifests_of(io, snapshots)
     found: dict[str, ManifestFile] = {}
-    lists = ManifestLists()
     for snapshot in snapshots:
         try:
-            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list, lists))
+            found.update((one.manifest_path, one) for one in read_list(io, snapshot.manifest_list))
         except DataFileMissing:
             continue
     return found

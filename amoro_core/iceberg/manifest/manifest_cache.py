@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile
 
 from amoro_core.iceberg.manifest.avro_schema import RECORD_VERSION, first_row_id_of
-from amoro_core.iceberg.manifest.reading import Manifest, ManifestLists, read_manifest
+from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.scan.columns import ColumnPart, Place
 from amoro_core.scan.live_files import LiveFiles, ManifestIndex, Memory
@@ -103,7 +103,6 @@ class KnownTable:
     stamps: Mapping[Place, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     matched: Matched | None = None
-    lists: ManifestLists = field(default_factory=ManifestLists)  # of all its states
 
     @property
     def homes(self) -> ManifestIndex:
@@ -142,7 +141,7 @@ class KnownTable:
         columns = sum(one.size_bytes for one in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
         places = len(self.stamps) * _BYTES_OF_PLACE
-        return columns + self.files * _BYTES_OF_FILE + deletes + places + self.lists.size_bytes
+        return columns + self.files * _BYTES_OF_FILE + deletes + places
 
     @property
     def files(self) -> int:

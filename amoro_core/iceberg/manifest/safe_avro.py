@@ -7,7 +7,7 @@ Neither is used here.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Self, TypeVar
@@ -247,12 +247,6 @@ class BoundedAvroFile(AvroFile[D]):
                 raise StopIteration
             self._read_block()
         return next(self.block)
-
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """The number of records of each block, and their bytes."""
-        while not self._blocks.is_at_end:
-            records = self._read_block()
-            yield records, self._records.data
 
     def _read_block(self) -> int:
         records, content = next_block(self._blocks, self.header)
