@@ -1,7 +1,7 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -83,22 +83,20 @@ def scan(
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
     if matched is None or not before.is_made_of(manifests):
-        matched = _matched(manifests, matched)
+        matched = _matched(manifests)
         if known.tables is not None:
-            known.tables.keep(uuid, before.followed_by(manifests, matched))
+            known.tables.keep(uuid, replace(manifests, matched=matched))
     files, dangling = matched
     return TableScan(
         snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned, metadata.format_version
     )
 
 
-def _matched(manifests: KnownTable, before: Matched | None) -> Matched:
+def _matched(manifests: KnownTable) -> Matched:
     gathering = Gathering()
     for part in manifests.data.values():
         gathering.take(part)
     columns = gathering.columns()
-    if before is not None:
-        columns.names.follow(before[0].columns.names)
     deletes = [file for some in manifests.deletes.values() for file in some]
     refuse_several_vectors(deletes)
     files, dangling = match(columns, deletes, manifests.unpartitioned)

@@ -85,19 +85,6 @@ class Names:
         self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
         self._known: _Sorted | None = None
 
-    def follow(self, before: "Names") -> None:
-        """Take over how the paths of `before` are sorted, if its parts are all here, in a row at the beginning or the
-        end; nothing else changes."""
-        size = len(before._parts)
-        shifts = (0, len(self._parts) - size)
-        first = next((at for at in shifts if at >= 0 and self._parts[at : at + size] == before._parts), None)
-        if first is None or before._known is None:
-            return
-        numbers, order = before._known
-        new, files = self._merged((*range(first), *range(first + size, len(self._parts))))
-        places = np.searchsorted(numbers, new)
-        self._known = np.insert(numbers, places, new), np.insert(order + self._starts[first], places, files)
-
     def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
         """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""
         numbers, order = self._sorted

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -81,16 +81,6 @@ class Pairs:
         return found
 
 
-class Memory:
-    """What was found out about the places of one table, for whoever asks again. For several threads.
-
-    Each value is replaced as a whole and never changed.
-    """
-
-    def __init__(self) -> None:
-        self.found: Mapping[Any, Any] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class ManifestIndex:
     """The manifests of files, by path: of each part of the columns, and of delete files."""
@@ -119,10 +109,7 @@ class LiveFiles(Sequence[ScannedFile]):
         self._equality = equality
         self.pairs = pairs
         self._by_rows = by_rows
-        #: For each place a number that it has as long as its files and what applies to them are the same, if known.
-        self.stamps: Sequence[int] = ()
         self.homes: ManifestIndex | None = None  # None: they are not known
-        self.memory = Memory()  # shared by all scans of the table that give the same stamps
         self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
 
     @classmethod

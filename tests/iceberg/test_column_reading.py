@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, TableRefused
-from amoro_core.files.storage.io import require_all_real, require_real
 from amoro_core.iceberg.manifest.columns import Listed, read_columns, read_here
 from amoro_core.iceberg.manifest.entries import partition_types, to_data_file
 from amoro_core.iceberg.manifest.reading import read_bytes, read_list, read_manifest
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
-from amoro_core.iceberg.support.table_support import refuse_manifest, refuse_twice_live
-from amoro_core.model.files import DataFile, TableScan
+from amoro_core.iceberg.support.table_support import refuse_manifest
+from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
 from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths
-from amoro_core.scan.live_files import LiveFiles
-from amoro_core.scan.matching import match
 from tests.engine.commits import Change, commit
 from tests.engine.writer import append, delete_where, make_catalog, make_table, remove_files, upsert
 from tests.iceberg.orphan_tables import live_paths, make_site
@@ -40,7 +37,6 @@ from tests.iceberg.test_bounded import _sized, _uncompressed, manifest_of
 from tests.iceberg.test_commit import SCHEMA, rows
 from tests.iceberg.test_entry_paths import TYPES, VALUES
 from tests.tiers import count
-from tests.unit.planning.builders import data, position_delete
 
 
 @pytest.fixture
@@ -303,68 +299,3 @@ def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
         assert found is None or counts[found] > 1
         seen[found is None] += 1
     assert min(seen.values()) > 200
-
-
-def test_names_that_follow_others_are_found_as_without_them() -> None:
-    chance, seen = random.Random(7), Counter[bool]()
-    for _ in range(1000):
-        parts = [of([f"/t/{chance.randrange(40)}" for _ in range(chance.randint(0, 6))]) for _ in range(6)]
-        first = chance.randint(0, 3)
-        before = Names(parts[first : first + chance.randint(0, 3)])
-        if chance.random() < 0.9:
-            before.repeated()  # sorts them
-        now = list(parts)
-        if chance.random() < 0.3:
-            chance.shuffle(now)
-        followed, alone = Names(now), Names(now)
-        followed.follow(before)
-        seen[followed._known is None] += 1
-        names = [f"/t/{at}" for at in chance.sample(range(40), 10)]
-        assert pairs(followed, names) == pairs(alone, names)
-        assert (followed.repeated() is None) is (alone.repeated() is None)
-    assert min(seen.values()) > 200
-
-
-def pairs(names: Names, wanted: list[str]) -> list[tuple[int, int]]:
-    files, at = names.find(wanted)
-    return sorted(zip(files.tolist(), at.tolist(), strict=True))
-
-
-def test_a_data_file_that_is_a_delete_file_too_is_live_twice() -> None:
-    one, other = data("one", 1), data("other", 1)
-    both = replace(position_delete("p", other), path=f"file:{one.path}")
-    live, dangling = match([one, other], [both], frozenset())
-    assert isinstance(live, LiveFiles)
-    with pytest.raises(TableRefused, match=r"/t/data/one\.parquet is live more than once in snapshot 1"):
-        refuse_twice_live(TableScan(1, 2, live, dangling))
-
-
-def test_links_of_many_places_are_followed_as_of_each(tmp_path: Path) -> None:
-    chance, seen = random.Random(11), Counter[bool]()
-    inside, outside = tmp_path / "t", tmp_path / "elsewhere"
-    for parent in (inside, outside):
-        for name in "abc":
-            (parent / name / "d").mkdir(parents=True)
-    for number in range(6):
-        target = chance.choice([inside, outside]) / chance.choice("abc")
-        (chance.choice([inside, inside / "a", inside / "b" / "d"]) / f"link{number}").symlink_to(target)
-    places = [str(one) for one in [inside, *inside.rglob("*")] if one.is_dir()]
-    places += [f"{one}/d" for one in places] + [f"{one}/missing/d" for one in places] + ["/", str(outside)]
-    for prefixes in ((str(inside),), (f"file://{inside}", "s3://bucket"), (str(inside / "link0"), str(inside / "a"))):
-        for place in places:
-            alone, among = _refused_by(require_real, place, prefixes), _refused_by(require_all_real, [place], prefixes)
-            assert alone == among, place
-            seen[alone is None] += 1
-        allowed = [place for place in places if _refused_by(require_real, place, prefixes) is None]
-        require_all_real(allowed, prefixes, "read")
-        refused = next(place for place in places if place not in allowed)
-        assert _refused_by(require_all_real, [*allowed, refused], prefixes) is not None
-    assert min(seen.values()) > 10
-
-
-def _refused_by(require: Callable[..., None], what: str | list[str], prefixes: tuple[str, ...]) -> str | None:
-    try:
-        require(what, prefixes, "read")
-    except TableRefused as refusal:
-        return refusal.message
-    return None

@@ -12,7 +12,6 @@ from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTables, Man
 from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.model.files import TableScan
-from amoro_core.scan.live_files import LiveFiles
 from tests.engine import writer
 from tests.iceberg.looking import Reader, said
 from tests.model.lake import Lake, row
@@ -48,20 +47,6 @@ def test_a_scan_reads_new_manifests_alone_of_either_content(lake: Lake) -> None:
     lake.append([row(50, "c")])
     assert said(scanned(lake.table, known, third)) == said(scanned(lake.table))
     assert third.read == [ManifestContent.DATA]
-
-
-def stamps(found: TableScan) -> dict[object, int]:
-    live = LiveFiles.of(found.files)
-    return dict(zip(live.columns.places, live.stamps, strict=True))
-
-
-def test_an_equality_delete_of_the_whole_table_changes_every_partition(lake: Lake) -> None:
-    known = Known(tables=KnownTables(ROOM, 0))
-    before = stamps(scanned(lake.table, known))
-    lake.delete_equal([row(4, "b")], everywhere=True)
-    after = stamps(scanned(lake.table, known))
-    assert before.keys() == after.keys()
-    assert set(before.values()).isdisjoint(after.values())
 
 
 def test_small_tables_are_not_kept_nor_those_that_are_larger_than_the_memory(lake: Lake) -> None:

@@ -2,9 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
 from operator import itemgetter
 from typing import TypeVar
 
@@ -13,9 +12,9 @@ from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, Mani
 
 from amoro_core.iceberg.manifest.avro_schema import RECORD_VERSION, first_row_id_of
 from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
-from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
-from amoro_core.scan.columns import ColumnPart, Place
-from amoro_core.scan.live_files import LiveFiles, ManifestIndex, Memory
+from amoro_core.model.files import DeleteFile, DeleteIdentity
+from amoro_core.scan.columns import ColumnPart
+from amoro_core.scan.live_files import LiveFiles, ManifestIndex
 
 ManifestReader = Callable[[FileIO, ManifestFile], Manifest]
 
@@ -55,8 +54,8 @@ class ManifestCache:
 
 #: Tables with fewer live files are read as fast as they are looked up here.
 LEAST_FILES = 2_000
-#: Estimated bytes beside the columns: for each data file (indexes, numbers), delete file, and partition.
-_BYTES_OF_FILE, _BYTES_OF_DELETE, _BYTES_OF_PLACE = 100, 2_000, 2_000
+#: Estimated bytes beside the columns: for each data file (indexes, numbers) and delete file.
+_BYTES_OF_FILE, _BYTES_OF_DELETE = 100, 2_000
 
 #: What of a record of a manifest list decides, its path first.
 _FIELDS = (
@@ -73,7 +72,6 @@ _values = itemgetter(*map(_IN_LISTS.index, _FIELDS))  # of a record of a list, a
 
 Key = tuple[object, ...]
 T = TypeVar("T")
-_stamps = count(1)  # never the same for two states of a place, whatever the table
 
 
 def key_of(listed: ManifestFile, types: Iterable[str]) -> Key:
@@ -95,13 +93,11 @@ Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """The manifests of one state of a table, and what is known about its places."""
+    """The manifests of one state of a table, and the files matched from them."""
 
     data: Mapping[Key, ColumnPart] = field(default_factory=dict)
     deletes: Mapping[Key, tuple[DeleteFile, ...]] = field(default_factory=dict)
     unpartitioned: frozenset[int] = frozenset()  # specs whose equality deletes are global
-    stamps: Mapping[Place, int] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
     matched: Matched | None = None
 
     @property
@@ -122,46 +118,17 @@ class KnownTable:
             and all(self.data[key] is one for key, one in manifests.data.items())
         )
 
-    def followed_by(self, manifests: "KnownTable", matched: Matched) -> "KnownTable":
-        """The table with other manifests; places of data files without a change keep their stamps."""
-        changed, everywhere = self._changes(manifests) if self.stamps else (set(), True)
-        kept: Mapping[Place, int] = {} if everywhere else self.stamps
-        files, _ = matched
-        stamps = {
-            place: next(_stamps) if place in changed or place not in kept else kept[place]
-            for place in files.columns.places
-        }
-        files.stamps = [stamps[place] for place in files.columns.places]
-        files.memory = Memory() if self is UNKNOWN else self.memory
-        return replace(manifests, stamps=stamps, memory=files.memory, matched=matched)
-
     @property
     def size_bytes(self) -> int:
         """About how much memory it takes."""
         columns = sum(one.size_bytes for one in self.data.values())
         deletes = sum(map(len, self.deletes.values())) * _BYTES_OF_DELETE
-        places = len(self.stamps) * _BYTES_OF_PLACE
-        return columns + self.files * _BYTES_OF_FILE + deletes + places
+        return columns + self.files * _BYTES_OF_FILE + deletes
 
     @property
     def files(self) -> int:
         """The number of live data files."""
         return sum(int(one.batch.num_rows) for one in self.data.values())
-
-    def _changes(self, now: "KnownTable") -> tuple[set[Place], bool]:
-        """The places in which files came or went, and whether that may concern every place."""
-        parts = [*_only(self.data, now.data), *_only(now.data, self.data)]
-        some = [one for part in (*_only(self.deletes, now.deletes), *_only(now.deletes, self.deletes)) for one in part]
-        changed = {place for part in parts for place in part.places}
-        changed.update((one.spec_id, one.partition) for one in some)
-        specs = now.unpartitioned
-        is_global = any(one.kind is DeleteKind.EQUALITY and one.spec_id in specs for one in some)
-        return changed, is_global or specs != self.unpartitioned
-
-
-def _only(these: Mapping[Key, T], others: Mapping[Key, T]) -> Iterator[T]:
-    """The values of keys that the others lack."""
-    return (value for key, value in these.items() if key not in others)
 
 
 UNKNOWN = KnownTable()

@@ -1,7 +1,7 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
@@ -11,12 +11,9 @@ from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, Optim
 from amoro_core.planning.optimizing import messages
 from amoro_core.planning.optimizing.messages import held_until
 from amoro_core.planning.optimizing.partitions import (
-    Decided,
-    EvaluationContext,
     FileClass,
     PartitionFiles,
     PartitionStats,
-    Remembered,
     ScoredPartition,
     assess,
     basis_of,
@@ -26,14 +23,11 @@ from amoro_core.planning.optimizing.partitions import (
     needed_by,
     parted,
     partitions_of,
-    remember,
-    remembered,
     scores_of,
     summarize,
 )
 from amoro_core.planning.optimizing.planner import WEIGHT, settled, within_file_count
 from amoro_core.planning.optimizing.tasks import PartitionSelection, tasks_of, weigh
-from amoro_core.scan.live_files import LiveFiles
 
 #: An interval has passed when it is exceeded; times count milliseconds.
 _TICK = timedelta(milliseconds=1)
@@ -48,8 +42,6 @@ class _Case:
     config: OptimizingConfig
     last: LastOptimized
     now: datetime
-    #: The ends of intervals that it was found to wait for: until the first of them time alone changes nothing.
-    ends: list[datetime] = field(default_factory=list)
 
     @property
     def stats(self) -> PartitionStats:
@@ -96,27 +88,20 @@ def evaluate(
             basis=basis_of((), config),
             digest=FileDigest(None, config.target_size),
         )
-    live, terms = LiveFiles.of(scan.files), EvaluationContext(config, frozenset(kept), scan.has_vectors)
-    known = remembered(live, terms)
-    everything = partitions_of(scan, config, kept, {key: one.stats for key, one in known.items()})
+    everything = partitions_of(scan, config, kept)
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
     partitions, staying = chosen, frozenset[DeleteIdentity]()
     if selects is not None:
         parts = {one.key: parted(one, selects) for one in everything}
         partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
         staying = _staying(others for _, others in parts.values())
-    verdicts, decided = [], {key: one.decided for key, one in known.items() if one.decided is not None}
+    verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
-        if requested is not None or selects is not None:
-            decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
-            verdicts.append(_verdict(case, decision, staying))
-            continue
-        decided[partition.key] = _kept_or_anew(case, known.get(partition.key))
-        verdicts.append(decided[partition.key].verdict)
+        decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
+        verdicts.append(_verdict(case, decision, staying))
     stats = [partition.stats for partition in everything]
-    scores = [scores_of(one.stats, config) if one.key not in known else known[one.key].scores for one in everything]
-    remember(live, terms, everything, scores, decided)
+    scores = [scores_of(one, config) for one in stats]
     health = mean_health(scores)
     scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
@@ -131,16 +116,6 @@ def evaluate(
         basis_of(stats, config),
         digest_of(scan, scored, verdicts, config.target_size, path_of),
     )
-
-
-def _kept_or_anew(case: _Case, known: Remembered | None) -> Decided:
-    """The verdict of the triggers, made anew unless nothing that it depends on has changed."""
-    dangling = case.partition.dangling
-    if known is not None and known.decided is not None and known.decided.holds(case.last, dangling, case.now):
-        return known.decided
-    verdict = _verdict(case, _held(case, _decide(case)), frozenset())
-    files = sum(len(task.rewritten) + len(task.converted) for task in verdict.work)
-    return Decided(verdict, files, case.last, dangling, case.now, min(case.ends, default=None))
 
 
 def _outside(chosen: Sequence[PartitionFiles]) -> str:
@@ -211,7 +186,6 @@ def _held(case: _Case, decision: _Decision) -> _Decision:
     until = held_until(case.partition, case.config, case.last, case.now)
     if until is None:
         return decision
-    case.ends.append(until)
     return _Decision(None, messages.held_back(decision.reason, case.config, until), due_at=until)
 
 
@@ -300,7 +274,6 @@ def _due_at(case: _Case, last: datetime | None, interval: timedelta | None) -> d
     """When the interval will have passed; None when it has (also if never optimized) or never will."""
     if interval is None or last is None or case.now - last > interval:
         return None
-    case.ends.append(last + interval)
     return last + interval + _TICK
 
 

@@ -4,13 +4,10 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property, partial
 from itertools import pairwise
 from math import ceil
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +26,7 @@ from amoro_core.model.plans import (
     PartitionVerdict,
     SizeHistogram,
 )
-from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts, LastOptimized
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.planning.clustering.layouts import group_ids
 from amoro_core.scan.columns import Ids, Mask, Numbers
@@ -359,23 +356,15 @@ class PartitionStats:
         return sum(one.is_vector for one in self.position_deletes)
 
 
-NOTHING_KNOWN: Mapping[PartitionKey, PartitionStats] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PartitionFiles:
     """The live files of one partition, and its dangling deletes."""
 
     key: PartitionKey
     stats: PartitionStats
-    assessed: Callable[[], AssessedColumns]  # called once, if at all
+    files: AssessedColumns
     dangling: int = 0
     folds: bool = False  # position delete files are to be folded into vectors
-
-    @cached_property
-    def files(self) -> AssessedColumns:
-        """Each file as it was assessed."""
-        return self.assessed()
 
     @property
     def small_sizes(self) -> list[int]:
@@ -394,32 +383,19 @@ class PartitionFiles:
 
 
 def partitions_of(
-    scan: TableScan,
-    config: OptimizingConfig,
-    kept: Set[str] = frozenset(),
-    known: Mapping[PartitionKey, PartitionStats] = NOTHING_KNOWN,
+    scan: TableScan, config: OptimizingConfig, kept: Set[str] = frozenset()
 ) -> tuple[PartitionFiles, ...]:
-    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order.
-
-    `known` are the counts of some partitions by the same terms; the files of these are assessed if needed.
-    """
+    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order."""
     live = LiveFiles.of(scan.files)
     order, begins = live.columns.by_place
-    ends = _numbers(begins)
-    keys = [PartitionKey(*place) for place in live.columns.places]
-    new = [at for at, key in enumerate(keys) if key not in known]
-    ids = [order[ends[at] : ends[at + 1]] for at in new]
+    bounds = _numbers(begins)
     folds = scan.has_vectors
-    files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)), folds=folds)
+    files = assess_all(live, config, kept, order, folds=folds)
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
-    found, bounds = [], _numbers(np.cumsum([0, *map(len, ids)]))
-    for at, stats, run in zip(new, _stats(files, bounds, folds), pairwise(bounds), strict=True):
-        assessed = partial(files.part, slice(*run))
-        found.append(PartitionFiles(keys[at], stats, assessed, dangling[live.columns.places[at]], folds))
-    for at, key in enumerate(keys):
-        if key in known:
-            assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]], folds=folds)
-            found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]], folds))
+    found = [
+        PartitionFiles(PartitionKey(*place), stats, files.part(slice(*run)), dangling[place], folds)
+        for place, stats, run in zip(live.columns.places, _stats(files, bounds, folds), pairwise(bounds), strict=True)
+    ]
     return tuple(sorted(found, key=lambda one: order_of(one.key)))
 
 
@@ -433,7 +409,7 @@ def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tu
 def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
     files = partition.files.part(mask)
     [stats] = _stats(files, (0, len(files)), partition.folds)
-    return PartitionFiles(partition.key, stats, lambda: files, partition.dangling, partition.folds)
+    return PartitionFiles(partition.key, stats, files, partition.dangling, partition.folds)
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -661,75 +637,3 @@ def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Frac
     rows = sum(delete.record_count for delete in deletes)
     share = Fraction(min(rows, records), records) if records else Fraction(min(rows, 1))
     return min(share, cap) / cap
-
-
-#: Evaluations by other terms of which something is kept, such as those of clustering.
-_TERMS = 2
-#: Files in the work of all verdicts that are kept; a file takes about 2 kB.
-MOST_FILES = 30_000
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The verdict of the triggers on a partition, and what it was made of besides the partition's files."""
-
-    verdict: PartitionVerdict
-    files: int  # in the verdict's work
-    last: LastOptimized
-    dangling: int
-    since: datetime
-    until: datetime | None  # when an interval ends; None: time alone changes nothing
-
-    def holds(self, last: LastOptimized, dangling: int, now: datetime) -> bool:
-        """Whether the triggers would say the same again."""
-        in_time = self.since <= now and (self.until is None or now < self.until)
-        return in_time and self.last == last and self.dangling == dangling
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What was found about one partition; `stamp` is that of its files."""
-
-    stamp: int
-    stats: PartitionStats
-    scores: tuple[int, int, int]
-    decided: Decided | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationContext:
-    """What verdicts follow from beside a table's files."""
-
-    config: OptimizingConfig
-    kept: frozenset[str]  # the groups whose order stays
-    folds: bool  # position delete files are to be folded into vectors
-
-
-def remembered(files: LiveFiles, terms: EvaluationContext) -> Mapping[PartitionKey, Remembered]:
-    """What was found by the same terms about partitions whose files are still the same."""
-    known = dict(files.memory.found.get(terms, ()))
-    stamps = zip(files.columns.places, files.stamps, strict=False)
-    keys = ((PartitionKey(*place), stamp) for place, stamp in stamps)
-    return {key: found for key, stamp in keys if (found := known.get(key)) is not None and found.stamp == stamp}
-
-
-def remember(
-    files: LiveFiles,
-    terms: EvaluationContext,
-    partitions: Sequence[PartitionFiles],
-    scores: Iterable[tuple[int, int, int]],
-    decided: Mapping[PartitionKey, Decided],
-) -> None:
-    """Keep what was found about all partitions, if their files can be recognised later."""
-    if not files.stamps:
-        return
-    stamps = {PartitionKey(*place): stamp for place, stamp in zip(files.columns.places, files.stamps, strict=True)}
-    found, room = {}, MOST_FILES
-    for partition, points in zip(partitions, scores, strict=True):
-        key, verdict = partition.key, decided.get(partition.key)
-        if verdict is not None and verdict.files > room:
-            verdict = None
-        room -= 0 if verdict is None else verdict.files
-        found[key] = Remembered(stamps[key], partition.stats, points, verdict)
-    others = [(name, one) for name, one in files.memory.found.items() if name != terms]
-    files.memory.found = dict([*others[1 - _TERMS :], (terms, found)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -115,10 +115,7 @@ class History:
         live, loose = found
         assert (tuple(live), loose) == (rows, dangling)
         plain = self._decided(TableScan(7, 9, rows, dangling), asked)
-        before = self._verdicts()
         assert self._decided(TableScan(7, 9, live, loose), asked) == plain
-        self.seen["same"] += sum(one is before.get(key) for key, one in self._verdicts().items())
-        self.seen["anew"] += sum(one is not before.get(key) for key, one in self._verdicts().items())
         self.seen[str(plain[0].type)] += 1
 
     def _asked(self) -> dict[str, Any]:
@@ -150,16 +147,8 @@ class History:
         matched = said_of(in_columns.match, gathering.columns(), every, UNPARTITIONED)
         if isinstance(matched[0], str):
             return matched
-        self.known = self.known.followed_by(manifests, matched)
+        self.known = replace(manifests, matched=matched)
         return matched
-
-    def _verdicts(self) -> dict[PartitionKey, Any]:
-        return {
-            key: one.decided
-            for found in self.known.memory.found.values()
-            for key, one in found.items()
-            if one.decided is not None
-        }
 
     @staticmethod
     def _decided(scan: TableScan, asked: dict[str, Any]) -> tuple[Any, ...]:

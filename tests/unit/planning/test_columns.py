@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTable
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import BOUNDS, Evaluation, FileDigest, OptimizingPlan, PartitionDigest, PartitionKey
@@ -37,13 +36,12 @@ from amoro_core.scan.columns import (
     shape_of,
 )
 from amoro_core.scan.live_files import LiveFiles
-from amoro_core.scan.matching import match
 from amoro_core.store import table_stats
 from amoro_core.validation import matching as one_by_one
 from amoro_core.validation.removable_deletes import removable_deletes
 from tests.tiers import count, seeds
 from tests.unit.planning.builders import MIB, NOW, data, equality_delete, position_delete, scan_of
-from tests.unit.planning.differences import TICK, lived
+from tests.unit.planning.differences import lived
 from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_matching import said_of
@@ -283,44 +281,7 @@ def test_random_histories_by_difference_are_as_they_are_file_by_file() -> None:
     seen: Counter[str] = Counter()
     for seed in seeds(15, 40):
         seen += lived(seed)
-    assert min(seen[what] for what in ("same", "anew", "None", "minor", "major", "full")) > 0, seen
-
-
-def test_a_verdict_that_is_kept_knows_of_times_and_of_what_was_optimized() -> None:
-    files = [data(f"f{at}", 1000) for at in range(2)]
-    config = replace(CONFIG, minor_trigger_interval=HOUR, full_trigger_interval=None)
-    live, dangling = match(files, [], frozenset({0}))
-    UNKNOWN.followed_by(KnownTable(unpartitioned=frozenset({0})), (live, dangling))
-    by_rows, scan = (TableScan(7, 9, some, dangling) for some in (tuple(live), live))
-    key = PartitionKey(files[0].spec_id, files[0].partition)
-    kinds = set()
-    for last, now in (
-        (None, NOW),
-        (NOW, NOW),
-        (NOW, NOW + HOUR),
-        (NOW, NOW + HOUR + TICK),
-        (NOW + HOUR, NOW + HOUR + TICK),  # optimized meanwhile
-        (NOW, NOW + 2 * HOUR),
-        (NOW, NOW),  # the clock goes back
-    ):
-        optimized = {} if last is None else {key: LastOptimized(minor=last)}
-        found = evaluate(scan, config, optimized, now)
-        assert found == evaluate(by_rows, config, optimized, now), (last, now)
-        kinds.add(found.type)
-    assert kinds == {None, OptimizingType.MINOR}
-
-
-def test_verdicts_with_many_files_are_made_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [data(f"f{at}", 1000, partition=(bytes([at % 3]),), spec_id=1) for at in range(60)]
-    live, dangling = match(files, [], frozenset())
-    UNKNOWN.followed_by(KnownTable(), (live, dangling))
-    monkeypatch.setattr("amoro_core.planning.optimizing.partitions.MOST_FILES", 40)
-    first = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
-    again = evaluate(TableScan(7, 9, live, dangling), CONFIG, {}, NOW)
-    assert again == first
-    assert [one.type for one in first.partitions] == [OptimizingType.MINOR] * 3
-    same = [one is its for one, its in zip(first.partitions, again.partitions, strict=True)]
-    assert same == [True, True, False]
+    assert min(seen[what] for what in ("None", "minor", "major", "full")) > 0, seen
 
 
 # Digests
