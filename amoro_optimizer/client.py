@@ -59,6 +59,14 @@ class Polled:
     draining: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ResultReply:
+    """Whether a result was accepted (also if repeated; a stale one is absorbed), and what its thread does next."""
+
+    accepted: bool
+    following: PolledTask | None
+
+
 class Client:
     """One channel to the coordinator, safe for many threads."""
 
@@ -179,43 +187,36 @@ class Client:
 
     def ack(self, token: Secret, attempt: Attempt) -> Mapping[str, str] | None:
         """Accept an attempt; returns the vended storage properties, None when the attempt is stale."""
-        (answer,) = self.ack_all(token, [attempt])
-        return answer
-
-    def ack_all(self, token: Secret, attempts: Sequence[Attempt]) -> list[Mapping[str, str] | None]:
-        """As `ack` for each of these attempts, in one call."""
-        request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt) for attempt in attempts])
+        request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt)])
         answer = self._once(lambda: self._stub.AckTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
-        return [
-            dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
-            for result in answer.results
-        ]
+        (result,) = answer.results
+        return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
 
     def refuse(self, token: Secret, attempt: Attempt, kind: str, error: UnknownWork) -> None:
         """Return an attempt with an unknown kind of work: it has neither begun nor failed."""
-        refusal = pb.WorkRefusal(kind=kind, message=_told(error))
-        self._report(token, pb.TaskResult(attempt=codec.encode_attempt(attempt), refusal=refusal))
+        message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
+        message.refusal.CopyFrom(pb.WorkRefusal(kind=kind, message=_one_line(error)))
+        self._report(token, message)
 
-    def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError) -> bool:
-        """Report a result; returns whether it was accepted (also if repeated). False: stale, absorbed."""
-        return self._report(token, report_of(attempt, result))
+    def complete(
+        self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError, thread_id: int = 0
+    ) -> ResultReply:
+        """Report a result, then poll for that thread without waiting; 0: for none."""
+        message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
+        if isinstance(result, WorkResult):
+            codec.put_result(message, result)
+        else:
+            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_one_line(result)))
+        return self._report(token, message, thread_id)
 
-    def _report(self, token: Secret, message: pb.TaskResult) -> bool:
-        ((accepted,), _) = self.complete_all(token, [message], ())
-        return accepted
-
-    def complete_all(
-        self, token: Secret, reports: Sequence[pb.TaskResult], thread_ids: Sequence[int]
-    ) -> tuple[list[bool], tuple[PolledTask, ...]]:
-        """Report results of `report_of`, for each whether it was accepted; then poll for these threads, not waiting.
-
-        A coordinator of an earlier version schedules nothing here.
-        """
-        request = pb.CompleteTaskRequest(results=reports)
-        if thread_ids:
-            request.poll.thread_ids.extend(thread_ids)
+    def _report(self, token: Secret, message: pb.TaskResult, thread_id: int = 0) -> ResultReply:
+        request = pb.CompleteTaskRequest(results=[message])
+        if thread_id:
+            request.poll.thread_ids.append(thread_id)
         answer = self._once(lambda: self._stub.CompleteTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
-        return [one.status == pb.REPORT_STATUS_ACCEPTED for one in answer.results], _polled(answer.polled).tasks
+        (reply,) = answer.results
+        tasks = _polled(answer.polled).tasks
+        return ResultReply(reply.status == pb.REPORT_STATUS_ACCEPTED, tasks[0] if tasks else None)
 
     def fetch_blob(self, token: Secret, attempt: Attempt, name: BlobName) -> bytes:
         """The blob of an attempt that was acknowledged.
@@ -252,16 +253,6 @@ class Client:
             raise _translate(error, self._address) from error
 
 
-def report_of(attempt: Attempt, result: WorkResult | AmoroError) -> pb.TaskResult:
-    """The message that reports the result of an attempt."""
-    message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
-    if isinstance(result, WorkResult):
-        codec.put_result(message, result)
-    else:
-        message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_told(result)))
-    return message
-
-
 def _polled(answer: pb.PollTaskResponse) -> Polled:
     return Polled(
         tuple(
@@ -286,7 +277,7 @@ def _progress(running: Iterable[Running]) -> list[pb.AttemptProgress]:
     ]
 
 
-def _told(error: AmoroError) -> str:
+def _one_line(error: AmoroError) -> str:
     """The error in one line, with its hint: all that the process keeps of it."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 

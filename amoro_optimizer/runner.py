@@ -24,7 +24,6 @@ from amoro_core.model.tls_files import PLAIN, Trust
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
 from amoro_optimizer.execution import Backend, BlobName, Run, steady_s
-from amoro_optimizer.report_batcher import Reports
 from amoro_optimizer.session import Registration, Session
 
 log = get_logger("amoro.optimizer")
@@ -137,7 +136,6 @@ class Runner:
         self._stopping = threading.Event()
         self._abandon_all = threading.Event()
         self._client = Client(config.address, config.trust, stopping=self._stopping)
-        self._reports = Reports(self._client)
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._session = Session()
@@ -381,7 +379,7 @@ class Runner:
         if session.registration is None:
             return None
         try:
-            return self._reports.ack(session.registration.token, task.attempt, task.work.kind)
+            return self._client.ack(session.registration.token, task.attempt)
         except AmoroError as error:
             # Whether or not the coordinator received the acknowledgement: the attempt is reset by its time-out
             # or by this thread's next poll.
@@ -444,7 +442,7 @@ class Runner:
                     raise UnknownToken("not registered")
                 polls = not self._stopping.is_set() and task.thread_id <= self._threads.count
                 token = session.registration.token
-                reported = self._reports.complete(token, attempt, result, task.thread_id if polls else 0)
+                reported = self._client.complete(token, attempt, result, task.thread_id if polls else 0)
             except UnknownToken:
                 self._renew(session.generation)
             except CoordinatorUnavailable as error:

@@ -241,9 +241,7 @@ class Services:
             parts.monotonic,
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
-        self.queue = QueueService(
-            store, clock, lambda: self.optimizing.scheduling.scheduler.accounts, parts.policies, parts.monotonic
-        )
+        self.queue = QueueService(store, clock, lambda: self.optimizing.accounts, parts.policies, parts.monotonic)
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
         self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)
         self.trash = TrashService(store, tables_of, clock)

@@ -290,12 +290,6 @@ class Vending:
         known = self._fresh(identifier)
         return self._load(identifier) if known is None else known
 
-    def known_of(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, Mapping[str, str]] | None:
-        """As `properties_of` for all of these, if nothing is to be loaded for it; else None."""
-        found = {one: self._fresh(one) for one in identifiers}
-        known = {one: properties for one, properties in found.items() if properties is not None}
-        return known if len(known) == len(found) else None
-
     def keep(
         self, identifier: TableIdentifier, properties: Mapping[str, str], since: datetime, fresh: timedelta = FRESH
     ) -> None:

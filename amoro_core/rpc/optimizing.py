@@ -1,12 +1,12 @@
-"""What many callers ask for, carried out together."""
+"""The OptimizingService: calls of optimizers, translated to the services."""
 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -21,62 +21,14 @@ from amoro_core.rpc.calls import abort, bearer, off_loop
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.task_lifecycle import (
     Acked,
-    Acks,
     Admission,
     Failure,
     OptimizingService,
     PollRequest,
     Refusal,
     Report,
-    ReportCall,
     ScheduledTask,
 )
-
-A = TypeVar("A")
-R = TypeVar("R")
-
-
-class Batcher(Generic[A, R]):
-    """Carries out in one go all that is asked while the round before goes on. Used within one event loop."""
-
-    def __init__(self, pool: Executor, carry_out: Callable[[Sequence[A]], Sequence[R | BaseException]]) -> None:
-        """`carry_out` runs in the pool; it gives for each of what is asked an answer or an error."""
-        self._pool, self._carry_out = pool, carry_out
-        self._waiting: list[tuple[A, asyncio.Future[R]]] = []
-        self._running: asyncio.Task[None] | None = None
-
-    async def ask(self, one: A) -> R:
-        """The answer. Raises the error that stands in its place, or that which ended the round."""
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((one, answer))
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
-        return await answer
-
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                asked, self._waiting = self._waiting, []
-                await self._one(asked)
-        finally:
-            self._running = None
-
-    async def _one(self, asked: Sequence[tuple[A, "asyncio.Future[R]"]]) -> None:
-        try:
-            answers = await off_loop(self._pool, lambda: self._carry_out([one for one, _ in asked]))
-        except Exception as error:
-            for _, answer in asked:
-                if not answer.done():
-                    answer.set_exception(error)
-            return
-        for (_, answer), told in zip(asked, answers, strict=True):
-            if answer.done():  # its caller is gone
-                continue
-            if isinstance(told, BaseException):
-                answer.set_exception(told)
-            else:
-                answer.set_result(told)
-
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
@@ -112,8 +64,6 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._start_to_close = start_to_close
         self._work = work
         self._pool = pool
-        self._polls = Batcher(pool, optimizing.schedule)
-        self._reports = Batcher(pool, optimizing.take)
 
     async def Register(
         self,
@@ -208,15 +158,14 @@ class OptimizingServicer(OptimizingServiceServicer):
             await wait_for(planned, left)
 
     async def _given(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
-        """What can be scheduled at once; polls of one moment share a transaction."""
+        """The answer to a poll that does not wait."""
         optimizer = self._optimizers.authenticate(token)
         if optimizer.draining:
             return pb.PollTaskResponse(draining=True)
-        asked = PollRequest(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
-        if not self._optimizing.scheduling.may_give(asked):
-            return pb.PollTaskResponse()
         answer = pb.PollTaskResponse()
-        for task in await self._polls.ask(asked):
+        for task in await off_loop(
+            self._pool, lambda: self._optimizing.poll(optimizer.optimizer_id, optimizer.group, request.thread_ids)
+        ):
             self._put(answer.tasks.add(), task)
         return answer
 
@@ -226,71 +175,48 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.AckTaskRequest, pb.AckTaskResponse],
     ) -> pb.AckTaskResponse:
         attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
-        try:
-            optimizer = self._optimizers.authenticate(bearer(context))
-            named = (await self._reports.ask(ReportCall(acks=Acks(optimizer.optimizer_id, tuple(attempts))))).named
-            answers = self._optimizing.vend_at_once(named)
-            if answers is None:
-                answers = await off_loop(self._pool, lambda: self._optimizing.vend(named))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await abort(context, error)
-        if guarded := [one for one in attempts if one not in named]:
-            answers |= await self._guarded(guarded, context)
-        return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
-
-    async def _guarded(
-        self, attempts: Sequence[Attempt], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> dict[Attempt, Acked]:
-        """Answers to acks of attempts that delete: while another one is guarded they are asked for again."""
-        answers: dict[Attempt, Acked] = dict.fromkeys(attempts, Admission.LATER)
+        answers: dict[Attempt, Acked] = {}
         deadline = time.monotonic() + MAX_ACK_WAIT_S
 
-        def work(optimizer: Optimizer) -> None:
+        def ack(optimizer: Optimizer) -> None:
+            given = self._optimizing.ack(optimizer.optimizer_id, attempts, may_wait=True)
+            answers.update(zip(attempts, given, strict=True))
+
+        def ask_again(optimizer: Optimizer) -> None:
             left = [one for one in attempts if answers[one] is Admission.LATER]
             may_wait = time.monotonic() < deadline
             answers.update(self._optimizing.ack_guarded(optimizer.optimizer_id, left, may_wait=may_wait))
 
-        await self._as_optimizer(context, work)
-        while Admission.LATER in answers.values():
+        await self._as_optimizer(context, ack)
+        while Admission.LATER in answers.values():  # the guard of attempts that delete answers others
             await asyncio.sleep(_ASKED_AGAIN_S)
-            await self._as_optimizer(context, work)
-        return answers
+            await self._as_optimizer(context, ask_again)
+        return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
 
     async def CompleteTask(
         self,
         request: pb.CompleteTaskRequest,
         context: grpc.aio.ServicerContext[pb.CompleteTaskRequest, pb.CompleteTaskResponse],
     ) -> pb.CompleteTaskResponse:
-        try:
-            optimizer = self._optimizers.authenticate(bearer(context))
-            reports = tuple(
+        def work(optimizer: Optimizer) -> pb.CompleteTaskResponse:
+            reports = [
                 Report(optimizer.optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
                 for result in request.results
-            )
-            polls = request.poll.thread_ids and not optimizer.draining
-            asked = (
-                PollRequest(optimizer.optimizer_id, optimizer.group, tuple(request.poll.thread_ids)) if polls else None
-            )
-            taken = await self._reports.ask(ReportCall(reports, asked))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await abort(context, error)
-        answer = pb.CompleteTaskResponse(
-            results=[
-                pb.CompleteResult(
-                    attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if counts else pb.REPORT_STATUS_STALE
-                )
-                for result, counts in zip(request.results, taken.accepted, strict=True)
             ]
-        )
-        if request.poll.thread_ids:
-            answer.polled.draining = optimizer.draining
-            for task in taken.tasks:
-                self._put(answer.polled.tasks.add(), task)
-        return answer
+            threads = tuple(request.poll.thread_ids)
+            poll = PollRequest(optimizer.optimizer_id, optimizer.group, threads) if threads else None
+            reply = self._optimizing.report(reports, None if optimizer.draining else poll)
+            answer = pb.CompleteTaskResponse()
+            for result, counts in zip(request.results, reply.accepted, strict=True):
+                status = pb.REPORT_STATUS_ACCEPTED if counts else pb.REPORT_STATUS_STALE
+                answer.results.add(attempt=result.attempt, status=status)
+            if threads:
+                answer.polled.draining = optimizer.draining
+                for task in reply.tasks:
+                    self._put(answer.polled.tasks.add(), task)
+            return answer
+
+        return await self._as_optimizer(context, work)
 
     async def FetchBlob(
         self,

@@ -1,15 +1,16 @@
 """A table's quota of its group's threads, and its recent use."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from math import ceil
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from amoro_core.errors import InvalidArgument
+
+Candidate = TypeVar("Candidate")
 
 #: Only run time within this period before now counts (Amoro's constant).
 LOOK_BACK = timedelta(hours=1)
@@ -111,15 +112,6 @@ class PendingTable:
 Policy = Callable[[PendingTable, datetime], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateTask:
-    """A planned task that may be scheduled."""
-
-    process_id: str
-    number: int
-    table_id: int
-
-
 class Use(NamedTuple):
     """A table's standing in its group when threads are assigned to tasks."""
 
@@ -140,27 +132,26 @@ def rank_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) 
 
 
 def choose_tasks(
-    candidates: Sequence[CandidateTask], uses: Mapping[int, Use], slots: int, typical_s: float
-) -> list[CandidateTask]:
-    """At most `slots` of the candidates, each from the table whose turn it is once those before it run.
+    waiting: Mapping[int, Iterable[Candidate]], uses: Mapping[int, Use], slots: int, typical_s: float
+) -> list[Candidate]:
+    """At most `slots` of the waiting tasks, each from the table whose turn it is once those before it run.
 
     It is the turn of the table with the least thread time per share, counting what its running tasks will typically
     take. A limit holds only while a table below its own limit has candidates: otherwise threads are lent. Tasks of one
-    table keep their order; ties go by the tables' first candidates.
+    table keep their order, and are read only at its turn; ties go by the order of the tables.
     """
-    waiting: dict[int, deque[CandidateTask]] = {}
-    for candidate in candidates:
-        waiting.setdefault(candidate.table_id, deque()).append(candidate)
+    candidates = {table: iter(tasks) for table, tasks in waiting.items()}
     stand = {table: uses.get(table, Use()) for table in waiting}
     turn = [(*standing(stand[table], typical_s), place, table) for place, table in enumerate(waiting)]
     heapify(turn)
-    chosen: list[CandidateTask] = []
+    chosen: list[Candidate] = []
     while turn and len(chosen) < slots:
         *_, place, table = heappop(turn)
-        chosen.append(waiting[table].popleft())
-        stand[table] = stand[table]._replace(running=stand[table].running + 1)
-        if waiting[table]:
+        for task in candidates[table]:
+            chosen.append(task)
+            stand[table] = stand[table]._replace(running=stand[table].running + 1)
             heappush(turn, (*standing(stand[table], typical_s), place, table))
+            break
     return chosen
 
 

@@ -44,7 +44,7 @@ from amoro_core.transactions.advance_process import Effects, advance_process, ca
 from amoro_core.transactions.file_holds import places_of, put_back, spared_words, split, unmark_needed
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.process_context import open_planned
-from amoro_core.transactions.task_messages import Admission
+from amoro_core.transactions.task_reports import Admission
 
 log = get_logger("amoro.sweeping")
 

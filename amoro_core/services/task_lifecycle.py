@@ -1,8 +1,10 @@
 """Processes from their first to their last task: scheduling, results, losses, cancelling."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from amoro_core.actions.action_api import Action
@@ -13,6 +15,7 @@ from amoro_core.metrics_registry import Meters
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.scheduling.policy import Accounts
 from amoro_core.state import tables as table_machine
 from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, processes, tables, tasks
@@ -21,25 +24,23 @@ from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import Effects, advance_process, committing, left_over, measure, take_back
 from amoro_core.transactions.journal import append_event
 from amoro_core.transactions.partial_commits import Ending, close, unwanted
-from amoro_core.transactions.task_handout import Scheduling, read_piece
-from amoro_core.transactions.task_messages import (
-    Acks,
+from amoro_core.transactions.task_queue import PollRequest, ScheduledTask, TaskScheduler, may_schedule, with_work
+from amoro_core.transactions.task_reports import (
     Admission,
+    Begins,
     Failure,
-    Named,
     Outcome,
-    PollRequest,
     Refusal,
     Report,
-    ReportCall,
+    Reporting,
     ReportReply,
-    ScheduledTask,
+    adopt,
+    dismiss,
+    read_piece,
 )
-from amoro_core.transactions.task_reports import Begins, Reporting, ReportIntake, adopt, dismiss
 
 __all__ = [
     "Acked",
-    "Acks",
     "Admission",
     "Failure",
     "OptimizingService",
@@ -48,7 +49,6 @@ __all__ = [
     "ProcessView",
     "Refusal",
     "Report",
-    "ReportCall",
     "ReportReply",
     "ScheduledTask",
     "Signals",
@@ -106,29 +106,38 @@ class OptimizingService:
         self._meters = meters or Meters()
         self._clock, self._signals = clock, signals
         self._vending = vending
-        self.scheduling = Scheduling(store, clock, core_ms, self._send)
-        self._reporting = Reporting(self.scheduling.scheduler, guarding, find_action, clock)
-        self._taking = ReportIntake(store, self._reporting, self.scheduling, self._send)
+        self._scheduler = TaskScheduler(core_ms)  # used by the store's writer alone
+        self._reporting = Reporting(guarding, find_action, clock)
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Scheduling
+
+    @property
+    def accounts(self) -> Mapping[str, Accounts]:
+        """The thread accounts of each group's tables, as they were last settled."""
+        return self._scheduler.accounts
 
     def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[ScheduledTask]:
         """Schedule at most one planned task for each of these free threads, all in one transaction.
 
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
-        (answer,) = self.schedule([PollRequest(optimizer_id, group, tuple(thread_ids))])
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def schedule(self, asked: Sequence[PollRequest]) -> list[list[ScheduledTask] | BaseException]:
-        """As `poll` for all who ask, in one transaction; for each of them its tasks or its error."""
-        answers = self.scheduling.schedule(asked)
-        if any(not isinstance(answer, BaseException) and answer for answer in answers):
+        request = PollRequest(optimizer_id, group, tuple(thread_ids))
+        if not self._store.read(lambda db: may_schedule(db, request)):
+            return []
+        effects = Effects()
+        scheduled = self._store.write(lambda db: self._scheduler.schedule(db, request, effects, self._clock()))
+        self._send(effects)
+        given = self._with_work(scheduled)
+        if given:
             self._signals.changed()
-        return answers
+        return given
+
+    def _with_work(self, scheduled: Sequence[OptimizingTask]) -> list[ScheduledTask]:
+        if not scheduled:
+            return []
+        failpoint("poll.after_store")
+        return self._store.read(lambda db: with_work(db, scheduled))
 
     # Reports
 
@@ -137,19 +146,13 @@ class OptimizingService:
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        named = self._take(ReportCall(acks=Acks(optimizer_id, tuple(attempts)))).named
-        guarded = [one for one in attempts if one not in named]
-        answers = {**self.vend(named), **self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)}
+        names = self._store.write(lambda db: self._reporting.ack(db, optimizer_id, attempts))
+        failpoint("ack.after_store")
+        self._signals.changed()
+        answers = {one: self._vend(name) for one, name in names.items()}
+        guarded = [one for one in attempts if one not in names]
+        answers |= self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)
         return [answers[one] for one in attempts]
-
-    def vend(self, named: Named) -> dict[Attempt, Acked]:
-        """The storage properties of each attempt that was accepted."""
-        return {one: None if name is None else self._vending.properties_of(name) for one, name in named.items()}
-
-    def vend_at_once(self, named: Named) -> dict[Attempt, Acked] | None:
-        """As `vend`, where no table is to be loaded for it; else None."""
-        known = self._vending.known_of(name for name in set(named.values()) if name is not None)
-        return None if known is None else {one: known[name] if name else None for one, name in named.items()}
 
     def ack_guarded(self, optimizer_id: str, attempts: Sequence[Attempt], *, may_wait: bool) -> dict[Attempt, Acked]:
         """As `ack` for attempts that delete."""
@@ -157,7 +160,7 @@ class OptimizingService:
         for one in dict.fromkeys(attempts):
             admission = self._guarding.admit(optimizer_id, one)
             if admission is Admission.FREE or (admission is Admission.LATER and not may_wait):
-                answers |= self.vend({one: self._ack_guarded(optimizer_id, one, admission)})
+                answers[one] = self._vend(self._ack_guarded(optimizer_id, one, admission))
             else:
                 answers[one] = Admission.LATER if admission is Admission.LATER else None
         return answers
@@ -172,9 +175,8 @@ class OptimizingService:
         self._signals.changed()
         return name
 
-    def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
-        """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
-        return self._store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
+    def _vend(self, name: TableIdentifier | None) -> Acked:
+        return None if name is None else self._vending.properties_of(name)
 
     def complete(self, optimizer_id: str, attempt: Attempt, result: Outcome) -> bool:
         """Accept a result; returns whether it counts. A stale one is absorbed, a repeated one accepted again.
@@ -182,22 +184,44 @@ class OptimizingService:
         A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
         another kind than the task's.
         """
-        return self._take(ReportCall((Report(optimizer_id, attempt, result),))).accepted[0]
+        return self.report((Report(optimizer_id, attempt, result),)).accepted[0]
 
-    def _take(self, call: ReportCall) -> ReportReply:
-        (answer,) = self.take([call])
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+    def report(self, reports: Sequence[Report], poll: PollRequest | None = None) -> ReportReply:
+        """Accept results as `complete` does, then schedule as `poll` does, all in one transaction.
 
-    def take(self, calls: Sequence[ReportCall]) -> list[ReportReply | BaseException]:
-        """As `ack` and `complete` for what these calls say, then as `schedule` for those that ask; for each its answer.
-
-        Acks of attempts that delete are left out: they are for `ack_guarded`. What is to be vended for is named only.
+        A result that raises takes back nothing of the others, but nothing is scheduled; its error is raised.
         """
-        answers = self._taking.take(calls)
+        accepted: list[bool] = []
+        effects = [Effects() for _ in range(len(reports) + 1)]
+
+        def complete(db: Connection, report: Report, its: Effects) -> list[OptimizingTask]:
+            self._scheduler.note_core_time()
+            accepted.append(self._reporting.complete(db, report, its))
+            return []
+
+        def schedule(db: Connection) -> list[OptimizingTask]:
+            if poll is None or len(accepted) < len(reports):
+                return []
+            return self._scheduler.schedule(db, poll, effects[-1], self._clock())
+
+        writes: list[Callable[[Connection], list[OptimizingTask]]] = [
+            partial(complete, report=one, its=its) for one, its in zip(reports, effects, strict=False)
+        ]
+        if reports:
+            failpoint("complete.before_store")
+        stored = self._store.submit_all([*writes, schedule])
+        wait(stored)
+        failpoint("complete.after_store")
+        for future, its in zip(stored, effects, strict=True):
+            if future.exception() is None:
+                self._send(its)
+        scheduled = [future.result() for future in stored][-1]
         self._signals.changed()
-        return answers
+        return ReportReply(tuple(accepted), tuple(self._with_work(scheduled)))
+
+    def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
+        """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
+        return self._store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
 
     # Losses
 

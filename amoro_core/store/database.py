@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
 from amoro_core.model.metrics import StateFacts
-from amoro_core.store.change_capture import Follower
 from amoro_core.store.connect import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
 from amoro_core.store.database_info import facts_of
@@ -65,7 +64,6 @@ class Store:
         self.when_written: Callable[[float, bool], None] = lambda seconds, worked: None
         self._idle_readers: list[Connection] = []
         self._opened: Future[None] = Future()
-        self._followers: list[Follower] = []
         self._writer = threading.Thread(target=self._serve, name="store-writer", daemon=True)
 
     @classmethod
@@ -121,15 +119,6 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._give_back(db)
-
-    def follow(self, follower: Follower) -> None:
-        """Let the follower note from now on what is written."""
-
-        def begin(db: Connection) -> None:
-            follower.begin(db)
-            self._followers.append(follower)
-
-        self.write(begin)
 
     def require_own(self) -> None:
         """Raise Fenced when the database is another coordinator's by now, or its file is gone or another one."""
@@ -274,12 +263,8 @@ class Store:
             self._begin(db)
             outcomes = [self._run_one(db, write.run, savepoint=number > 0) for number, write in enumerate(batch)]
             db.execute("COMMIT")
-            for follower in self._followers:
-                follower.committed()
         except BaseException as error:
             _roll_back(db)
-            for follower in self._followers:
-                follower.forget()
             self.when_written(time.monotonic() - begun, False)
             for write in batch:
                 write.future.set_exception(_for_batch(error))
@@ -314,8 +299,6 @@ class Store:
             else:
                 db.execute("ROLLBACK")
                 self._begin(db)
-            for follower in self._followers:
-                follower.taken_back()
             return _Outcome(None, ours(error) if isinstance(error, STATEMENT_ERRORS) else error)
         if not db.in_transaction:
             raise StoreFailed("a write ended the transaction that it shares with others")

@@ -1,19 +1,15 @@
-"""What scheduling needs of tasks that are not done, read in bulk from `task_runtime`: no whole tasks."""
+"""What scheduling and queue pages read of tasks in bulk: candidates, thread use, sums by process."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskStatus
+from amoro_core.model.processes import Attempt, TaskId, TaskStatus
 from amoro_core.store.column_codecs import from_ms, from_ms_or_none, to_json, to_ms
-from amoro_core.store.connection import Connection, Row
+from amoro_core.store.connection import Connection
 
 _OPEN = "status IN ('planned', 'scheduled', 'acked', 'failed')"
-_COLUMNS = (
-    "process_id, task_number, table_id, group_name, status, attempt, optimizer_id, thread_id, scheduled_at_ms, "
-    "work_kind, stage, input_bytes"
-)
 _QUIET = (
     "SELECT DISTINCT process_id FROM json_each(:asked) AS one CROSS JOIN table_process AS owner "
     "ON owner.process_id = json_extract(one.value, '$[0]') WHERE max_commits > 0 OR NOT ("
@@ -23,97 +19,71 @@ _QUIET = (
 )
 
 
-class OpenTask(NamedTuple):
-    """A task that waits, is held, or has failed and is to be planned again."""
-
-    task_id: TaskId
-    table_id: int
-    group: str
-    status: TaskStatus
-    attempt: int
-    optimizer_id: str  # "" while nobody holds it
-    thread_id: int
-    scheduled_at: datetime | None
-    kind: str
-    stage: int
-    input_bytes: int
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether it waits for a thread."""
-        return self.status is TaskStatus.PLANNED
-
-    @property
-    def place(self) -> tuple[str, int, str]:
-        """Where it waits: its group, its stage and its kind of work."""
-        return self.group, self.stage, self.kind
-
-    @property
-    def present(self) -> Attempt:
-        """Its present attempt."""
-        return Attempt(self.task_id, self.attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenProcess:
-    """A process whose planned tasks are scheduled."""
+class WaitingProcess(NamedTuple):
+    """A running process with planned tasks."""
 
     process_id: str
     table_id: int
-    created_at_ms: int
+    quota: float  # of its table
 
 
-def list_processes(db: Connection, process_ids: Iterable[str] | None = None) -> list[OpenProcess]:
-    """The running and committing processes, of these where they are given; oldest first."""
+def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
+    """The running processes with planned tasks for the group, the oldest first."""
     rows = db.select(
-        "SELECT process_id, table_id, created_at_ms FROM table_process WHERE finished_at_ms IS NULL "
-        "AND status IN ('running', 'committing') "
-        "AND (:asked IS NULL OR process_id IN (SELECT value FROM json_each(:asked))) "
-        "ORDER BY created_at_ms, process_id",
-        {"asked": None if process_ids is None else to_json(sorted(process_ids))},
+        "SELECT process_id, table_process.table_id AS table_id, quota "
+        "FROM table_process JOIN table_runtime ON table_runtime.table_id = table_process.table_id "
+        "WHERE finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
+        "AND EXISTS (SELECT 1 FROM task_sum WHERE task_sum.process_id = table_process.process_id "
+        "AND task_sum.status = 'planned' AND group_name = :group AND tasks > 0) ORDER BY created_at_ms, process_id",
+        {"group": group},
     )
-    return [OpenProcess(row["process_id"], row["table_id"], row["created_at_ms"]) for row in rows]
+    return [WaitingProcess(**row) for row in rows]
 
 
-def list_open(db: Connection) -> list[OpenTask]:
-    """The open tasks of processes that have not ended, by process and number."""
+def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
+    """Whether a process that runs has planned tasks of one of these kinds for the group."""
+    row = db.select_one(
+        "SELECT 1 FROM table_process JOIN task_sum USING (process_id) "
+        "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "
+        "AND task_sum.status = 'planned' AND tasks > 0 AND group_name = :group "
+        "AND work_kind IN (SELECT value FROM json_each(:kinds)) LIMIT 1",
+        {"group": group, "kinds": to_json(list(kinds))},
+    )
+    return row is not None
+
+
+def next_planned(
+    db: Connection, process_id: str, group: str, kinds: Iterable[str], max_cluster_bytes: int, limit: int
+) -> list[TaskId]:
+    """The first planned tasks of a process, by number, that an optimizer of the group with these abilities can do.
+
+    Tasks of a later stage wait for those of earlier ones that are not done.
+    """
     rows = db.select(
-        f"SELECT {_COLUMNS} FROM task_runtime WHERE process_id IN (SELECT process_id FROM table_process "
-        f"WHERE finished_at_ms IS NULL) AND {_OPEN} UNION "
-        f"SELECT {_COLUMNS} FROM task_runtime WHERE optimizer_id IS NOT NULL ORDER BY process_id, task_number"
+        "SELECT task_number FROM task_runtime "
+        "WHERE group_name = :group AND process_id = :process AND status = 'planned' "
+        f"AND stage = (SELECT min(stage) FROM task_runtime WHERE process_id = :process AND {_OPEN}) "
+        "AND work_kind IN (SELECT value FROM json_each(:kinds)) "
+        "AND (work_kind <> 'cluster' OR input_bytes <= :most_clustered) ORDER BY task_number LIMIT :limit",
+        {
+            "group": group,
+            "process": process_id,
+            "kinds": to_json(list(kinds)),
+            "most_clustered": max_cluster_bytes,
+            "limit": limit,
+        },
     )
-    return [_from_row(row) for row in rows]
+    return [TaskId(process_id, row["task_number"]) for row in rows]
 
 
-def list_of(db: Connection, keys: Iterable[tuple[str, int]]) -> list[OpenTask]:
-    """Those of these tasks, by process and number, that are open; in no order."""
-    # The keys first, so that each task is found by its own.
+def count_held(db: Connection, group: str) -> dict[int, int]:
+    """How many of the group's tasks optimizers hold, by table."""
     rows = db.select(
-        f"SELECT {_COLUMNS} FROM json_each(:asked) AS one CROSS JOIN task_runtime "
-        "ON process_id = json_extract(one.value, '$[0]') AND task_number = json_extract(one.value, '$[1]') "
-        f"WHERE {_OPEN}",
-        {"asked": to_json(list(keys))},
+        "SELECT table_id, count(*) AS tasks FROM task_runtime INDEXED BY task_runtime_held "
+        "WHERE optimizer_id IS NOT NULL AND group_name = :group GROUP BY table_id",
+        {"group": group},
     )
-    return [_from_row(row) for row in rows]
-
-
-def open_task(task: OptimizingTask) -> OpenTask | None:
-    """What scheduling needs of the task; None: it has ended."""
-    if task.status in (TaskStatus.SUCCESS, TaskStatus.CANCELED):
-        return None
-    return OpenTask(
-        task.task_id,
-        task.table_id,
-        task.group,
-        task.status,
-        task.attempt,
-        task.thread.optimizer_id if task.thread else "",
-        task.thread.thread_id if task.thread else 0,
-        task.scheduled_at,
-        task.kind,
-        task.stage,
-        task.input_bytes,
-    )
+    return {row["table_id"]: int(row["tasks"]) for row in rows}
 
 
 def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
@@ -125,33 +95,39 @@ def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedTask:
-    """The last attempt of a task that has ended."""
+class ThreadUse:
+    """The last attempt of a task: when it was given to a thread and when it ended."""
 
     attempt: Attempt
     table_id: int
-    scheduled_at: datetime | None  # None: it was never scheduled
-    finished_at: datetime
+    scheduled_at: datetime | None  # None: it never was
+    finished_at: datetime | None  # None: it still holds the thread
 
 
-def list_ended_since(db: Connection, group: str, since: datetime) -> list[EndedTask]:
-    """The group's tasks that ended after that moment, however they ended, in the order of their ends.
+def list_thread_uses(db: Connection, group: str, since: datetime) -> list[ThreadUse]:
+    """The group's tasks that are held, then those that ended after that moment in the order of their ends.
 
     The cost does not grow with those that ended before.
     """
-    rows = db.select(  # another order would have SQLite read all tasks in it
-        "SELECT process_id, task_number, attempt, table_id, scheduled_at_ms, finished_at_ms FROM task_runtime "
-        "WHERE finished_at_ms > :since_ms AND group_name = :group ORDER BY finished_at_ms",
+    columns = "process_id, task_number, attempt, table_id, scheduled_at_ms, finished_at_ms"
+    held = db.select(
+        f"SELECT {columns} FROM task_runtime INDEXED BY task_runtime_held "
+        "WHERE optimizer_id IS NOT NULL AND group_name = :group",
+        {"group": group},
+    )
+    ended = db.select(  # another order would have SQLite read all tasks in it
+        f"SELECT {columns} FROM task_runtime WHERE finished_at_ms > :since_ms AND group_name = :group "
+        "ORDER BY finished_at_ms",
         {"since_ms": to_ms(since), "group": group},
     )
     return [
-        EndedTask(
+        ThreadUse(
             Attempt(TaskId(row["process_id"], row["task_number"]), row["attempt"]),
             row["table_id"],
             from_ms_or_none(row["scheduled_at_ms"]),
-            from_ms(row["finished_at_ms"]),
+            from_ms_or_none(row["finished_at_ms"]),
         )
-        for row in rows
+        for row in (*held, *ended)
     ]
 
 
@@ -171,22 +147,6 @@ def input_sizes(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, int]
         {"asked": to_json([(one.process_id, one.number) for one in task_ids])},
     )
     return {TaskId(row["process_id"], row["task_number"]): int(row["size"]) for row in rows}
-
-
-def _from_row(row: Row) -> OpenTask:
-    return OpenTask(
-        TaskId(row["process_id"], row["task_number"]),
-        row["table_id"],
-        row["group_name"],
-        TaskStatus(row["status"]),
-        row["attempt"],
-        row["optimizer_id"] or "",
-        row["thread_id"] or 0,
-        from_ms_or_none(row["scheduled_at_ms"]),
-        row["work_kind"],
-        row["stage"],
-        row["input_bytes"],
-    )
 
 
 @dataclass(frozen=True, slots=True)

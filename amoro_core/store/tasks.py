@@ -202,6 +202,16 @@ def list_held(db: Connection, optimizer_id: str | None = None) -> list[Optimizin
     return [_from_row(row) for row in rows]
 
 
+def list_held_on(db: Connection, optimizer_id: str, thread_ids: Sequence[int]) -> list[OptimizingTask]:
+    """Scheduled and acked tasks of these threads of the optimizer, by process and number."""
+    rows = db.select(
+        "SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id "
+        f"AND thread_id IN (SELECT value FROM json_each(:threads)) {_IN_ORDER}",
+        {"optimizer_id": optimizer_id, "threads": to_json(list(thread_ids))},
+    )
+    return [_from_row(row) for row in rows]
+
+
 def count_held(db: Connection) -> dict[str, int]:
     """How many tasks optimizers hold, by group."""
     rows = db.select(

@@ -329,15 +329,14 @@ def measure(meters: Meters, effects: Effects) -> None:
         meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
 
 
-def settle_after(db: Connection, ended: Sequence[OptimizingTask], effects: Effects, now: datetime) -> None:
-    """As `settle` for the processes of tasks that have just ended; what it costs does not grow with those still open.
+def settle_after(db: Connection, ended: OptimizingTask, effects: Effects, now: datetime) -> None:
+    """As `advance_process` for the process of a task that has just ended, at a cost that does not grow with its tasks.
 
     A success changes no other task: while one is open, and nothing is committed of a part, what was decided before
     holds, and that was to wait.
     """
-    plain = {(one.task_id.process_id, one.group): None for one in ended if one.status is TaskStatus.SUCCESS}
-    others = (one.task_id.process_id for one in ended if one.status is not TaskStatus.SUCCESS)
-    for process_id in dict.fromkeys((*others, *queue_stats.list_quiet(db, plain))):
+    process_id = ended.task_id.process_id
+    if ended.status is not TaskStatus.SUCCESS or queue_stats.list_quiet(db, [(process_id, ended.group)]):
         advance_process(db, process_id, effects, now)
 
 

@@ -1,42 +1,78 @@
-"""Attempts that go from one optimizer to another, or back."""
+"""What optimizers report of their attempts: acks, results, losses."""
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from enum import Enum
 from typing import Protocol
 
 from amoro_core.actions.action_api import Action
 from amoro_core.errors import IllegalState, InvalidArgument, NotFound, StaleReport, TaskNotFound
-from amoro_core.failpoints import failpoint
 from amoro_core.logger import get_logger
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.processes import Attempt, OptimizingTask, TaskId, TaskResult
+from amoro_core.model.processes import Attempt, OptimizingTask, TaskResult, TaskStatus
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import DELETE, WorkResult
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import optimizers, pending_deletions, tables, tasks
 from amoro_core.store.column_codecs import as_stored
-from amoro_core.store.database import Connection, Store
+from amoro_core.store.database import Connection
 from amoro_core.store.pending_deletions import BatchStatus
 from amoro_core.transactions.advance_process import Effects, reported, settle_after, take_back
-from amoro_core.transactions.journal import append_event, keep_task, keep_tasks
+from amoro_core.transactions.journal import append_event, keep_task
 from amoro_core.transactions.process_context import read_case
-from amoro_core.transactions.task_handout import Assigned, Scheduling, TaskScheduler
-from amoro_core.transactions.task_messages import (
-    Acks,
-    Failure,
-    Named,
-    Refusal,
-    Report,
-    ReportCall,
-    ReportReply,
-    ScheduledTask,
-)
+from amoro_core.transactions.task_queue import ScheduledTask
 
 log = get_logger("amoro.optimizing")
+late_log = get_logger("amoro.late")
+
+#: How long files of late results are kept for inspection before they are deleted.
+KEEP = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed, in the optimizer's words."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The optimizer does not know that kind of work: nothing has begun."""
+
+    kind: str
+    message: str
+
+
+Outcome = WorkResult | Failure | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of an attempt, as its optimizer reports it."""
+
+    optimizer_id: str
+    attempt: Attempt
+    result: Outcome
+
+
+class Admission(Enum):
+    """Whether an attempt that deletes may begin."""
+
+    FREE = "free"
+    LATER = "later"  # not known yet: ask again
+    REFUSED = "refused"  # the optimizer no longer holds it
+
+
+@dataclass(frozen=True, slots=True)
+class ReportReply:
+    """Whether each result of a call counts, and the tasks that were scheduled afterwards."""
+
+    accepted: tuple[bool, ...] = ()
+    tasks: tuple[ScheduledTask, ...] = ()
 
 
 def adopt(
@@ -89,12 +125,6 @@ def give_back(
     return True
 
 
-late_log = get_logger("amoro.late")
-
-#: How long such files are kept for inspection before they are deleted.
-KEEP = timedelta(days=1)
-
-
 def condemn_late(
     db: Connection, attempt: Attempt, result: object, find_action: Callable[[str], Action], now: datetime
 ) -> int:
@@ -143,97 +173,58 @@ class Begins(Protocol):
         """False if its work has changed meanwhile."""
 
 
+def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
+    """That piece of a blob of the attempt's process, from 0; None after the last one.
+
+    Raises TaskNotFound unless the optimizer has acknowledged the attempt and holds it, and where there is no such blob.
+    """
+    held = [one for one in tasks.list_held(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
+    is_acked = any(one.status is TaskStatus.ACKED for one in held)
+    found = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
+    if found is None and (piece == 0 or not is_acked):
+        raise TaskNotFound(f"attempt {attempt} of optimizer {optimizer_id} has no blob {sha256}")
+    return found
+
+
 class Reporting:
-    """Stores what optimizers report. What is plain is stored for many at once, whatever else one by one."""
+    """Stores what optimizers report."""
 
-    def __init__(
-        self,
-        scheduler: TaskScheduler,
-        guarding: Begins,
-        find_action: Callable[[str], Action],
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._scheduler, self._guarding = scheduler, guarding
-        self._find_action, self._clock = find_action, clock
+    def __init__(self, guarding: Begins, find_action: Callable[[str], Action], clock: Callable[[], datetime]) -> None:
+        self._guarding, self._find_action, self._clock = guarding, find_action, clock
 
-    def ack(self, db: Connection, calls: Sequence[Acks]) -> list[Named]:
-        """Accept the attempts of these calls; for each call their tables. Attempts that delete are left out."""
-        known = self._read(db, {one.task_id for call in calls for one in call.attempts})
-        changes: dict[TaskId, tuple[OptimizingTask, OptimizingTask]] = {}
-        begun: list[dict[Attempt, int | None]] = []
+    def ack(
+        self, db: Connection, optimizer_id: str, attempts: Iterable[Attempt]
+    ) -> dict[Attempt, TableIdentifier | None]:
+        """Accept attempts; their tables, None for a stale one. Attempts that delete are left out: see `ack_guarded`."""
         now = as_stored(self._clock())
-        for call in calls:
-            begun.append({})
-            for one in call.attempts:
-                task = known.get(one.task_id)
-                if task is not None and task.kind == DELETE:
-                    continue
-                acked = self._acked(task, call.optimizer_id, one, now)
-                begun[-1][one] = None if acked is None else acked.table_id
-                if task is not None and acked is not None and acked is not task:
-                    known[task.task_id] = acked
-                    changes[task.task_id] = task, acked
-        self._keep_all(db, list(changes.values()), now)
-        names = tables.names(db, {after.table_id for after in known.values()})
-        return [{one: None if at is None else names[at] for one, at in found.items()} for found in begun]
-
-    def ack_alone(self, db: Connection, call: Acks) -> Named:
-        """As `ack` for one call, by what the store says alone."""
-        self._scheduler.board.forget()
-        return self.ack(db, [call])[0]
-
-    def _acked(
-        self, task: OptimizingTask | None, optimizer_id: str, attempt: Attempt, now: datetime
-    ) -> OptimizingTask | None:
-        """The task after the ack, the same when the ack is repeated; None when it is stale."""
-        event = task_machine.Ack(attempt.number, optimizer_id)
-        try:
-            if task is None:
-                raise TaskNotFound(f"task {attempt.task_id} is not known")
-            return task if task_machine.repeats(task, event) else task_machine.advance(task, event, now)
-        except (StaleReport, IllegalState, TaskNotFound) as error:
-            log.warning("ack.refused", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
-            return None
+        known = tasks.get_many(db, {one.task_id for one in attempts})
+        table_ids: dict[Attempt, int | None] = {}
+        for attempt in attempts:
+            task = known.get(attempt.task_id)
+            if task is not None and task.kind == DELETE:
+                continue
+            acked = _acked(task, optimizer_id, attempt, now)
+            table_ids[attempt] = None if acked is None else acked.table_id
+            if task is not None and acked is not None and acked is not task:
+                known[task.task_id] = keep_task(db, task, acked, now)
+        names = tables.names(db, {table_id for table_id in table_ids.values() if table_id is not None})
+        return {one: None if table_id is None else names[table_id] for one, table_id in table_ids.items()}
 
     def ack_guarded(
         self, db: Connection, optimizer_id: str, attempt: Attempt, effects: Effects, *, is_free: bool
     ) -> TableIdentifier | None:
         """Accept an attempt that deletes, if it could be guarded: its table, None when it is stale or taken back."""
-        task, now = self._read(db, {attempt.task_id}).get(attempt.task_id), as_stored(self._clock())
-        acked = self._acked(task, optimizer_id, attempt, now)
+        task, now = tasks.get_many(db, {attempt.task_id}).get(attempt.task_id), as_stored(self._clock())
+        acked = _acked(task, optimizer_id, attempt, now)
         if task is None or acked is None:
             return None
-        name = tables.names(db, {task.table_id})[task.table_id]
-        if acked is task:
-            return name
-        if not is_free or not self._guarding.begin(db, task):
-            reason = "what it was to delete has changed" if is_free else "what it deletes could not be guarded yet"
-            take_back(db, task, reason, effects, now, lost=False)
-            return None
-        self._keep_all(db, [(task, acked)], now)
-        return name
-
-    def complete_plain(self, db: Connection, calls: Sequence[ReportCall], effects: Effects) -> list[ReportCall]:
-        """Accept the calls whose results all simply end the present attempt of their task; which they are.
-
-        The others have changed nothing and are for `complete`.
-        """
-        self._scheduler.note()
-        known = self._read(db, {one.attempt.task_id for call in calls for one in call.reports})
-        changes: dict[TaskId, tuple[OptimizingTask, OptimizingTask]] = {}
-        plain: list[ReportCall] = []
-        now = as_stored(self._clock())
-        for call in calls:
-            ended = _succeeded(known, call, now)
-            if ended is not None and changes.keys().isdisjoint(ended):
-                plain.append(call)
-                changes |= ended
-        self._keep_all(db, list(changes.values()), now)
-        results = ((one.attempt, one.result) for call in plain for one in call.reports)
-        tasks.save_outputs(db, [(one, made.payload) for one, made in results if isinstance(made, WorkResult)])
-        after = [ended for _, ended in changes.values()]
-        self._ended(db, after, effects, now)
-        return plain
+        if acked is not task:
+            if not is_free or not self._guarding.begin(db, task):
+                reason = "what it was to delete has changed" if is_free else "what it deletes could not be guarded yet"
+                take_back(db, task, reason, effects, now, lost=False)
+                return None
+            keep_task(db, task, acked, now)
+        return tables.names(db, {task.table_id})[task.table_id]
 
     def complete(self, db: Connection, report: Report, effects: Effects) -> bool:
         """Accept a result; whether it counts. Raises InvalidArgument for one of another kind than the task's."""
@@ -241,7 +232,6 @@ class Reporting:
         now = as_stored(self._clock())
         if isinstance(result, Refusal):
             return give_back(db, optimizer_id, attempt, result, effects, now)
-        self._scheduler.note()
         event = _event(report)
         try:
             task = tasks.get(db, attempt.task_id)
@@ -258,34 +248,25 @@ class Reporting:
             files = condemn_late(db, attempt, result, self._find_action, now)
             log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, files=files, why=error.message)
             return False
-        self._keep_all(db, [(task, ended)], now)
+        keep_task(db, task, ended, now)
         if isinstance(result, WorkResult):
             tasks.save_output(db, task.task_id, attempt.number, result.payload)
-        self._ended(db, [ended], effects, now)
+        log.info("task.completed", task=str(ended.task_id), attempt=ended.attempt, status=ended.status.value)
+        effects.attempts.append(reported(ended))
+        settle_after(db, ended, effects, now)
         return True
 
-    def _ended(self, db: Connection, ended: Sequence[OptimizingTask], effects: Effects, now: datetime) -> None:
-        for task in ended:
-            log.info("task.completed", task=str(task.task_id), attempt=task.attempt, status=task.status.value)
-        effects.attempts += map(reported, ended)
-        settle_after(db, ended, effects, now)
 
-    def _read(self, db: Connection, task_ids: set[TaskId]) -> dict[TaskId, OptimizingTask]:
-        """These tasks as the store has them; one that is not known is left out."""
-        known = self._scheduler.board.held_whole(task_ids)
-        return known | tasks.get_many(db, missing) if (missing := task_ids - known.keys()) else known
-
-    def _keep_all(
-        self, db: Connection, changes: Sequence[tuple[OptimizingTask, OptimizingTask]], now: datetime
-    ) -> None:
-        """Store tasks after a change, and tell scheduling, which need not read them again."""
-        keep_tasks(db, changes, now)
-        self._scheduler.board.keep([after for _, after in changes])
-
-
-def may_be_plain(call: ReportCall) -> bool:
-    """Whether all that the call says is that work was done."""
-    return all(isinstance(one.result, WorkResult) for one in call.reports)
+def _acked(task: OptimizingTask | None, optimizer_id: str, attempt: Attempt, now: datetime) -> OptimizingTask | None:
+    """The task after the ack, the same when the ack is repeated; None when it is stale."""
+    event = task_machine.Ack(attempt.number, optimizer_id)
+    try:
+        if task is None:
+            raise TaskNotFound(f"task {attempt.task_id} is not known")
+        return task if task_machine.repeats(task, event) else task_machine.advance(task, event, now)
+    except (StaleReport, IllegalState, TaskNotFound) as error:
+        log.warning("ack.refused", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
+        return None
 
 
 def _event(report: Report) -> task_machine.Succeed | task_machine.Fail:
@@ -293,108 +274,3 @@ def _event(report: Report) -> task_machine.Succeed | task_machine.Fail:
     if isinstance(result, Failure):
         return task_machine.Fail(number, report.optimizer_id, result.code, result.message[:4000])
     return task_machine.Succeed(number, report.optimizer_id)
-
-
-def _succeeded(
-    known: Mapping[TaskId, OptimizingTask], call: ReportCall, now: datetime
-) -> dict[TaskId, tuple[OptimizingTask, OptimizingTask]] | None:
-    """The tasks of the call before and after; None if one of its results does not simply end a present attempt."""
-    changes: dict[TaskId, tuple[OptimizingTask, OptimizingTask]] = {}
-    for one in call.reports:
-        task = known.get(one.attempt.task_id)
-        if task is None or not isinstance(one.result, WorkResult) or one.result.kind != task.kind:
-            return None
-        try:
-            changes[task.task_id] = task, task_machine.advance(task, _event(one), now)
-        except (StaleReport, IllegalState):
-            return None
-    return changes if len(changes) == len(call.reports) else None
-
-
-class ReportIntake:
-    """Takes what all calls of one moment say, acks before results: an error of one changes nothing for the others."""
-
-    def __init__(
-        self, store: Store, reporting: Reporting, scheduling: Scheduling, send: Callable[[Effects], None]
-    ) -> None:
-        """`send` carries effects out."""
-        self._store, self._reporting, self._scheduling, self._send = store, reporting, scheduling, send
-
-    def take(self, calls: Sequence[ReportCall]) -> list[ReportReply | BaseException]:
-        """Accept the acks and results of these calls, then schedule for those that ask; for each its answer, or error.
-
-        Acks and plain results share one write with what is scheduled for them; other calls come after them.
-        """
-        if any(call.reports for call in calls):
-            failpoint("complete.before_store")
-        together = self._take_together([call for call in calls if may_be_plain(call)])
-        return [together[id(call)] if id(call) in together else self._take_alone(call) for call in calls]
-
-    def _take_together(self, calls: Sequence[ReportCall]) -> dict[int, ReportReply | BaseException]:
-        """The answers to those of these calls whose results are plain; none where something fails for all."""
-        if not calls:
-            return {}
-        effects = Effects()
-        try:
-            named, plain, assigned = self._store.write(lambda db: self._store_together(db, calls, effects))
-        except Exception as error:  # it may be the fault of one of them
-            log.warning("reports.taken_alone", calls=len(calls), why=str(error))
-            return {}
-        _reach_stored(plain)
-        self._send(effects)
-        given = iter(self._scheduling.with_work(assigned))
-        return {
-            id(call): _answer([True for _ in call.reports], next(given) if call.asked else [], named.get(id(call), {}))
-            for call in plain
-        }
-
-    def _store_together(
-        self, db: Connection, calls: Sequence[ReportCall], effects: Effects
-    ) -> tuple[dict[int, Named], list[ReportCall], list[Assigned]]:
-        """What their acks name, those whose results were taken, and what was scheduled for those of them that ask."""
-        acking = [(id(call), call.acks) for call in calls if call.acks]
-        named = self._reporting.ack(db, [acks for _, acks in acking]) if acking else []
-        plain = self._reporting.complete_plain(db, calls, effects)
-        assigned = self._scheduling.assign(db, [call.asked for call in plain if call.asked], effects)
-        return dict(zip((number for number, _ in acking), named, strict=True)), plain, assigned
-
-    def _take_alone(self, call: ReportCall) -> ReportReply | BaseException:
-        try:
-            named = self._ack_alone(call.acks) if call.acks else {}
-            accepted = self._complete_each(call.reports) if call.reports else []
-            return _answer(accepted, self._scheduling.schedule([call.asked])[0] if call.asked else [], named)
-        except Exception as error:
-            return error
-
-    def _ack_alone(self, acks: Acks) -> Named:
-        named = self._store.write(lambda db: self._reporting.ack_alone(db, acks))
-        failpoint("ack.after_store")
-        return named
-
-    def _complete_each(self, reports: Sequence[Report]) -> list[bool]:
-        """Whether each of these results counts. Raises the error of the first that has one, once all are taken."""
-        effects = [Effects() for _ in reports]
-        writes = [
-            partial(self._reporting.complete, report=one, effects=its)
-            for one, its in zip(reports, effects, strict=True)
-        ]
-        stored = self._store.submit_all(writes)
-        wait(stored)
-        failpoint("complete.after_store")
-        for future, its in zip(stored, effects, strict=True):
-            if future.exception() is None:
-                self._send(its)
-        return [future.result() for future in stored]
-
-
-def _reach_stored(calls: Sequence[ReportCall]) -> None:
-    if any(call.acks for call in calls):
-        failpoint("ack.after_store")
-    if any(call.reports for call in calls):
-        failpoint("complete.after_store")
-
-
-def _answer(
-    accepted: Sequence[bool], tasks: list[ScheduledTask] | BaseException, named: Named
-) -> ReportReply | BaseException:
-    return tasks if isinstance(tasks, BaseException) else ReportReply(tuple(accepted), tuple(tasks), named)

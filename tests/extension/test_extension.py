@@ -22,7 +22,7 @@ PATCHED = (
     "services.maintenance",
     "services.committing",
     "services.task_lifecycle",
-    "transactions.task_handout",
+    "services.task_lifecycle",
     "transactions.task_reports",
 )
 

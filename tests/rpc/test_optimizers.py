@@ -329,8 +329,8 @@ def test_a_kind_that_is_plugged_in_is_executed_and_its_result_kept_as_it_is(
     run = Run(handed.attempt, {}, 1, lambda done, total: None, lambda: False)
     result = backend.execute(Work("polish", f"{tmp_path}/out".encode()), handed.table, run)
     assert result == WorkResult("polish", f"{tmp_path}/out-1".encode())
-    assert client.complete(token, handed.attempt, result)
-    assert client.complete(token, handed.attempt, result), "a repetition is accepted"
+    assert client.complete(token, handed.attempt, result).accepted
+    assert client.complete(token, handed.attempt, result).accepted, "a repetition is accepted"
     assert coordinator._store.read(lambda db: tasks.read_output(db, handed.attempt.task_id)) == (1, result.payload)
     assert the_task(coordinator, process).status is TaskStatus.SUCCESS
     assert coordinator.optimizing.find_process(process).process.status is not ProcessStatus.RUNNING

@@ -133,8 +133,8 @@ def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Clie
     assert client.heartbeat(token, [Running(handed.attempt, 1, 1, 3)], 1) == ((), False)
     run = Run(handed.attempt, vended, 1 << 29, lambda done, total: None, lambda: False)
     output = InProcess().execute(handed.work, handed.table, run)
-    assert client.complete(token, handed.attempt, output)
-    assert client.complete(token, handed.attempt, output)
+    assert client.complete(token, handed.attempt, output).accepted
+    assert client.complete(token, handed.attempt, output).accepted
     deadline = time.monotonic() + 90
     while coordinator.optimizing.find_process(process).process.is_active and time.monotonic() < deadline:
         threading.Event().wait(0.05)
@@ -248,7 +248,7 @@ def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_
     (second,) = client.poll(new.token, [1], 0)
     assert client.ack(new.token, second.attempt) is not None
     # A result of the earlier attempt is fenced by its number, whoever brings it.
-    assert not client.complete(new.token, first.attempt, AmoroError("late"))
+    assert not client.complete(new.token, first.attempt, AmoroError("late")).accepted
     (task,) = coordinator.optimizing.find_process(process).tasks
     assert (task.status.value, task.attempt, task.failed_runs) == ("acked", 2, 0)
 

@@ -39,7 +39,7 @@ LIMITS = {
     "formats": "amoro_core.iceberg.support.table_support.FORMATS",
     "exact_totals": "amoro_core.services.listings.EXACT",
     "loading_of_a_client": "amoro_core.bootstrap.doctor.LOADING_S",
-    "scheduling_answer": "amoro_core.transactions.task_handout.ANSWER_BYTES",
+    "scheduling_answer": "amoro_core.transactions.task_queue.ANSWER_BYTES",
 }
 
 

@@ -97,7 +97,7 @@ def test_a_write_that_is_taken_back_tells_nothing(world: World, planned: str, mo
 
     made = world.execute(handed)
     with monkeypatch.context() as patched:
-        patched.setattr(tasks, "save_outputs", fails)
+        patched.setattr(tasks, "save_output", fails)
         with pytest.raises(RuntimeError):
             world.complete(optimizer, handed.attempt, made)
     assert outcomes(world, planned) == [(1, 1, AttemptOutcome.RUNNING)]

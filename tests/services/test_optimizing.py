@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.task_payload import REWRITE, WorkResult
 from amoro_core.protocol.codec import encode_output
-from amoro_core.services.task_lifecycle import Failure, PollRequest, Report, ReportCall, ReportReply
+from amoro_core.services.task_lifecycle import Failure, PollRequest, Report
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.rigs import raising
@@ -164,53 +163,12 @@ def taken(world: World, optimizer: str, *threads: int) -> list[tuple[Attempt, Wo
     ]
 
 
-def test_calls_that_report_together_are_each_answered_whatever_the_others_are(world: World) -> None:
-    process = three_partitions(world)
-    one, other, stranger = (world.optimizer() for _ in range(3))
-    (first,), (second,) = taken(world, one, 1), taken(world, other, 1)
-    plain = ReportCall((Report(one, *first),), PollRequest(one, "default", (1,)))
-    wrong = ReportCall((Report(other, second[0], WorkResult("paint", b"")),), PollRequest(other, "default", (1,)))
-    stale = ReportCall((Report(stranger, *second),))
-    repeated = ReportCall((Report(one, *first),))
-    answers = world.optimizing.take([wrong, plain, stale, repeated])
-    assert isinstance(answers[0], InvalidArgument)
-    assert isinstance(answers[1], ReportReply)
-    assert ([task.attempt.task_id.number for task in answers[1].tasks], answers[1].accepted) == ([3], (True,))
-    assert answers[2:] == [ReportReply((False,)), ReportReply((True,))]
-    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SCHEDULED]
-
-
-def test_an_error_of_all_results_together_leaves_each_to_be_taken_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = three_partitions(world)
-    optimizer = world.optimizer(threads=3)
-    reports = [Report(optimizer, *one) for one in taken(world, optimizer, 1, 2)]
-    calls = [ReportCall((reports[0],), PollRequest(optimizer, "default", (1,))), ReportCall((reports[1],))]
-    schedule = world.optimizing.scheduling.scheduler.schedule
-    tries: list[int] = []
-
-    def fail_once(*given: Any) -> Any:
-        tries.append(1)
-        if len(tries) == 1:
-            raise RuntimeError("no luck")
-        return schedule(*given)
-
-    monkeypatch.setattr(world.optimizing.scheduling.scheduler, "schedule", fail_once)
-    first, second = world.optimizing.take(calls)
-    assert isinstance(first, ReportReply)
-    assert ([task.attempt.task_id.number for task in first.tasks], second) == ([3], ReportReply((True,)))
-    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SUCCESS, TaskStatus.SCHEDULED]
-
-
 def test_a_failure_beside_a_success_of_one_call_is_planned_again(world: World) -> None:
     process = three_partitions(world)
     optimizer = world.optimizer(threads=3)
     good, bad = taken(world, optimizer, 1, 2)
     failed = Report(optimizer, bad[0], Failure("AMORO-1001", "broken"))
-    call = ReportCall((Report(optimizer, *good), failed), PollRequest(optimizer, "default", (1, 2)))
-    (answer,) = world.optimizing.take([call])
-    assert isinstance(answer, ReportReply)
+    answer = world.optimizing.report([Report(optimizer, *good), failed], PollRequest(optimizer, "default", (1, 2)))
     assert [(task.attempt.task_id.number, task.attempt.number) for task in answer.tasks] == [(2, 2), (3, 1)]
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]
 
@@ -226,14 +184,11 @@ def test_a_table_that_cannot_be_loaded_is_asked_for_again_after_a_second(world: 
 
     now = [world.now]
     vending = Vending(load, lambda: now[0])
-    assert vending.known_of([identifier]) is None
     assert vending.properties_of(identifier) == {}
     now[0] += timedelta(seconds=0.999)
     assert vending.properties_of(identifier) == {}
-    assert vending.known_of([identifier]) == {identifier: {}}
     assert len(asked) == 1
     now[0] += timedelta(seconds=0.001)
-    assert vending.known_of([identifier]) is None
     assert vending.properties_of(identifier) == {}
     assert len(asked) == 2
 
@@ -266,7 +221,6 @@ def test_properties_of_storage_count_for_a_minute_from_when_they_were_asked_for(
     storage.wait(49)
     assert storage.vending.properties_of(A) == {"loaded": "1"}
     storage.wait(1)
-    assert storage.vending.known_of([A]) is None
     assert storage.vending.properties_of(A) == {"loaded": "2"}
 
 
@@ -274,11 +228,11 @@ def test_properties_that_came_with_a_table_count_from_its_loading_and_are_not_ke
     storage = Storage()
     storage.vending.keep(A, {"planned": "yes"}, storage.now)
     storage.vending.keep(B, {"planned": "yes"}, storage.now - timedelta(seconds=31))
-    assert storage.vending.known_of([A, B]) == {A: {"planned": "yes"}, B: {"planned": "yes"}}
+    assert [storage.vending.properties_of(one) for one in (A, B)] == [{"planned": "yes"}] * 2
     storage.wait(29)
-    assert storage.vending.known_of([B]) is None
-    assert storage.vending.known_of([A]) == {A: {"planned": "yes"}}
-    storage.vending.keep(C, {}, storage.wait(31))
+    assert storage.vending.properties_of(A) == {"planned": "yes"}
+    assert storage.vending.properties_of(B) == {"loaded": "1"}
+    storage.vending.keep(C, {}, storage.wait(61))
     assert storage.vending._vended.keys() == {C}
 
 
@@ -292,7 +246,6 @@ def test_a_clock_that_was_set_back_keeps_no_properties_longer() -> None:
     storage = Storage()
     assert storage.vending.properties_of(A) == {"loaded": "1"}
     storage.wait(-3600)
-    assert storage.vending.known_of([A]) is None
     assert storage.vending.properties_of(B) == {"loaded": "2"}
     assert set(storage.vending._vended) == {B}
     assert storage.vending.properties_of(A) == {"loaded": "3"}

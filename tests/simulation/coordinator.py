@@ -69,9 +69,6 @@ class MortalStore:
         self._refuse_dead()
         return futures
 
-    def follow(self, follower: Any) -> None:
-        self._store.follow(follower)
-
     def read(self, run: Callable[[Connection], Any]) -> Any:
         self._refuse_dead()
         return self._store.read(run)

@@ -107,26 +107,11 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
 
 def test_first_write_of_a_transaction_that_raises_takes_only_itself_back(store: Store) -> None:
     """It has no savepoint: the transaction begins anew, and what follows in it is kept."""
-    told: list[str] = []
-
-    class Noting:
-        def begin(self, db: Connection) -> None:
-            told.append("begin")
-
-        def forget(self) -> None:
-            told.append("forget")
-
-        def taken_back(self) -> None:
-            told.append("taken back")
-
-        def committed(self) -> None:
-            told.append("committed")
 
     def broken(db: Connection) -> None:
         accounts.save_builtin_token(db, "broken", "x")
         raise AlreadyExists("me")
 
-    store.follow(Noting())
     held = Held(store)
     writes = store.submit_all([broken, _save("second"), broken, _save("fourth")])
     held.release()
@@ -136,7 +121,6 @@ def test_first_write_of_a_transaction_that_raises_takes_only_itself_back(store: 
         with pytest.raises(AlreadyExists):
             writes[number].result(SECONDS)
     assert store.read(_kinds) == ["fourth", "second"]
-    assert told == ["begin", "committed", "committed", "taken back", "taken back", "committed"]
 
 
 def test_error_of_the_database_takes_only_its_own_write_back(store: Store) -> None:

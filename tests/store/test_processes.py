@@ -420,7 +420,9 @@ def test_every_stage_is_among_the_builders() -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: queue_stats.list_of(db, [("p", 1), ("p", 2)]), "sqlite_autoindex_task_runtime_1"),
+        (lambda db: queue_stats.next_planned(db, "p", "default", ("rewrite",), 0, 1), "task_runtime_planned"),
+        (lambda db: queue_stats.count_held(db, "default"), "task_runtime_held"),
+        (lambda db: queue_stats.list_thread_uses(db, "default", NOW), "task_runtime_held"),
         (lambda db: tasks.get_many(db, [TaskId("p", 1)]), "sqlite_autoindex_task_runtime_1"),
         (lambda db: tasks.read_inputs(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
         (lambda db: queue_stats.input_sizes(db, [TaskId("p", 1)]), "sqlite_autoindex_task_payload_1"),
@@ -429,7 +431,7 @@ def test_every_stage_is_among_the_builders() -> None:
         (lambda db: queue_stats.list_quiet(db, [("p", "default")]), "sqlite_autoindex_table_process_1"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
-        (lambda db: queue_stats.list_ended_since(db, "default", NOW), "task_runtime_ended"),
+        (lambda db: queue_stats.list_thread_uses(db, "default", NOW), "task_runtime_ended"),
         (processes.list_active, "table_process_active_by_time"),
         (lambda db: processes.find_active(db, 1), "table_process_active"),
     ],

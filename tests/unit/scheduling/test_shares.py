@@ -18,7 +18,6 @@ from amoro_core.scheduling.policy import (
     LEAST_SHARE,
     POLICIES,
     Accounts,
-    CandidateTask,
     PendingTable,
     TaskRun,
     Use,
@@ -73,8 +72,12 @@ def test_table_without_limit_that_ran_occupies_more_than_any_other() -> None:
 # Policies
 
 
-def tasks(table_id: int, count: int) -> list[CandidateTask]:
-    return [CandidateTask(f"p{table_id}", number, table_id) for number in range(1, count + 1)]
+Task = tuple[int, int]  # its table and its number
+
+
+def waiting(**counts: int) -> dict[int, list[Task]]:
+    """Tasks that wait, by `t` and the ids of their tables."""
+    return {int(name[1:]): [(int(name[1:]), number) for number in range(1, n + 1)] for name, n in counts.items()}
 
 
 def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
@@ -85,52 +88,52 @@ def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
     }
 
 
-def chosen_tables(candidates: list[CandidateTask], stand: dict[int, Use], slots: int) -> list[int]:
-    return [task.table_id for task in choose_tasks(candidates, stand, slots, 60)]
+def chosen_tables(candidates: dict[int, list[Task]], stand: dict[int, Use], slots: int) -> list[int]:
+    return [table_id for table_id, _ in choose_tasks(candidates, stand, slots, 60)]
 
 
 def test_table_furthest_below_its_share_comes_first() -> None:
-    assert chosen_tables([*tasks(1, 9), *tasks(2, 9)], uses(t1=(4, 8), t2=(1, 4)), 2) == [2, 1]
+    assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(4, 8), t2=(1, 4)), 2) == [2, 1]
 
 
 def test_table_that_had_less_time_for_its_share_comes_first() -> None:
     stand = {1: Use(0, 4, 0.4, 100.0), 2: Use(0, 4, 0.4)}
-    assert chosen_tables([*tasks(1, 9), *tasks(2, 9)], stand, 1) == [2]
-    assert chosen_tables([*tasks(1, 9), *tasks(2, 9)], {**stand, 2: Use(1, 4, 0.4)}, 1) == [1]
+    assert chosen_tables(waiting(t1=9, t2=9), stand, 1) == [2]
+    assert chosen_tables(waiting(t1=9, t2=9), {**stand, 2: Use(1, 4, 0.4)}, 1) == [1]
 
 
 def test_limit_holds_while_another_table_is_below_its_own() -> None:
-    assert chosen_tables([*tasks(1, 9), *tasks(2, 9)], uses(t1=(1, 1), t2=(0, 3)), 3) == [2, 2, 2]
+    assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(1, 1), t2=(0, 3)), 3) == [2, 2, 2]
     stand = {1: Use(1, 1, 0.1), 2: Use(0, 3, 0.3, 10000.0)}
-    assert chosen_tables([*tasks(1, 9), *tasks(2, 9)], stand, 3) == [2, 2, 2]
+    assert chosen_tables(waiting(t1=9, t2=9), stand, 3) == [2, 2, 2]
 
 
 def test_threads_are_lent_beyond_the_limit_while_others_are_idle() -> None:
-    assert choose_tasks(tasks(1, 4), uses(t1=(1, 1)), 3, 60) == tasks(1, 3)
-    assert chosen_tables([*tasks(1, 4), *tasks(2, 1)], uses(t1=(1, 1), t2=(0, 1)), 3) == [2, 1, 1]
+    assert choose_tasks(waiting(t1=4), uses(t1=(1, 1)), 3, 60) == [(1, 1), (1, 2), (1, 3)]
+    assert chosen_tables(waiting(t1=4, t2=1), uses(t1=(1, 1), t2=(0, 1)), 3) == [2, 1, 1]
 
 
 def test_table_without_quota_only_borrows_and_is_not_forgotten() -> None:
-    assert chosen_tables([*tasks(1, 2), *tasks(2, 2)], uses(t1=(0, 0), t2=(0, 1)), 4) == [2, 1, 2, 1]
-    assert chosen_tables(tasks(1, 2), {}, 4) == [1, 1]
+    assert chosen_tables(waiting(t1=2, t2=2), uses(t1=(0, 0), t2=(0, 1)), 4) == [2, 1, 2, 1]
+    assert chosen_tables(waiting(t1=2), {}, 4) == [1, 1]
 
 
 @given(
-    waiting=st.dictionaries(st.integers(1, 5), st.integers(1, 8), min_size=1),
+    counts=st.dictionaries(st.integers(1, 5), st.integers(1, 8), min_size=1),
     running=st.dictionaries(st.integers(1, 5), st.integers(0, 8)),
     limits=st.dictionaries(st.integers(1, 5), st.integers(0, 8)),
     slots=st.integers(0, 20),
 )
 def test_no_slot_is_idle_and_nothing_is_lent_before_every_limit_is_reached(
-    waiting: dict[int, int], running: dict[int, int], limits: dict[int, int], slots: int
+    counts: dict[int, int], running: dict[int, int], limits: dict[int, int], slots: int
 ) -> None:
-    candidates = [task for table_id, count in waiting.items() for task in tasks(table_id, count)]
-    stand = uses(**{f"t{table_id}": (running.get(table_id, 0), limits.get(table_id, 0)) for table_id in waiting})
+    candidates = waiting(**{f"t{table_id}": count for table_id, count in counts.items()})
+    stand = uses(**{f"t{table_id}": (running.get(table_id, 0), limits.get(table_id, 0)) for table_id in counts})
     chosen = choose_tasks(candidates, stand, slots, 60)
-    assert len(chosen) == len(set(chosen)) == min(slots, len(candidates))
-    taken = Counter(task.table_id for task in chosen)
+    assert len(chosen) == len(set(chosen)) == min(slots, sum(counts.values()))
+    taken = Counter(table_id for table_id, _ in chosen)
     lent = any(running.get(table_id, 0) + count > limits.get(table_id, 0) for table_id, count in taken.items())
-    for table_id, count in waiting.items():
+    for table_id, count in counts.items():
         if lent and taken[table_id] < count:
             assert running.get(table_id, 0) + taken[table_id] >= limits.get(table_id, 0)
 
@@ -186,14 +189,11 @@ class Group:
             )
             for table in tables
         }
-        candidates = [
-            CandidateTask("p", number, table) for table in tables for number in range(min(free, self.waiting[table]))
-        ]
-        for choice in choose_tasks(candidates, uses, free, self.accounts.typical_s):
-            self.waiting[choice.table_id] -= 1
-            self.started.append(choice.table_id)
-            ends_at = self.now + self.seconds(choice.table_id) * S
-            heappush(self.running, (ends_at, choice.table_id, self.now))
+        candidates = {table: [table] * min(free, self.waiting[table]) for table in tables}
+        for table in choose_tasks(candidates, uses, free, self.accounts.typical_s):
+            self.waiting[table] -= 1
+            self.started.append(table)
+            heappush(self.running, (self.now + self.seconds(table) * S, table, self.now))
 
     def time(self, since: datetime, until: datetime) -> dict[int, float]:
         """The part of the thread time between the two moments that each table had."""

@@ -1,7 +1,7 @@
-"""Many tasks, acks and results in few calls; optimizers and coordinators of the version before beside those of now."""
+"""Polls for several threads, which are heartbeats; results that poll; calls of earlier versions."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -9,15 +9,14 @@ from datetime import timedelta
 import pytest
 
 from amoro_core.bootstrap.coordinator_app import Coordinator
-from amoro_core.errors import AmoroError, CoordinatorUnavailable, UnknownToken
+from amoro_core.errors import AmoroError
 from amoro_core.model.processes import Attempt, OptimizingTask, TaskStatus
 from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.store import tasks
-from amoro_optimizer.client import Client, Polled, report_of
+from amoro_optimizer.client import Client, Polled
 from amoro_optimizer.execution import Run
-from amoro_optimizer.report_batcher import Batches, Reports
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.session import Registration
 from tests.store import builders
@@ -59,13 +58,13 @@ def test_one_poll_serves_all_free_threads_and_a_completion_brings_the_next_task(
     polled = client.poll_alive(token, [1, 2, 3], 0, (), 3)
     assert [(task.thread_id, task.attempt.task_id.number) for task in polled.tasks] == [(1, 1), (2, 2), (3, 3)]
     attempts = [task.attempt for task in polled.tasks]
-    strange = attempts[0]._replace(number=7)
-    acked = client.ack_all(token, [attempts[0], strange, attempts[1]])
-    assert [answer is not None for answer in acked] == [True, False, True]
-    reports = [report_of(attempts[0], WorkResult(KIND, b"red")), report_of(strange, WorkResult(KIND, b"blue"))]
-    accepted, following = client.complete_all(token, reports, [1])
-    assert accepted == [True, False]
-    assert [(task.thread_id, task.attempt.task_id.number) for task in following] == [(1, 4)]
+    assert client.ack(token, attempts[0]) is not None
+    assert client.ack(token, attempts[1]) is not None
+    assert client.ack(token, attempts[0]._replace(number=7)) is None
+    assert not client.complete(token, attempts[0]._replace(number=7), WorkResult(KIND, b"blue")).accepted
+    reply = client.complete(token, attempts[0], WorkResult(KIND, b"red"), 1)
+    assert reply.following is not None
+    assert (reply.accepted, reply.following.thread_id, reply.following.attempt.task_id.number) == (True, 1, 4)
     statuses = [task.status for task in all_of(coordinator, process_id)]
     assert statuses == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]
 
@@ -141,16 +140,16 @@ class Painter:
 
 def _without_polls(client: Client) -> None:
     """Let the client meet a coordinator of the version before: it knows no poll that is a heartbeat or of a result."""
-    register, complete_all = client.register, client.complete_all
+    register, complete = client.register, client.complete
 
     def registered(*given: object, **more: object) -> tuple[Registration, tuple[Attempt, ...]]:
         registration, adopted = register(*given, **more)  # type: ignore[arg-type]
         return replace(registration, polls_keep_alive=False), adopted
 
-    def completed(token: Secret, reports: Sequence[pb.TaskResult], thread_ids: Sequence[int]) -> object:
-        return complete_all(token, reports, ())
+    def completed(token: Secret, attempt: Attempt, result: WorkResult | AmoroError, thread_id: int) -> object:
+        return complete(token, attempt, result)
 
-    client.register, client.complete_all = registered, completed  # type: ignore[method-assign,assignment]
+    client.register, client.complete = registered, completed  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.parametrize("is_earlier", [False, True], ids=["now", "before"])
@@ -192,122 +191,3 @@ def until(condition: Callable[[], bool]) -> None:
             return
         threading.Event().wait(0.02)
     raise AssertionError("it never came")
-
-
-def test_results_beside_one_that_is_refused_are_delivered(coordinator: Coordinator, client: Client) -> None:
-    process_id = plan(coordinator, 3)
-    token = register(coordinator, client).token
-    attempts = [task.attempt for task in client.poll(token, [1, 2, 3], 0)]
-    client.ack_all(token, attempts)
-    first, others = threading.Event(), threading.Event()
-    complete_all = client.complete_all
-
-    def slow(token: Secret, reports: Sequence[pb.TaskResult], thread_ids: Sequence[int]) -> object:
-        first.set()
-        others.wait()
-        return complete_all(token, reports, thread_ids)
-
-    client.complete_all = slow  # type: ignore[method-assign,assignment]
-    reports = Reports(client)
-    kinds = {attempts[0]: KIND, attempts[1]: "of another kind", attempts[2]: KIND}
-
-    def report(attempt: Attempt) -> bool:
-        return reports.complete(token, attempt, WorkResult(kinds[attempt], b"red"), 0).accepted
-
-    with ThreadPoolExecutor(3) as pool:
-        alone = pool.submit(report, attempts[0])
-        first.wait()
-        refused, beside = pool.submit(report, attempts[1]), pool.submit(report, attempts[2])
-        until(lambda: len(reports._results._waiting) == 2)
-        others.set()
-        assert alone.result()
-        assert beside.result()
-        with pytest.raises(AmoroError, match="of another kind"):
-            refused.result()
-    statuses = [task.status for task in all_of(coordinator, process_id)]
-    assert statuses == [TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.SUCCESS]
-
-
-def test_reports_of_one_moment_count_by_the_token_of_their_own_call(coordinator: Coordinator, client: Client) -> None:
-    process_id = plan(coordinator, 2)
-    tokens = [register(coordinator, client).token for _ in range(2)]
-    (first,), (second,) = (client.poll(token, [1], 0) for token in tokens)
-    strange = Secret("another's")
-    calls = [
-        (tokens[1], first.attempt),
-        (tokens[0], first.attempt),
-        (strange, first.attempt),
-        (tokens[1], second.attempt),
-    ]
-
-    def outcome(call: Callable[[Secret, Attempt], object], given: tuple[Secret, Attempt]) -> object:
-        try:
-            return call(*given)
-        except UnknownToken:
-            return UnknownToken
-
-    def made(token: Secret) -> WorkResult:  # the same result, told twice, would count twice
-        return WorkResult(KIND, token.reveal().encode())
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        acked = list(pool.map(lambda given: outcome(client.ack, given), calls))
-        done = list(pool.map(lambda given: outcome(lambda *one: client.complete(*one, made(one[0])), given), calls))
-    assert acked == [None, {}, UnknownToken, {}]
-    assert done == [False, True, UnknownToken, True]
-    assert [one.status for one in all_of(coordinator, process_id)] == [TaskStatus.SUCCESS, TaskStatus.SUCCESS]
-
-
-def test_what_is_asked_while_a_call_is_under_way_shares_the_next_within_its_size() -> None:
-    begun, go = threading.Event(), threading.Event()
-    calls: list[list[str]] = []
-
-    def call(asked: Sequence[str]) -> list[str]:
-        calls.append(list(asked))
-        begun.set()
-        go.wait()
-        if "broken" in asked:
-            raise CoordinatorUnavailable("silent")
-        return [one.upper() for one in asked]
-
-    batches: Batches[str, str] = Batches(call, 10)
-    with ThreadPoolExecutor(5) as pool:
-        answers = [pool.submit(batches.ask, "first", 4)]
-        begun.wait()
-        for number, (word, size) in enumerate((("a", 4), ("b", 6), ("c", 20), ("broken", 1)), 1):
-            answers.append(pool.submit(batches.ask, word, size))
-            until(lambda number=number: len(batches._waiting) == number)
-        go.set()
-        assert [answer.result() for answer in answers[:4]] == ["FIRST", "A", "B", "C"]
-        with pytest.raises(CoordinatorUnavailable):
-            answers[4].result()
-    assert calls == [["first"], ["a", "b"], ["c"], ["broken"]]
-
-
-def test_a_call_waits_for_others_only_where_the_one_before_carried_several() -> None:
-    calls: list[list[int]] = []
-    begun, go = threading.Event(), threading.Event()
-    gathered: list[int] = []
-
-    def call(asked: Sequence[int]) -> Sequence[int]:
-        calls.append(list(asked))
-        begun.set()
-        go.wait()
-        return asked
-
-    def gather(seconds: float) -> None:
-        gathered.append(len(calls))
-        if len(calls) == 2:
-            until(lambda: len(batches._waiting) == 2)
-
-    batches: Batches[int, int] = Batches(call, 10, gather)
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(batches.ask, 1)
-        begun.wait()
-        others = [pool.submit(batches.ask, number) for number in (2, 3)]
-        until(lambda: len(batches._waiting) == 2)
-        go.set()
-        assert [one.result() for one in (first, *others)] == [1, 2, 3]
-        assert sorted(pool.map(batches.ask, (4, 5))) == [4, 5]
-    assert [batches.ask(number) for number in (6, 7)] == [6, 7]
-    assert [sorted(one) for one in calls] == [[1], [2, 3], [4, 5], [6], [7]]
-    assert gathered == [2, 3], "before the third call and the fourth"

@@ -1,4 +1,4 @@
-"""The board of tasks, and sums that are kept."""
+"""The queue of planned tasks, and sums over tasks."""
 
 import random
 from collections import Counter
@@ -13,21 +13,22 @@ from amoro_core.actions.action_api import Action
 from amoro_core.errors import UnknownToken
 from amoro_core.model.processes import (
     Attempt,
+    OptimizerThread,
     OptimizingProcess,
     OptimizingTask,
     ProcessStatus,
     ResourceGroup,
+    TaskId,
     TaskStatus,
 )
 from amoro_core.model.task_payload import WorkResult
-from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks, quota_limit, share_of
+from amoro_core.scheduling.policy import Use, choose_tasks, quota_limit, share_of
 from amoro_core.store import groups, optimizers, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import TaskSum
 from amoro_core.transactions.advance_process import Effects
-from amoro_core.transactions.task_handout import TaskScheduler
-from amoro_core.transactions.task_messages import Acks, PollRequest, Report, ReportCall
-from amoro_core.transactions.task_reports import Reporting
+from amoro_core.transactions.task_queue import PollRequest, TaskScheduler, may_schedule
+from amoro_core.transactions.task_reports import Report, Reporting
 from tests.services.rigs import Limits
 from tests.store.builders import NOW, add_stages, list_planned, minutes, optimizer, process, runtime, stages, task
 from tests.tiers import seeds
@@ -59,9 +60,8 @@ class Site:
 
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
-        self.now, self.made, self.read_nothing = NOW, 0, 0
-        self.reporting = Reporting(self.scheduler, NoGuard(), _no_action, lambda: self.now)
-        store.follow(self.scheduler.board)
+        self.now, self.made = NOW, 0
+        self.reporting = Reporting(NoGuard(), _no_action, lambda: self.now)
         store.write(self._begin)
 
     def _begin(self, db: Connection) -> None:
@@ -126,10 +126,9 @@ class Site:
         if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.ACKED)) is None or one.thread is None:
             return
         attempt, name = Attempt(one.task_id, one.attempt), one.thread.optimizer_id
-        assert attempt in self.reporting.ack(db, [Acks(name, (attempt,))])[0]
+        assert self.reporting.ack(db, name, [attempt])[attempt] is not None
         if self.chance.random() < 0.7:
-            call = ReportCall((Report(name, attempt, WorkResult(one.kind, b"made")),))
-            assert self.reporting.complete_plain(db, [call], Effects()) == [call]
+            assert self.reporting.complete(db, Report(name, attempt, WorkResult(one.kind, b"made")), Effects())
 
     def _reset(self, db: Connection) -> None:
         if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.ACKED, TaskStatus.FAILED)) is not None:
@@ -144,7 +143,7 @@ class Site:
         one = self.chance.choice(optimizers.list_optimizers(db))
         optimizers.save(db, replace(one, threads=self.chance.choice((1, 4, 30))))
 
-    def expected(self, db: Connection, asked: PollRequest, threads: Sequence[int]) -> list[CandidateTask]:
+    def expected(self, db: Connection, asked: PollRequest, threads: Sequence[int]) -> list[TaskId]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""
         able = optimizers.get(db, asked.optimizer_id)
         planned = list_planned(db, asked.group, able.kinds, max_cluster_bytes=able.max_cluster_bytes)
@@ -162,17 +161,14 @@ class Site:
             )
             for table_id, quota in tables.quotas(db, {one.table_id for one in planned}).items()
         }
-        candidates = [CandidateTask(one.task_id.process_id, one.task_id.number, one.table_id) for one in planned]
-        return choose_tasks(candidates, uses, len(threads), accounts.typical_s)
-
-
-def _chosen(given: list[OptimizingTask] | UnknownToken) -> list[CandidateTask]:
-    assert not isinstance(given, UnknownToken)
-    return [CandidateTask(one.task_id.process_id, one.task_id.number, one.table_id) for one in given]
+        waiting: dict[int, list[TaskId]] = {}
+        for one in planned:
+            waiting.setdefault(one.table_id, []).append(one.task_id)
+        return choose_tasks(waiting, uses, len(threads), accounts.typical_s)
 
 
 @pytest.mark.parametrize("seed", seeds(2, 8))
-def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(store: Store, seed: int) -> None:
+def test_tasks_are_scheduled_in_fair_turns_of_all_that_waits(store: Store, seed: int) -> None:
     chance = random.Random(seed)
     site = Site(store, chance)
     handed = 0
@@ -186,15 +182,13 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
         held = {one.thread.thread_id for one in tasks.list_held(db, name) if one.thread}
         free = tuple(number for number in range(1, 9) if number not in held)[: chance.randint(1, 3)]
         asked = PollRequest(name, OPTIMIZERS[name][0], free)
-        site.scheduler.schedule(db, [PollRequest(name, asked.group, ())], Effects(), site.now)  # settles the accounts
+        site.scheduler.schedule(db, PollRequest(name, asked.group, ()), Effects(), site.now)  # settles the accounts
         expected = site.expected(db, asked, free)
-        (given,) = site.scheduler.schedule(db, [asked], Effects(), site.now)
-        assert _chosen(given) == expected
-        stored = {one.task_id: one for one in tasks.list_held(db)}
-        known = site.scheduler.board.held_whole(stored)
-        assert known == {task_id: stored[task_id] for task_id in known}
-        assert {one.task_id for one in given if isinstance(one, OptimizingTask)} <= known.keys()
-        site.read_nothing += len(known)
+        assert not expected or may_schedule(db, asked)
+        given = site.scheduler.schedule(db, asked, Effects(), site.now)
+        assert [(one.task_id, one.thread) for one in given] == [
+            (task_id, OptimizerThread(name, thread)) for task_id, thread in zip(expected, free, strict=False)
+        ]
         assert kept(db) == counted(db)
         if chance.random() < 0.2:
             raise TakenBack
@@ -208,13 +202,9 @@ def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(s
             assert error is None or isinstance(error, TakenBack), error
             handed += (future.result() or 0) if error is None else 0
     assert handed > 20
-    assert site.read_nothing > 20
 
 
 def _filled(store: Store, count: int = 3) -> TaskScheduler:
-    scheduler = TaskScheduler()
-    store.follow(scheduler.board)
-
     def fill(db: Connection) -> None:
         for name in ("optimizer-1", "optimizer-2"):
             optimizers.add(db, optimizer(name))
@@ -222,34 +212,30 @@ def _filled(store: Store, count: int = 3) -> TaskScheduler:
         tasks.add_many(db, [(task(owner, number), b"x" * 100) for number in range(1, count + 1)])
 
     store.write(fill)
-    return scheduler
+    return TaskScheduler()
 
 
-def _numbers(answer: list[OptimizingTask] | UnknownToken) -> list[int]:
-    assert not isinstance(answer, UnknownToken)
-    return [one.task_id.number for one in answer]
+def _schedule(store: Store, scheduler: TaskScheduler, name: str, *threads: int) -> list[str]:
+    request = PollRequest(name, "default", threads)
+    return [str(one.task_id) for one in store.write(lambda db: scheduler.schedule(db, request, Effects(), NOW))]
 
 
-def test_who_is_not_registered_gets_an_error_and_the_others_their_tasks(store: Store) -> None:
+def test_who_is_not_registered_gets_an_error(store: Store) -> None:
     scheduler = _filled(store)
-    asked = [PollRequest(name, "default", (1, 2)) for name in ("optimizer-1", "nobody", "optimizer-2")]
-    first, unknown, last = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
-    assert (_numbers(first), type(unknown), _numbers(last)) == ([1, 2], UnknownToken, [3])
+    with pytest.raises(UnknownToken):
+        _schedule(store, scheduler, "nobody", 1, 2)
+    assert _schedule(store, scheduler, "optimizer-1", 1, 2) == ["0199aaaa-0001-1", "0199aaaa-0001-2"]
 
 
 def test_an_answer_has_no_more_than_a_message_holds(store: Store, limits: Limits) -> None:
     scheduler = _filled(store, 5)
     limits(scheduling_answer=250)
-    asked = [PollRequest(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
-    answers = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
-    assert [_numbers(answer) for answer in answers] == [[1, 2], [3, 4]]
-    store.write(lambda db: scheduler.board.refresh(db))
-    assert scheduler.board.running("default", 1) == 4, "what did not fit is held by nobody"
+    assert _schedule(store, scheduler, "optimizer-1", 1, 2, 3) == ["0199aaaa-0001-1", "0199aaaa-0001-2"]
+    assert _schedule(store, scheduler, "optimizer-2", 1, 2, 3) == ["0199aaaa-0001-3", "0199aaaa-0001-4"]
     limits(scheduling_answer=1)
-    (alone,) = store.write(
-        lambda db: scheduler.schedule(db, [PollRequest("optimizer-2", "default", (4, 5))], Effects(), NOW)
+    assert _schedule(store, scheduler, "optimizer-2", 4, 5) == ["0199aaaa-0001-5"], (
+        "one task is given however large it is"
     )
-    assert _numbers(alone) == [5], "one task is given however large it is"
 
 
 def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> None:
@@ -263,44 +249,36 @@ def test_of_a_tables_processes_the_oldest_is_worked_on_first(store: Store) -> No
             tasks.add_many(db, [(task(owner, number), b"") for number in (1, 2)])
 
     store.write(plan)
-    asked = [PollRequest("optimizer-1", "default", (1, 2, 3))]
-    (given,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
-    assert isinstance(given, list)
-    assert [str(one.task_id) for one in given] == ["p-storage-1", "p-storage-2", "p-layout-1"]
+    assert _schedule(store, scheduler, "optimizer-1", 1, 2, 3) == ["p-storage-1", "p-storage-2", "p-layout-1"]
 
 
-def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None:
+def test_nothing_is_written_while_nothing_waits_for_the_optimizer(store: Store) -> None:
     scheduler = _filled(store, 1)
-    asked = PollRequest("optimizer-1", "default", (1,))
 
-    def may_give(thread_ids: tuple[int, ...]) -> bool:
-        return scheduler.board.may_give("optimizer-1", "default", thread_ids)
+    def may_give(*thread_ids: int) -> bool:
+        return store.read(lambda db: may_schedule(db, PollRequest("optimizer-1", "default", thread_ids)))
 
-    assert may_give((1,)), "nothing is known yet"
-    store.write(lambda db: scheduler.schedule(db, [asked], Effects(), NOW))
-    store.write(lambda db: scheduler.board.refresh(db))
-    assert not may_give((2,))
-    assert may_give((1,)), "thread 1 holds a task, and its answer was lost"
-    store.write(lambda db: tables.save(db, replace(tables.list_tables(db)[0], status_reason="other")))
-    assert not may_give((2,)), "what is no matter of tasks changes nothing"
+    assert may_give(1)
+    _schedule(store, scheduler, "optimizer-1", 1)
+    assert not may_give(2)
+    assert may_give(1), "thread 1 holds a task, and its answer was lost"
     owner = store.write(lambda db: processes.list_active(db)[0])
-    store.write(lambda db: tasks.add_many(db, [(task(owner, 2), b"")]))
-    assert may_give((2,))
+    store.write(lambda db: tasks.add_many(db, [(task(owner, 2, kind="strange"), b"")]))
+    assert not may_give(2), "it does not know that kind of work"
+    store.write(lambda db: tasks.add_many(db, [(task(owner, 3), b"")]))
+    assert may_give(2)
 
 
-def test_what_a_failed_transaction_changed_is_not_believed(store: Store) -> None:
+def test_what_a_failed_transaction_changed_is_scheduled_again(store: Store) -> None:
     scheduler = _filled(store, 1)
-    asked = [PollRequest("optimizer-1", "default", (1,))]
 
     def end(db: Connection) -> None:
-        scheduler.schedule(db, asked, Effects(), NOW)
-        scheduler.board.refresh(db)
+        scheduler.schedule(db, PollRequest("optimizer-1", "default", (1,)), Effects(), NOW)
         db.execute("ROLLBACK")  # as a full disk does
 
     with pytest.raises(Exception, match=r"."):
         store.write(end)
-    (again,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
-    assert _numbers(again) == [1]
+    assert _schedule(store, scheduler, "optimizer-1", 1) == ["0199aaaa-0001-1"]
 
 
 # Sums over tasks are what counting them gives, whatever is written
