@@ -24,18 +24,18 @@ _EXITS = {
     2: "wrong usage, wrong settings",
     3: "not found",
     4: "not allowed",
-    5: "conflict: again later",
+    5: "conflict: retry later",
     6: "refused, by name",
     7: "the outcome is unknown",
-    124: "not ended in time",
+    124: "time limit exceeded",
 }
 _HEAD = """# Errors
 
-Every error has a code that never changes its meaning, ends a command with the exit status of its kind, and is a class
-of `amoro_core.errors` that the Python API raises. The message says what happened, why, and to which value; the hint
-below it what to do. Tracebacks come with `--debug` only.
+Every error has a stable code, ends a command with its exit status, and is a class of `amoro_core.errors` that the
+Python API raises. The message names the failure, its reason and the value; the hint below it gives a remedy. `--debug`
+adds the traceback.
 
-This page is made from the code by `python docs/generate.py`.
+`python docs/generate.py` generates this page from the code.
 """
 
 
@@ -49,7 +49,7 @@ def errors_page() -> str:
 def _section(kind: type[AmoroError]) -> str:
     text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     status = f"exit status {kind.exit_status}: {_EXITS[kind.exit_status]}"
-    return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nWhat to do: {kind.remedy}\n"
+    return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nRemedy: {kind.remedy}\n"
 
 
 #: By path below this directory.

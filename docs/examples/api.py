@@ -5,7 +5,7 @@ from pyiceberg.catalog import load_catalog
 from amoro_core import optimize, plan, verify
 
 table = load_catalog("shop").load_table("db.orders")
-table.append(table.scan().to_arrow().slice(0, 10))  # somebody goes on writing
+table.append(table.scan().to_arrow().slice(0, 10))  # another writer continues
 print(plan(table, type="full").reason)
 
 done = optimize(table, type="full")

@@ -1,4 +1,4 @@
-"""Makes the table shop.db.orders as a streaming writer leaves it: many small files."""
+"""Creates the table shop.db.orders with many small files, as a streaming writer leaves it."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-catalog = load_catalog("shop")  # as ~/.pyiceberg.yaml says
+catalog = load_catalog("shop")  # from ~/.pyiceberg.yaml
 Path(catalog.properties["warehouse"].removeprefix("file://")).mkdir(exist_ok=True)
 catalog.create_namespace("db")
 table = catalog.create_table(

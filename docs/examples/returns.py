@@ -1,4 +1,4 @@
-"""Makes the table shop.db.returns, to which a writer appends small files again and again."""
+"""Creates the table shop.db.returns with many small appends."""
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog

@@ -108,12 +108,12 @@ def render(run: Run, meanings: Mapping[Change, str], command: str, part: Part) -
     """The page in Markdown."""
     unexplained = sum(one.change not in meanings for one in run.survivors)
     killed = sum(one.is_killed for one in run.tried)
-    again = " This is after several runs: the later ones tried again only what had survived." if run.is_again else ""
+    again = " Several runs: later ones repeated only the survivors." if run.is_again else ""
     lines = [
         _HEAD.format(title=part.title, modules=part.modules),
         f"Written by `{command}`: {len(run.mutants)} of {sum(run.made.values())} mutants drawn with seed {run.seed}, "
         f"{len(run.tried)} tried ({run.minutes:.0f} min), **{killed} killed "
-        f"({share_killed(run.mutants):.1f} %)**, {len(run.survivors)} survived, {unexplained} of them not explained."
+        f"({share_killed(run.mutants):.1f} %)**, {len(run.survivors)} survived, {unexplained} of them unexplained."
         f"{again}",
         "",
         "| Module | Mutants | Drawn | Tried | Killed | Share |",
@@ -122,7 +122,7 @@ def render(run: Run, meanings: Mapping[Change, str], command: str, part: Part) -
         "",
         "## Survivors",
         "",
-        "| Where | Was | Becomes | What it means |",
+        "| Place | Code | Mutant | Meaning |",
         "|---|---|---|---|",
     ]
     for one in run.survivors:
@@ -135,14 +135,14 @@ def render(run: Run, meanings: Mapping[Change, str], command: str, part: Part) -
 
 _HEAD = """# Mutants of {title}
 
-A mutant is the code with one small change: a comparison turned round, a call left out, a number one higher, a rule
-that no longer refuses. It is killed when a test fails. mutmut makes and runs them; `tests/mutants/operators.py` adds
-negated conditions, dropped statements, lost return values, `any`/`all` and `min`/`max` exchanged, and leaves log lines
-and the words of messages alone. mutmut does not touch properties, defaults of dataclasses and constants of modules.
+A mutant is the code with one small change: an inverted comparison, a removed call, a number increased by one, a rule
+that no longer refuses. A failing test kills it. mutmut creates and runs mutants; `tests/mutants/operators.py` adds
+negated conditions, removed statements, lost return values, exchanged `any`/`all` and `min`/`max`, and excludes log
+lines and texts of messages. mutmut excludes properties, defaults of dataclasses and constants of modules.
 
 {modules}
 
-What a survivor means is written by hand in `tests/mutants/meanings.toml`, keyed by the text of the change.
+`tests/mutants/meanings.toml` explains each survivor, keyed by the text of the change.
 """
 
 

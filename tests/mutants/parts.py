@@ -29,7 +29,7 @@ PARTS: Mapping[str, Part] = {
         Path("docs/mutants.md"),
     ),
     "maintenance": Part(
-        "what decides about deletes",
+        "decisions on deletes",
         "The modules: the selection of snapshots and orphans (`maintaining.snapshots`, `maintaining.orphans`), what a "
         "table\nreaches (`iceberg.reachable`), the guard (`iceberg.guarding`, `iceberg.guard_reading`), the sweep with "
         "its batches\n(`services.sweeping`, `store.condemned`), moves to a trash (`transactions.trashing`) "

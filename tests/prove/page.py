@@ -1,4 +1,4 @@
-"""The results page, made of the proof alone."""
+"""The results page, rendered from the proof alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tests.prove.proof import CROSS, Kind, Mismatch, Proof
 
 HEAD = """\
-# What was shown
+# Test results
 
-Made by `make prove`, which adds to it for as long as it is given (`make prove BUDGET=60m`); do not edit. Every batch is
-one seed of one kind, counted here as soon as it has ended, whatever it found; `docs/proof.json` has the same by commit.
+Written by `make prove BUDGET=60m`, which adds the batches of each run; do not edit. A batch is one seed of one kind,
+counted when it ends, with or without a mismatch; `docs/proof.json` has the same by commit.
 """
 
 
@@ -31,7 +31,7 @@ def _summary(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
             rows.append(
                 (name, f"{what}: {total}", f"{target:,}{' ✓' if done >= target else ''}", rate, str(len(found)))
             )
-    yield from _table(("Kind", "Done", "Asked for", "Per minute", "Mismatches"), rows)
+    yield from _table(("Kind", "Done", "Target", "Per minute", "Mismatches"), rows)
 
 
 def _mismatches(proof: Proof) -> Iterator[str]:
@@ -39,7 +39,7 @@ def _mismatches(proof: Proof) -> Iterator[str]:
     if not proof.mismatches:
         yield "None."
         return
-    yield f"{len(proof.mismatches)}, of which {len(proof.open)} open. A mended one stays listed.\n"
+    yield f"{len(proof.mismatches)}, of which {len(proof.open)} open. Fixed ones stay listed.\n"
     for one in proof.mismatches:
         yield f"- `{replay(one)}` at `{one.commit}`: {_line(one.what)} — **{one.mended or 'open'}**"
 
@@ -54,13 +54,14 @@ def _details(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
         totals = proof.totals(name)
         yield f"\n## {name.capitalize()}\n\n{kind.what}\n"
         yield (
-            "The same seed goes the same way."
+            "The same seed repeats the batch exactly."
             if kind.replays
-            else "The same seed makes the same choices; timing may differ."
+            else "The same seed repeats the choices; timing may differ."
         )
         yield f"{proof.batches(name)} batches in {proof.seconds(name) / 60:,.1f} minutes.\n"
         yield from _table(
-            ("What", "Count"), [(what, f"{count:,}") for what, count in sorted(totals.items()) if CROSS not in what]
+            ("Count of", "Number"),
+            [(what, f"{count:,}") for what, count in sorted(totals.items()) if CROSS not in what],
         )
         yield from _crosses(totals)
 
@@ -72,7 +73,7 @@ def _crosses(totals: Counter[str]) -> Iterator[str]:
         return
     columns = list(dict.fromkeys(sorted(pair[1] for pair in pairs)))
     rows = list(dict.fromkeys(sorted(pair[0] for pair in pairs)))
-    yield f"\n{len(pairs)} pairs met, {sum(pairs.values()):,} times.\n"
+    yield f"\n{len(pairs)} pairs covered, {sum(pairs.values()):,} times.\n"
     yield from _table(("", *columns), [(row, *(f"{pairs.get((row, one), 0):,}" for one in columns)) for row in rows])
 
 

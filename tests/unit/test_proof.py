@@ -31,7 +31,7 @@ def test_batches_are_summed_by_code_and_mismatches_stay_listed(tmp_path: Path) -
         "| a | things: 7 | 5 ✓ | 16.8 | 2 |",
         "- `python -m tests.prove --replay a:7` at `c1`: two / is too many — **open**",
         "- `python -m tests.prove --replay a:2` at `c1`: it broke — **c9**",
-        "1 pairs met, 4 times.",
+        "1 pairs covered, 4 times.",
         "| upsert | 4 |",
     ):
         assert f"{line}\n" in page
