@@ -18,13 +18,7 @@ from amoro_core.transactions.store_plan import EVALUATION
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
 
-PATCHED = (
-    "services.maintenance",
-    "services.committing",
-    "services.task_lifecycle",
-    "services.task_lifecycle",
-    "transactions.task_reports",
-)
+PATCHED = ("services.maintenance", "services.committing", "services.task_lifecycle")
 
 
 class Killed(BaseException):
