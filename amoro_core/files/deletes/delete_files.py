@@ -207,7 +207,6 @@ def write_position_deletes(
     exact = WriterOptions(
         codec=options.codec,
         level=options.level,
-        lower_level=options.lower_level,
         page_bytes=options.page_bytes,
         page_rows=options.page_rows,
         dictionary_bytes=options.dictionary_bytes,

@@ -1,4 +1,4 @@
-"""Encoding of columns: which get a dictionary, which a bloom filter, and how hard each is compressed."""
+"""Parquet files being written, and how their columns are encoded: which get a dictionary, which a bloom filter."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -23,9 +23,6 @@ from amoro_core.model.files import ROW_ID_FIELD_ID, ColumnMetrics
 #: Rows sampled to count distinct values, in pieces from all over: of files that are joined, each may have a value once.
 SAMPLE_ROWS = 1 << 14
 _SAMPLES = 16
-#: Levels are compared by a sixteenth of the rows at most, whatever rows cost, and not by so few that pages are short.
-_LEVEL_SHARE = 16
-_LEAST_LEVEL_ROWS = 1 << 12
 _BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
 
@@ -49,29 +46,6 @@ def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str]
     if not unfit:
         return True
     return [path for column in rows.schema for path in _leaf_paths(column) if path.split(".")[0] not in unfit]
-
-
-def compression_levels(rows: pa.Table, lower: int, higher: int, writing: Mapping[str, Any]) -> int | dict[str, int]:
-    """The codec's level of each leaf column by path: the lower one where it makes pages no larger.
-
-    Level 3 of zstd finds no more repeats than level 1 in texts of random digits, is 5 % larger there, and takes twice
-    the time. Rows from the middle are written by both, as `writing` tells the writer; all columns get the higher level
-    where there are too few rows for that.
-    """
-    length = min(SAMPLE_ROWS, rows.num_rows // _LEVEL_SHARE)
-    if length < _LEAST_LEVEL_ROWS:
-        return higher
-    sample = rows.slice((rows.num_rows - length) // 2, length)
-    lower_bytes, higher_bytes = (_written_bytes(sample, level, writing) for level in (lower, higher))
-    return {path: lower if lower_bytes[path] <= size else higher for path, size in higher_bytes.items()}
-
-
-def _written_bytes(rows: pa.Table, level: int, writing: Mapping[str, Any]) -> dict[str, int]:
-    with pq.ParquetWriter(pa.BufferOutputStream(), rows.schema, **{**writing, "compression_level": level}) as writer:
-        writer.write_table(rows)
-    group = writer.writer.metadata.row_group(0)
-    columns = (group.column(number) for number in range(group.num_columns))
-    return {column.path_in_schema: column.total_compressed_size for column in columns}
 
 
 def column_encodings(columns: pa.Schema) -> dict[str, str]:
@@ -179,8 +153,6 @@ class ParquetOutput:
         self._metadata = metadata
         self._stream = CheckedStream(lambda: access.create_output(self.path), checkpoint)
         self._writer: pq.ParquetWriter | None = None  # created for the first rows, whose values decide the encoding
-        self._sampled_rows = 0  # of the row group that decided how columns are encoded
-        self._encoding: Mapping[str, Any] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; their columns are the schema's. Raises StorageFull."""
@@ -239,22 +211,11 @@ class ParquetOutput:
             return pq.ParquetWriter(sink, self._arrow, **self._encoding_of(first), **more)
 
     def _encoding_of(self, rows: pa.Table) -> Mapping[str, Any]:
-        """How columns are encoded: as in a row group before, unless that had far fewer rows.
-
-        To sample every row group took 3 % of a rewrite's CPU where rows are texts.
-        """
-        if not SAMPLE_ROWS <= rows.num_rows <= 2 * self._sampled_rows:
-            found = self._sampled_encoding(rows)
-            if rows.num_rows < SAMPLE_ROWS:
-                return found
-            self._sampled_rows, self._encoding = rows.num_rows, found
-        return self._encoding
-
-    def _sampled_encoding(self, rows: pa.Table) -> Mapping[str, Any]:
         options = self._options
         encodings = column_encodings(self._arrow)
         found: dict[str, Any] = {
             "compression": options.codec,
+            "compression_level": options.level,
             "data_page_size": max(options.page_bytes, _LEAST_PAGE_BYTES),
             "max_rows_per_page": options.page_rows,
             "use_dictionary": dictionary_columns(rows, options.dictionary_bytes, encodings),
@@ -266,9 +227,6 @@ class ParquetOutput:
         }
         if encodings:
             found["column_encoding"] = encodings
-        found["compression_level"] = options.level
-        if options.level is not None and options.lower_level is not None:
-            found["compression_level"] = compression_levels(rows, options.lower_level, options.level, found)
         return found
 
     def _group_rows(self) -> int:

@@ -38,7 +38,6 @@ _CODECS = {
     "none": "none",
 }
 _LEVELS = {"zstd": 3}  # the default of Iceberg's Java writers
-_LOWER_LEVELS = {"zstd": 1}
 _WITHOUT_LEVEL = ("snappy", "lz4", "none")
 
 
@@ -86,8 +85,6 @@ class WriterOptions:
     bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
     #: The maximum for each row group of a column.
     bloom_filter_bytes: int = declared(f"{_PREFIX}bloom-filter-max-bytes", "1048576", whole(1))
-    #: The level of columns that get no larger by it, if no level is configured; None: all columns have one level.
-    lower_level: int | None = 1
 
 
 def require_parquet(properties: Mapping[str, str]) -> None:
@@ -121,9 +118,7 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
         bloom_filters=MappingProxyType(filters),
     )
     level = _level_of(found.codec, properties)
-    if level is not None:
-        return replace(found, level=level, lower_level=None)
-    return replace(found, level=_LEVELS.get(found.codec), lower_level=_LOWER_LEVELS.get(found.codec))
+    return replace(found, level=_LEVELS.get(found.codec) if level is None else level)
 
 
 def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions:

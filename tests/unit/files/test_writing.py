@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -183,56 +182,6 @@ def test_values_that_come_back_in_another_file_only_count_as_repeated(tmp_path: 
     files = [data_file(tmp_path, list(kind), table) for table in tables]
     (made,) = run(task(context(tmp_path, N), files)).data_files
     assert columns_with(made, "has_dictionary_page") == ["n"]
-
-
-#: As few as levels are compared for.
-LEVEL_ROWS = 16 << 12
-
-
-@cache
-def texts(count: int) -> pa.Table:
-    """Random digits, in which no level finds repeats, and words, of which level 3 makes less than level 1."""
-    chance = np.random.default_rng(2)
-    digits = [chance.bytes(16).hex() for _ in range(count)]
-    words = [" ".join(f"word{number}" for number in chance.integers(0, 300, 6)) for _ in range(count)]
-    return pa.table({"digits": digits, "words": words})
-
-
-@pytest.mark.parametrize(
-    ("properties", "rows", "level"),
-    [
-        ({}, LEVEL_ROWS, 1),
-        ({"compression-level": ""}, LEVEL_ROWS, 1),
-        ({"compression-level": "3"}, LEVEL_ROWS, 3),
-        ({}, LEVEL_ROWS // 2, 3),
-    ],
-    ids=["by default", "none said", "one said", "few rows"],
-)
-def test_a_column_gets_the_lower_level_where_it_is_no_larger_by_it(
-    tmp_path: Path, properties: dict[str, str], rows: int, level: int
-) -> None:
-    table = texts(LEVEL_ROWS).slice(0, rows)
-    schema = Schema(NestedField(1, "digits", StringType()), NestedField(2, "words", StringType()))
-    told = {f"write.parquet.{key}": value for key, value in properties.items()}
-    file = written_by(tmp_path, schema, table.cast(arrow_schema(schema)), told)
-    sizes = [one.total_compressed_size for one in chunks(file).values()]
-    assert sizes == [column_bytes(table, "digits", level), column_bytes(table, "words", 3)]
-    assert column_bytes(table, "digits", 1) < column_bytes(table, "digits", 3)
-
-
-def column_bytes(table: pa.Table, name: str, level: int) -> int:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table.select([name]),
-        sink,
-        compression="zstd",
-        compression_level=level,
-        use_dictionary=False,
-        max_rows_per_page=20_000,
-        write_page_index=True,
-        write_page_checksum=True,
-    )
-    return int(pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0).column(0).total_compressed_size)
 
 
 def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -> None:
