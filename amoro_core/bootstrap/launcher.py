@@ -173,9 +173,6 @@ class LocalLauncher:
 
             configure_logs(log_level)
             confine_pyiceberg()  # before anything imports more of pyiceberg
-            from amoro_optimizer.rewrite.spilling import share_heaps
-
-            share_heaps()
             yield
         finally:
             gc.freeze()

@@ -196,7 +196,7 @@ def cluster(
         raise CheckFailed("the files of a group are all written anew; none is converted")
     order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
     memory_bytes = planning_bytes(memory_limit_bytes)
-    choose_pool()  # only that: numpy's arrays, kept by the heap as a rewrite keeps files, would exceed a small limit
+    choose_pool()
     run = RewriteRun(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()
     with cancelled_first(run), ExitStack() as spills:

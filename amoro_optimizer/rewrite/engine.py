@@ -48,7 +48,7 @@ from amoro_optimizer.rewrite.delete_filter import DeleteFilter
 from amoro_optimizer.rewrite.delete_keys import Mask
 from amoro_optimizer.rewrite.output_files import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
-from amoro_optimizer.rewrite.spilling import budget, default_spill_root, give_back, resident_bytes, reuse_freed
+from amoro_optimizer.rewrite.spilling import budget, choose_pool, default_spill_root, give_back, resident_bytes
 
 _MIB = 1 << 20
 _MOST_REASONS = 20  # that a result tells: of broken files each may have its own
@@ -167,7 +167,7 @@ def rewrite(
     refuse_unfit(work)
     options = options or writer_options(work.table.properties)
     memory_bytes = budget(memory_limit_bytes)
-    reuse_freed()
+    choose_pool()
     run = RewriteRun(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
         marks = DeleteFilter(

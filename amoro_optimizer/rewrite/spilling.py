@@ -20,13 +20,8 @@ from amoro_core.files.storage.io import translated
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = "/proc/self/statm"
-#: Only in glibc; the numbers are those of its malloc.h.
-_TRIM, _SET = (getattr(ctypes.CDLL(None), name, None) for name in ("malloc_trim", "mallopt"))
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MOST_HEAPS = -1, -3, -8
-#: Blocks up to this size are taken from what was freed, of which so much is kept: a file fetched into new pages costs
-#: the system half as much again as to read it.
-_REUSED_BYTES, _KEPT_BYTES = 4 << 20, 16 << 20
-
+#: Only in glibc.
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 #: Memory of a task beside the rows and keys that it counts: code pages, compressors, fragmentation (measured).
 _UNCOUNTED_BYTES = 48 << 20
@@ -35,23 +30,6 @@ _UNCOUNTED_BYTES = 48 << 20
 def budget(limit_bytes: int) -> int:
     """The part of a task's memory limit for rows and keys: at least half of it."""
     return max(limit_bytes // 2, limit_bytes - _UNCOUNTED_BYTES)
-
-
-def share_heaps() -> None:
-    """Let threads that begin from now on share as many heaps as there are cores.
-
-    Otherwise each has its own, up to eight for each core, and every one of them keeps `_KEPT_BYTES` of what was freed.
-    """
-    if _SET is not None:
-        _SET(_MOST_HEAPS, os.cpu_count() or 1)
-
-
-def reuse_freed() -> None:
-    """Let freed memory be used again, instead of returning it to the system for each small file, Arrow's and others."""
-    choose_pool()
-    if _SET is not None:
-        _SET(_MMAP_THRESHOLD, _REUSED_BYTES)
-        _SET(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def choose_pool() -> None:

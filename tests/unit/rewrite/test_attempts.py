@@ -27,7 +27,7 @@ from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.task_payload import RewriteOutput
 from amoro_optimizer.rewrite.delete_filter import BoundedCache
 from amoro_optimizer.rewrite.reading import ReadAhead
-from amoro_optimizer.rewrite.spilling import reuse_freed, spill_directory, sweep_spills
+from amoro_optimizer.rewrite.spilling import choose_pool, spill_directory, sweep_spills
 
 from .builders import (
     AVRO_NS,
@@ -473,7 +473,7 @@ def test_the_environment_decides_where_arrow_takes_its_memory(
         monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", named)
     pa.set_memory_pool(pa.system_memory_pool())
     try:
-        reuse_freed()
+        choose_pool()
         assert pa.default_memory_pool().backend_name == expected
     finally:
         pa.set_memory_pool(before)
