@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from itertools import islice
 from threading import Thread
 from typing import Any, TypeVar
@@ -193,11 +192,7 @@ class WatchedStream:
 
 
 class ReadAhead:
-    """Fetches small data files ahead in the expected order, some at once; an unexpected one is read on demand.
-
-    Once files were found in memory, each is read by itself when it is wanted, as long as it is there, too: nothing is
-    to be waited for, and what one core has just read it writes sooner than what another has read.
-    """
+    """Fetches small data files ahead in the expected order, several at once; an unexpected one is read on demand."""
 
     def __init__(
         self, access: FileAccess, files: Sequence[DataFile], checkpoint: Callable[[], None], memory_bytes: int
@@ -209,8 +204,7 @@ class ReadAhead:
         self._files = files
         self._places = {file.path: place for place, file in enumerate(files)}
         self._read: dict[str, bytes] = {}
-        self._ahead: tuple[Sequence[DataFile], Future[_Fetched]] | None = None
-        self._are_cached = False
+        self._ahead: tuple[Sequence[DataFile], Future[dict[str, bytes]]] | None = None
 
     def take(self, file: DataFile) -> bytes | None:
         """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
@@ -218,18 +212,15 @@ class ReadAhead:
             return None
         if file.path in self._read:
             return self._read.pop(file.path)
-        if self._are_cached and (content := self._access.read_cached(file.path)) is not None:
-            return content
         expected, future = self._expected(file)
-        fetched = waited(future, self._checkpoint)
-        self._read, self._are_cached = fetched.contents, fetched.are_cached
+        self._read = waited(future, self._checkpoint)
         after = self._places.get(expected[-1].path)
-        following = [] if after is None or self._are_cached else self._together(after + 1)
+        following = [] if after is None else self._together(after + 1)
         self._ahead = (following, self._begin(following)) if following else None
         return self._read.pop(file.path)
 
-    def _expected(self, file: DataFile) -> tuple[Sequence[DataFile], "Future[_Fetched]"]:
-        """The files that are read with this one: what was begun, if it is the first of these."""
+    def _expected(self, file: DataFile) -> tuple[Sequence[DataFile], "Future[dict[str, bytes]]"]:
+        """The files that are read with this one: those begun ahead, if it is the first of these."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and file.path == ahead[0][0].path:
             return ahead
@@ -246,21 +237,5 @@ class ReadAhead:
             found.append(file)
         return found
 
-    def _begin(self, files: Sequence[DataFile]) -> "Future[_Fetched]":
-        return begun(lambda: self._fetched(files))
-
-    def _fetched(self, files: Sequence[DataFile]) -> "_Fetched":
-        # Asked here: a file system that hangs keeps this thread alone.
-        cached = {file.path: self._access.read_cached(file.path) for file in files}
-        contents = {
-            path: self._access.read_bytes(path) if content is None else content for path, content in cached.items()
-        }
-        return _Fetched(contents, None not in cached.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
-    """Files that were read together."""
-
-    contents: dict[str, bytes]  # by path
-    are_cached: bool  # they were in memory before
+    def _begin(self, files: Sequence[DataFile]) -> "Future[dict[str, bytes]]":
+        return begun(lambda: {file.path: self._access.read_bytes(file.path) for file in files})

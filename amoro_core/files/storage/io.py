@@ -34,7 +34,6 @@ from amoro_core.files.storage.stores import (
     LocalStorage,
     Storage,
     each_at_once,
-    read_cached,
 )
 from amoro_core.model.maintenance import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.paths import AZURE_SCHEMES, SCHEMES, is_local, lies_in, normalise, scheme_of, split_place
@@ -164,16 +163,6 @@ class ConfinedFileIO(FileIO):
         source = self.inner.new_input(location)
         return _RegularInput(source, place, self._readable) if is_local(location) else source
 
-    @contextmanager
-    def opened(self, location: str) -> Iterator[int | None]:
-        """A descriptor of a local regular file, as `new_input` opens it; None for one that is not local."""
-        place = self.require(location, "read")
-        if is_local(place):
-            with _opened_within(place, self._readable, location) as descriptor:
-                yield descriptor
-        else:
-            yield None
-
     def new_output(self, location: str) -> OutputFile:
         self.require(location, "write")
         return self.inner.new_output(location)
@@ -296,14 +285,6 @@ class FileAccess:
         """The whole file, in one request. Raises DataFileMissing."""
         with translated(path), self._io.new_input(normalise(path)).open() as stream:
             return bytes(stream.read())
-
-    def read_cached(self, path: str) -> bytes | None:
-        """The whole of a local file that the system has in memory, so that there is nothing to wait for; else None.
-
-        Raises DataFileMissing.
-        """
-        with translated(path), self._io.opened(path) as handle:
-            return None if handle is None else read_cached(handle)
 
     def read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
         """A part of the file, in one request; fewer bytes where the file ends. Raises DataFileMissing."""

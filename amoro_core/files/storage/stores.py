@@ -297,24 +297,6 @@ def _from_root(found: FileInfo) -> str:
     return f"/{found.path.lstrip('/')}"
 
 
-def read_cached(handle: int) -> bytes | None:
-    """The whole of an open regular file if the page cache has it; None for any other.
-
-    It has the first and the last byte, so that nearly always it has the rest. The system tells it for a read that does
-    not wait, `RWF_NOWAIT` of Linux's preadv(2); where it does not tell, the answer is None.
-    """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return None
-    size = os.fstat(handle).st_size
-    try:
-        if not all(os.preadv(handle, [bytearray(1)], at, os.RWF_NOWAIT) == 1 for at in (0, max(0, size - 1))):
-            return None
-    except OSError:
-        return None
-    with open(handle, "rb", buffering=0, closefd=False) as file:
-        return file.readall()
-
-
 class LocalStorage:
     """A `Storage` over the local file system."""
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 
-from amoro_core.errors import AttemptAbandoned, DataFileMissing, TableRefused
-from amoro_core.files.storage import io
+from amoro_core.errors import AttemptAbandoned, DataFileMissing
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.task_payload import RewriteOutput
@@ -89,9 +87,6 @@ class Hanging(FileAccess):
         if path.endswith(self.path):
             self.wait()
         return super().read_bytes(path)
-
-    def read_cached(self, path: str) -> bytes | None:
-        return None if path.endswith(self.path) else super().read_cached(path)
 
     def open_input(self, path: str) -> Any:
         stream = super().open_input(path)
@@ -202,9 +197,8 @@ def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path)
 class Recording(FileAccess):
     """Tells which files were read, in their order; those `cached` are in memory."""
 
-    def __init__(self, root: Path, cached: Collection[str] = ()) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
-        self.cached = cached
         self.read: list[str] = []
         self.readers: list[threading.Thread] = []
         self.has_read = threading.Condition()
@@ -215,9 +209,6 @@ class Recording(FileAccess):
             self.readers.append(threading.current_thread())
             self.has_read.notify_all()
         return super().read_bytes(path)
-
-    def read_cached(self, path: str) -> bytes | None:
-        return self.read_bytes(path) if path in self.cached else None
 
     def wait_for(self, *files: DataFile) -> bool:
         """Whether these are read first; small ones after them may have been fetched together with the last."""
@@ -258,73 +249,6 @@ def test_small_files_are_fetched_together_within_the_memory(tmp_path: Path, memo
     assert [reads.take(file) for file in files] == [content(file) for file in files]
     assert access.read == [file.path for file in files]
     assert [reader is access.readers[1] for reader in access.readers[1:]] == [number < together for number in range(4)]
-
-
-def test_files_in_memory_are_read_when_they_are_wanted_by_whoever_wants_them(tmp_path: Path) -> None:
-    files = [numbered(tmp_path, 1, number) for number in range(4)]
-    access = Recording(tmp_path, {file.path for file in files})
-    reads = ahead(access, files)
-
-    for number, file in enumerate(files, start=1):
-        assert reads.take(file) == content(file)
-        assert access.read == [one.path for one in files[:number]]
-    # The first one is asked for in a thread of its own, in which a file system may hang.
-    assert [reader is threading.current_thread() for reader in access.readers] == [False, True, True, True]
-
-
-def answered(path: Path, at: int) -> bool:
-    """Whether this system's file system gives a byte that it has in memory without waiting."""
-    with path.open("rb") as file:
-        try:
-            return os.preadv(file.fileno(), [bytearray(1)], at, os.RWF_NOWAIT) == 1
-        except OSError:
-            return False
-
-
-def test_the_system_tells_which_files_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    access, path, pipe = access_to(tmp_path), tmp_path / "file", tmp_path / "pipe"
-    path.write_bytes(b"x" * 100_000)
-    os.mkfifo(pipe)
-    assert access.read_cached(str(path)) == (path.read_bytes() if answered(path, 99_999) else None)
-    with pytest.raises(DataFileMissing):
-        access.read_cached(str(tmp_path / "none"))
-    for other in (tmp_path, pipe):
-        with pytest.raises(TableRefused, match="is not a regular file"):
-            access.read_cached(str(other))
-
-    read: list[int] = []
-
-    def preadv(handle: int, buffers: list[bytearray], at: int, flags: int) -> int:
-        read.append(at)
-        if at in absent:
-            raise BlockingIOError
-        return len(buffers[0])
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    for absent in ({0}, {99_999}, set[int]()):
-        assert access.read_cached(str(path)) == (None if absent else path.read_bytes())
-    assert set(read) == {0, 99_999}
-
-
-def test_no_file_of_an_object_store_is_in_memory() -> None:
-    access = FileAccess(PyArrowFileIO(), read_locations=["s3://b"], write_locations=[])
-    assert access.read_cached("s3://b/file") is None
-
-
-def test_a_file_in_memory_is_read_where_it_may_be_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
-    allowed.mkdir()
-    outside.write_bytes(b"secret")
-    access, link = access_to(allowed), allowed / "link"
-    with pytest.raises(TableRefused, match="outside the locations"):
-        access.read_cached(str(outside))
-    link.symlink_to(outside)
-    with pytest.raises(TableRefused, match="links lead to"):
-        access.read_cached(str(link))
-    # As if the link had come between the look and the opening.
-    monkeypatch.setattr(io, "require_real", lambda *_: None)
-    with pytest.raises(TableRefused, match="links lead to"):
-        access.read_cached(str(link))
 
 
 def test_a_missing_file_is_said_when_it_is_its_turn(tmp_path: Path) -> None:
