@@ -1,4 +1,4 @@
-"""Errors of listening on a port of this machine, naming the process that holds it."""
+"""The gRPC server, and its errors of listening on a port."""
 
 import asyncio
 import socket
@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
-from grpc_reflection.v1alpha import reflection
 
 from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.model.tls_files import Certificates
@@ -134,10 +133,7 @@ class Server:
         names = (
             optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"].full_name,
             admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
-            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-            reflection.SERVICE_NAME,
         )
-        reflection.enable_server_reflection(names, server)
         try:
             wanted = f"{self._host}:{self._wanted_port}"
             if self._credentials is None:
@@ -150,7 +146,7 @@ class Server:
         for change in self._changes:
             change.bind(self._loop)
         await server.start()
-        for name in ("", *names[:2]):
+        for name in ("", *names):
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._server = server
 
