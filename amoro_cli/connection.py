@@ -1,6 +1,5 @@
 """Where the command line finds its coordinator, and with which token."""
 
-import importlib
 import json
 import os
 import re
@@ -242,5 +241,6 @@ def _home_token(home: Path) -> Secret:
 def _client(endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None]) -> "AdminClient":
     # Imported here so that --help and wrong usage don't load gRPC. Its own log adds nothing to the errors.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint, after)
-    return client
+    from amoro_cli.client import AdminClient
+
+    return AdminClient(endpoint, after)

@@ -1,6 +1,5 @@
 """Shell completion of names."""
 
-import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from amoro_cli.connection import Connection, CoordinatorAddress, connect, resolve_place
-from amoro_cli.help_format import CONNECTION, HelpfulCommand
+from amoro_cli.help_format import CONNECTION
 from amoro_cli.launcher_protocol import Kind, Launcher
 from amoro_cli.output import OutputFormat
 from amoro_cli.stdio import tell
@@ -219,11 +218,6 @@ def _memory(text: str) -> int:
 MEMORY = default("512MB")  # of a thread
 
 
-def with_example(text: str, example: str) -> str:
-    """The help of a command; the mark keeps the example's line unwrapped."""
-    return f"{text}\n\n\b\nExample:\n  {example}"
-
-
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -270,7 +264,7 @@ def _note(text: str) -> None:
     tell(printable(text))
 
 
-_GLOBAL_OPTIONS = {
+GLOBAL_OPTIONS = {
     "home": HomeOption,
     "config": ConfigOption,
     "address": AddressOption,
@@ -283,43 +277,3 @@ _GLOBAL_OPTIONS = {
 TRUST = ("ca_file", "certificate_file", "key_file")
 REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # commands that talk to a coordinator
 LOCAL = ("home", "config", "debug")
-
-
-def command(
-    app: typer.Typer, name: str, example: str, options: tuple[str, ...] = REMOTE
-) -> Callable[[Callable[..., None]], None]:
-    """Register a function of a session as a command: its docstring and the example are the help.
-
-    The global options named by `options` are also accepted after the command, and override those before it.
-    """
-
-    def register(function: Callable[..., None]) -> None:
-        def run(ctx: typer.Context, **given: Any) -> None:
-            # The root context holds the options before the command; a group's own object is for completion.
-            session: Session = ctx.find_root().obj
-            own = {option: given.pop(option) for option in options}
-            function(_with_options(session, own), **given)
-
-        signature = inspect.signature(function, eval_str=True)
-        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-        own = list(signature.parameters.values())[1:]
-        shared = [_parameter(option) for option in options]
-        parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
-        vars(run)["__signature__"] = inspect.Signature(parameters)
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name, cls=HelpfulCommand, help=with_example(inspect.getdoc(function) or "", example))(run)
-
-    return register
-
-
-def _parameter(option: str) -> inspect.Parameter:
-    default = False if option == "debug" else None
-    return inspect.Parameter(
-        option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_GLOBAL_OPTIONS[option]
-    )
-
-
-def _with_options(session: Session, given: dict[str, Any]) -> Session:
-    before = session.options
-    merged = {name: given.get(name) or getattr(before, name) for name in _GLOBAL_OPTIONS}
-    return Session(session.launcher, Globals(**merged))

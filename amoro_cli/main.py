@@ -4,11 +4,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from errno import errorcode
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
+from amoro_cli.command_table import LazyGroup, with_example
 from amoro_cli.context import (
     AddressOption,
     CaFileOption,
@@ -20,9 +20,8 @@ from amoro_cli.context import (
     KeyFileOption,
     Session,
     TokenFileOption,
-    with_example,
 )
-from amoro_cli.help_format import CONTEXT_SETTINGS, HelpfulGroup
+from amoro_cli.help_format import CONTEXT_SETTINGS
 from amoro_cli.launcher_protocol import Launcher
 from amoro_cli.stdio import Streams, tell
 from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable, StorageFull, WorkFailed
@@ -66,69 +65,18 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
 
 
-#: `module:function` that registers commands outside of groups, with their names.
-_COMMANDS = (
-    ("programs:register_programs", ("up", "demo", "doctor")),
-    ("service:register_status", ("status",)),
-    ("programs:register_mcp", ("mcp",)),
-    ("optimizing:register_optimizing", ("plan", "optimize")),
-    ("optimizing:register_verify", ("verify",)),
-    ("maintenance:register_undo", ("undo",)),
-    ("access:register_login", ("login",)),
-)
-#: The groups, with the `module:function` pairs that register their commands.
-_GROUPS = (
-    (
-        "table",
-        (
-            "tables:register_tables",
-            "tables:register_blockers",
-            "maintenance:register_upgrade",
-            "maintenance:register_maintenance",
-            "maintenance:register_snapshots",
-        ),
-        "Tables: their health, and whether they are optimized.",
-    ),
-    ("process", ("processes:register_processes",), "Optimizing processes: what runs and what ran."),
-    ("cluster", ("optimizing:register_clustering",), "Clustering: the order of rows in files."),
-    ("task", ("processes:register_tasks",), "Tasks of processes: one set of files each, rewritten together."),
-    ("event", ("processes:register_events",), "Events: what happened to tables, processes, optimizers and groups."),
-    ("series", ("service:register_series",), "Series: values over time, of the system, of groups and of tables."),
-    ("trash", ("trash:register_trash",), "Files that maintenance has condemned and not deleted yet."),
-    ("lease", ("trash:register_leases",), "Leases: snapshots that are kept for a while."),
-    ("optimizer", ("optimizers:register",), "Optimizers: the processes that rewrite files."),
-    ("group", ("groups:register",), "Optimizer groups: which optimizers work for which tables."),
-    ("catalog", ("catalogs:register",), "Catalogs: where tables come from."),
-    ("config", ("service:register_config",), "Settings of the coordinator."),
-    ("token", ("access:register_tokens",), "Tokens that let people and optimizers in."),
-    ("user", ("access:register_users",), "Users, who log in to the pages."),
-    ("audit", ("access:register_audit",), "The audit: who has changed what."),
-    ("monitoring", ("service:register_monitoring",), "Monitoring: files for Prometheus and Grafana."),
-    ("state", ("service:register_state",), "The state database: copies and checks."),
-)
-#: Arguments that ask for the help of the program, which names the groups and none of their commands.
-_HELP = {(option,) for option in CONTEXT_SETTINGS["help_option_names"]}
-#: The example in the help of groups that have no plain `list`.
-_FIRST = {
-    "series": "show threads-busy --since 1d",
-    "task": "list 01997a",
-    "config": "show --origin",
-    "state": "check",
-    "monitoring": "export DIR",
-}
-
-
-def build(launcher: Launcher, arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command line on top of the launcher; where the arguments begin with a command, with this command alone.
-
-    Typer makes parameters of the signatures of all commands that it is given: half of the time of a short command.
-    """
-    session = Session(launcher)  # used by completion before any option is known
-    app = _typer(
-        "amoro",
-        "Keep Iceberg tables healthy: find small files and deletes, rewrite them, account for every row.",
-        "amoro demo",
-        session,
+def build(launcher: Launcher) -> Any:
+    """The command line on top of the launcher."""
+    text = "Keep Iceberg tables healthy: find small files and deletes, rewrite them, account for every row."
+    app = typer.Typer(
+        name="amoro",
+        help=with_example(text, "amoro demo"),
+        rich_markup_mode=None,  # plain text: it is the same everywhere, and rich would double the time to --help
+        pretty_exceptions_enable=False,
+        cls=LazyGroup,
+        no_args_is_help=True,
+        # Used by completion before any option is known.
+        context_settings={"obj": Session(launcher), **CONTEXT_SETTINGS},
     )
 
     @app.callback()
@@ -150,31 +98,7 @@ def build(launcher: Launcher, arguments: Sequence[str] = ()) -> typer.Typer:
             launcher, Globals(home, config, address, token_file, ca_file, certificate_file, key_file, debug)
         )
 
-    word = next(iter(arguments), "")
-    commands = [one for one in _COMMANDS if word in one[1]]
-    groups = [one for one in _GROUPS if word == one[0]]
-    named = bool(commands or groups)
-    for module, _ in commands if named else _COMMANDS:
-        _register(app, module)
-    for name, modules, text in groups if named else _GROUPS:
-        group = _typer(name, text, f"amoro {name} {_FIRST.get(name, 'list')}", session)
-        for module in () if tuple(arguments) in _HELP else modules:
-            _register(group, module)
-        _leave_out_others(group, arguments[1:])
-        app.add_typer(group)
-    _leave_out_others(app, arguments)
-    return app
-
-
-def _register(app: typer.Typer, name: str) -> None:
-    module, function = name.split(":")
-    getattr(import_module(f"amoro_cli.commands.{module}"), function)(app)
-
-
-def _leave_out_others(app: typer.Typer, arguments: Sequence[str]) -> None:
-    """Leave the command that the first argument names; all of them where it names none, so for help and mistakes."""
-    named = [one for one in app.registered_commands if [one.name] == list(arguments[:1])]
-    app.registered_commands = named or app.registered_commands
+    return typer.main.get_command(app)
 
 
 def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
@@ -192,7 +116,7 @@ def _ended(launcher: Launcher, arguments: list[str]) -> int:
     try:
         refuse_undecodable(arguments)
         refuse_empty(arguments)
-        status = build(launcher, arguments)(args=arguments, prog_name="amoro", standalone_mode=False)
+        status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
         if status == _INTERRUPTED:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
@@ -211,18 +135,6 @@ def _ended(launcher: Launcher, arguments: list[str]) -> int:
         known = error if isinstance(error, AmoroError) else to_amoro_error(error)
         _explain(known)
         return known.exit_status
-
-
-def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:
-    return typer.Typer(
-        name=name,
-        help=with_example(text, example),
-        rich_markup_mode=None,  # plain text: it is the same everywhere, and rich would double the time to --help
-        pretty_exceptions_enable=False,
-        cls=HelpfulGroup,
-        no_args_is_help=True,
-        context_settings={"obj": session, **CONTEXT_SETTINGS},
-    )
 
 
 def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:

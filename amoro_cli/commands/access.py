@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, command, duration_option, milliseconds, milliseconds_ago
+from amoro_cli.context import OutputOption, Session, duration_option, milliseconds, milliseconds_ago
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.access import (
@@ -43,11 +43,6 @@ class AuditFormat(StrEnum):
     NAME = "name"
     WIDE = "wide"
     JSONL = "jsonl"
-
-
-def register_audit(app: typer.Typer) -> None:
-    """Add the commands of `amoro audit`."""
-    command(app, "list", "amoro audit list --since 1d --outcome refused")(list_audit)
 
 
 def list_audit(
@@ -100,17 +95,6 @@ def list_audit(
             typer.echo(audit_line(item))
         return
     write(audit_list(part, Arrangement(sort_by, columns)), OutputFormat(output.value))
-
-
-def register_tokens(app: typer.Typer) -> None:
-    """Add the commands of `amoro token`."""
-    command(
-        app,
-        "create",
-        "amoro token create airflow --role operator --on 'sales.**' --expires 90d -o name > airflow.token",
-    )(create)
-    command(app, "list", "amoro token list")(list_tokens)
-    command(app, "revoke", "amoro token revoke airflow")(revoke)
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)]
@@ -183,15 +167,6 @@ PasswordOption = Annotated[
     ),
 ]
 _ROLES = "viewer: read only; operator: also optimize, cancel, block, scale; admin: everything."
-
-
-def register_users(app: typer.Typer) -> None:
-    """Add the commands of `amoro user`."""
-    command(app, "add", "amoro user add ann --role operator --on 'sales.**'")(add)
-    command(app, "list", "amoro user list")(list_users)
-    command(app, "update", "amoro user update ann --role admin")(update)
-    command(app, "password", "amoro user password ann")(password)
-    command(app, "remove", "amoro user remove ann")(remove)
 
 
 def add(
@@ -280,11 +255,6 @@ def _password(file: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file} can't be read: {getattr(error, 'strerror', '') or 'not UTF-8'}") from error
     return lines[0] if lines else ""
-
-
-def register_login(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "login", "amoro login --browser")(login)
 
 
 def login(

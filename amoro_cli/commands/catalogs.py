@@ -6,27 +6,13 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, command, names_of
+from amoro_cli.context import OutputOption, Session, names_of
 from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of `amoro catalog`."""
-    command(
-        app,
-        "add",
-        "amoro catalog add sales type=sql uri=sqlite:////data/catalog.db warehouse=file:///data/warehouse",
-    )(add)
-    command(app, "list", "amoro catalog list")(list_catalogs)
-    command(app, "show", "amoro catalog show sales")(show)
-    command(app, "update", "amoro catalog update sales uri=http://catalog:8181 --unset token")(update)
-    command(app, "remove", "amoro catalog remove sales")(remove)
-
 
 NameArgument = Annotated[
     str,

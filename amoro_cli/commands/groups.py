@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amoro_cli.commands.catalogs import parse_properties
-from amoro_cli.context import OutputOption, Session, command, memory_option, names_of
+from amoro_cli.context import OutputOption, Session, memory_option, names_of
 from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
@@ -19,17 +19,6 @@ from amoro_core.protocol import queue_pb2 as queue_pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of `amoro group`."""
-    command(app, "create", "amoro group create nightly --container local --property threads=2")(create)
-    command(app, "list", "amoro group list")(list_groups)
-    command(app, "show", "amoro group show default")(show)
-    command(app, "queue", "amoro group queue default")(queue)
-    command(app, "update", "amoro group update nightly --policy quota")(update)
-    command(app, "scale", "amoro group scale nightly 2")(scale)
-    command(app, "remove", "amoro group remove nightly")(remove)
 
 
 #: Of each list of a queue, where it is looked at every other second.

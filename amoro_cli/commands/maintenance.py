@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, TableArgument, command, default, duration_option, milliseconds
+from amoro_cli.context import OutputOption, Session, TableArgument, default, duration_option, milliseconds
 from amoro_cli.list_options import Arrangement, columns_option, sort_option
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 
 
 _TIMEOUT = default("10m")
-
-
-def register_maintenance(app: typer.Typer) -> None:
-    """Add the commands to their group."""
-    command(app, "maintain", "amoro table maintain sales.db.orders --action expire-snapshots --dry-run")(maintain)
-    command(app, "actions", "amoro table actions sales.db.orders")(actions)
 
 
 def maintain(
@@ -174,12 +168,6 @@ def actions(
         )
 
 
-def register_snapshots(app: typer.Typer) -> None:
-    """Add the commands to `amoro table`."""
-    command(app, "compare", "amoro table compare sales.db.orders 3051729675574597004 5781947118336215154")(compare)
-    command(app, "retention", "amoro table retention sales.db.orders")(retention)
-
-
 def compare(
     session: Session,
     table: TableArgument,
@@ -210,11 +198,6 @@ def retention(
 
 
 _UNDO_TIMEOUT = default("10m")
-
-
-def register_undo(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "undo", "amoro undo 01a1ff --dry-run")(undo)
 
 
 def undo(
@@ -265,11 +248,6 @@ def undo(
 
 
 _YES = ("y", "yes")
-
-
-def register_upgrade(app: typer.Typer) -> None:
-    """Add the command to those of tables."""
-    command(app, "upgrade", "amoro table upgrade sales.db.orders --format-version 3 --dry-run")(upgrade)
 
 
 def upgrade(

@@ -9,14 +9,11 @@ import typer
 
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.context import (
-    LOCAL,
     MEMORY,
     MOST_THREADS,
-    TRUST,
     OutputOption,
     Session,
     available_cores,
-    command,
     default,
     memory_option,
     names_of,
@@ -74,24 +71,6 @@ class Backend(StrEnum):
 
 
 _INTERVAL = default("10s")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of `amoro optimizer`."""
-    command(
-        app,
-        "run",
-        "amoro optimizer run --address coordinator:1261 --group default --threads 4 --memory 512MB "
-        "--token-file enrolment.token",
-        (*LOCAL, *TRUST),
-    )(run)
-    command(app, "list", "amoro optimizer list")(list_optimizers)
-    command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
-    command(app, "release", "amoro optimizer release 01997a4c")(release)
-    command(app, "status", "amoro optimizer status 01997a4c")(status)
-    command(app, "logs", "amoro optimizer logs 01997a4c --lines 20")(logs)
-    command(app, "kill", "amoro optimizer kill 01997a4c")(kill)
-    command(app, "package", "amoro optimizer package --file amoro.tar.gz", ())(package)
 
 
 def _heartbeat(text: str) -> timedelta:

@@ -14,7 +14,6 @@ from amoro_cli.context import (
     Session,
     TableArgument,
     TablesArgument,
-    command,
     default,
     duration_option,
     option_parser,
@@ -99,12 +98,6 @@ PartitionsOption = Annotated[
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: groups that are in order already, too.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
-
-
-def register_optimizing(app: typer.Typer) -> None:
-    """Add `amoro plan` and `amoro optimize`."""
-    command(app, "plan", "amoro plan sales.db.orders --explain")(plan)
-    command(app, "optimize", "amoro optimize sales.db.orders --type major --wait")(optimize)
 
 
 def plan(
@@ -266,13 +259,6 @@ def _write_plans(
         raise failure
 
 
-def register_clustering(app: typer.Typer) -> None:
-    """Add the commands of `amoro cluster`."""
-    command(app, "show", "amoro cluster show sales.db.orders")(show)
-    command(app, "suggest", "amoro cluster suggest sales.db.orders")(suggest)
-    command(app, "learn", "amoro cluster learn sales.db.orders --spark-event-log /var/log/spark")(learn)
-
-
 def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show how well a table is clustered: files that a point query reads, groups in order, what comes next."""
     with session.reading(lasting=True) as connection:
@@ -318,11 +304,6 @@ def learn(
 
 
 _VERIFY_TIMEOUT = default("1h")
-
-
-def register_verify(app: typer.Typer) -> None:
-    """Add `amoro verify`."""
-    command(app, "verify", "amoro verify sales.db.orders")(verify)
 
 
 def _snapshot(text: str) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, command, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
 from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import (
     Arrangement,
@@ -47,14 +47,6 @@ if TYPE_CHECKING:
 
 _SHORTEST_PREFIX = 6
 _TIMEOUT = default("10m")
-
-
-def register_processes(app: typer.Typer) -> None:
-    """Add the commands of `amoro process`."""
-    command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
-    command(app, "show", "amoro process show 01997a")(show)
-    command(app, "start", "amoro process start 01997a")(start)
-    command(app, "cancel", "amoro process cancel 01997a")(cancel)
 
 
 def list_processes(
@@ -164,13 +156,6 @@ def refuse_short(process_id: str) -> None:
             f"{process_id!r} is too short for the id of a process",
             hint=f"Give {_SHORTEST_PREFIX} characters or more. See: amoro process list",
         )
-
-
-def register_tasks(app: typer.Typer) -> None:
-    """Add the commands of `amoro task`."""
-    command(app, "list", "amoro task list 01997a --status failed")(list_tasks)
-    command(app, "show", "amoro task show 01997a-3")(show_task)
-    command(app, "attempts", "amoro task attempts 01997a-3")(attempts)
 
 
 def list_tasks(
@@ -285,11 +270,6 @@ def _is_number(text: str) -> bool:
 
 
 EVENTS_INTERVAL = default("1s")
-
-
-def register_events(app: typer.Typer) -> None:
-    """Add the commands of `amoro event`."""
-    command(app, "list", "amoro event list --kind failed --since 1d")(list_events)
 
 
 def list_events(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amoro_cli.context import LOCAL, MEMORY, MOST_THREADS, OutputOption, Session, command, memory_option
+from amoro_cli.context import MEMORY, MOST_THREADS, OutputOption, Session, memory_option
 from amoro_cli.launcher_protocol import DemoOptions, UpOptions
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import findings_document
@@ -14,13 +14,6 @@ from amoro_core.errors import CoordinatorUnavailable, InvalidSettings
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-
-def register_programs(app: typer.Typer) -> None:
-    """Add `amoro up`, `amoro demo` and `amoro doctor`."""
-    command(app, "up", "amoro up --threads 4 --memory 1GB", LOCAL)(up)
-    command(app, "demo", "amoro demo --seconds 45", ("debug",))(demo)
-    command(app, "doctor", "amoro doctor -o json", LOCAL)(doctor)
 
 
 def up(
@@ -77,11 +70,6 @@ def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     write(findings_document(findings), output)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def register_mcp(app: typer.Typer) -> None:
-    """Add `amoro mcp`."""
-    command(app, "mcp", "amoro mcp --token-file viewer.token")(mcp)
 
 
 def mcp(

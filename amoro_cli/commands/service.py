@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, command, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
 from amoro_cli.launcher_protocol import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
@@ -27,11 +27,6 @@ from amoro_core.protocol.journal_pb2 import GetSeriesRequest
 from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
 
 
-def register_status(app: typer.Typer) -> None:
-    """Add `amoro status`."""
-    command(app, "status", "amoro status -o json")(status)
-
-
 def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Say what runs and what is wrong: each condition that holds, and what to do about it."""
     with session.reading() as connection:
@@ -43,11 +38,6 @@ def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
 
 
 DAY = default("1d")
-
-
-def register_series(app: typer.Typer) -> None:
-    """Add the commands of `amoro series`."""
-    command(app, "show", "amoro series show threads-busy queue-tasks --label default --since 6h")(show_series)
 
 
 def show_series(
@@ -93,11 +83,6 @@ def show_series(
         write(series_document(connection.client.GetSeries(request)), output)
 
 
-def register_monitoring(app: typer.Typer) -> None:
-    """Add the commands of `amoro monitoring`."""
-    command(app, "export", "amoro monitoring export /etc/prometheus/amoro", ("debug",))(export)
-
-
 def export(
     session: Session,
     directory: Annotated[
@@ -119,13 +104,6 @@ def export(
             ) from error
         paths.append(str(path))
     write(exported_document(paths), output)
-
-
-def register_state(app: typer.Typer) -> None:
-    """Add the commands of `amoro state`."""
-    command(app, "show", "amoro state show")(show_state)
-    command(app, "backup", "amoro state backup amoro-backup.db")(backup)
-    command(app, "check", "amoro state check")(check)
 
 
 def show_state(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -160,11 +138,6 @@ def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
             "the state database is damaged",
             hint="Stop the coordinator and replace amoro.db with a backup; the tables are not affected.",
         )
-
-
-def register_config(app: typer.Typer) -> None:
-    """Add the commands of `amoro config`."""
-    command(app, "show", "amoro config show --origin")(show_config)
 
 
 def show_config(

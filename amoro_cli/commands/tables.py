@@ -12,7 +12,6 @@ from amoro_cli.context import (
     Session,
     TableArgument,
     TablesArgument,
-    command,
     duration_option,
     milliseconds,
     names_of,
@@ -58,20 +57,6 @@ from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-
-
-def register_tables(app: typer.Typer) -> None:
-    """Add the commands of `amoro table`."""
-    command(app, "list", "amoro table list --catalog sales --status pending")(list_tables)
-    command(app, "show", "amoro table show sales.db.orders")(show)
-    command(app, "enable", "amoro table enable sales.db.orders")(enable)
-    command(app, "disable", "amoro table disable sales.db.orders")(disable)
-    command(app, "changed", "amoro table changed sales.db.orders")(changed)
-    command(app, "properties", "amoro table properties sales.db.orders")(properties)
-    command(app, "health", "amoro table health sales.db.orders")(health)
-    command(app, "sizes", "amoro table sizes sales.db.orders")(sizes)
-    command(app, "files", "amoro table files sales.db.orders --limit 20")(files)
-    command(app, "snapshots", "amoro table snapshots sales.db.orders --limit 5")(snapshots)
 
 
 def list_tables(
@@ -289,14 +274,6 @@ HoldOption = Annotated[
     timedelta | None,
     duration_option("--for", help_="How long it lasts from now on, at most 1d; then it expires by itself."),
 ]
-
-
-def register_blockers(app: typer.Typer) -> None:
-    """Add `amoro table block` and the other commands of blockers."""
-    command(app, "block", "amoro table block sales.db.orders --for 30m --reason 'nightly overwrite'")(block)
-    command(app, "renew", "amoro table renew 01a1ffb2-9673")(renew)
-    command(app, "unblock", "amoro table unblock 01a1ffb2-9673")(unblock)
-    command(app, "blockers", "amoro table blockers sales.db.orders")(blockers)
 
 
 def block(

@@ -10,7 +10,6 @@ from amoro_cli.context import (
     OutputOption,
     Session,
     TableArgument,
-    command,
     default,
     duration_option,
     milliseconds,
@@ -49,14 +48,6 @@ ProcessArgument = Annotated[
 ]
 _TIMEOUT = default("10m")
 _EMPTYING = "empty-trash"
-
-
-def register_trash(app: typer.Typer) -> None:
-    """Add the commands to their group."""
-    command(app, "list", "amoro trash list")(list_)
-    command(app, "show", "amoro trash show 01a1ffb2")(show)
-    command(app, "restore", "amoro trash restore 01a1ffb2")(restore)
-    command(app, "empty", "amoro trash empty sales.db.orders")(empty)
 
 
 def list_(
@@ -137,14 +128,6 @@ LeaseArgument = Annotated[str, typer.Argument(metavar="LEASE", help="Its id, or 
 HoldOption = Annotated[
     timedelta | None, duration_option("--for", help_="How long it lasts from now on, at most 7d [default: 1d].")
 ]
-
-
-def register_leases(app: typer.Typer) -> None:
-    """Add the commands to their group."""
-    command(app, "take", "amoro lease take sales.db.orders --snapshot 3051729675574597004 --for 3d")(take)
-    command(app, "renew", "amoro lease renew 01a1ffb2 --for 3d")(renew)
-    command(app, "release", "amoro lease release 01a1ffb2")(release)
-    command(app, "list", "amoro lease list sales.db.orders")(list_leases)
 
 
 def take(

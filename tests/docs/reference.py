@@ -55,14 +55,14 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 def commands() -> str:
     """Every command with its help, arguments and own options; common options once."""
-    root = typer.main.get_command(build(LocalLauncher()))
+    root = build(LocalLauncher())
     context = typer.Context(root, info_name="amoro")
     text = [_MADE, "# Commands\n\n", _summary(root)]
     text += [
         "## Options of every command\n\nThey may stand before or after the command.\n\n",
         _parameters(root, context),
     ]
-    for name, command in _leaves(root, ()):
+    for name, command in _leaves(root, context, ()):
         own = typer.Context(command, info_name=name, parent=context)
         text.append(
             f"## amoro {name}\n\n{_summary(command)}{_parameters(command, own, without={_identity(each) for each in root.params})}"
@@ -70,10 +70,11 @@ def commands() -> str:
     return "\n".join(part.rstrip("\n") + "\n" for part in text)
 
 
-def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    for name, child in command.commands.items():
+def _leaves(command: Any, context: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
         if hasattr(child, "commands"):
-            yield from _leaves(child, (*path, name))
+            yield from _leaves(child, context, (*path, name))
         else:
             yield " ".join((*path, name)), child
 

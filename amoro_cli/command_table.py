@@ -1,0 +1,219 @@
+"""The table of commands, and how one is loaded when it is named: nothing else is imported for it."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+import typer
+
+from amoro_cli.context import GLOBAL_OPTIONS, LOCAL, REMOTE, TRUST, Globals, Session
+from amoro_cli.help_format import CONTEXT_SETTINGS, HelpfulCommand, HelpfulGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its docstring and the example are its help."""
+
+    path: str
+    function: str  # module:name, of amoro_cli.commands
+    arguments: str = ""  # of the example
+    options: tuple[str, ...] = REMOTE  # global options that may stand after the command, too
+
+    @property
+    def example(self) -> str:
+        """The example in its help."""
+        return f"amoro {self.path} {self.arguments}".rstrip()
+
+
+COMMANDS = (
+    Command("up", "programs:up", "--threads 4 --memory 1GB", options=LOCAL),
+    Command("demo", "programs:demo", "--seconds 45", options=("debug",)),
+    Command("doctor", "programs:doctor", "-o json", options=LOCAL),
+    Command("status", "service:status", "-o json"),
+    Command("mcp", "programs:mcp", "--token-file viewer.token"),
+    Command("plan", "optimizing:plan", "sales.db.orders --explain"),
+    Command("optimize", "optimizing:optimize", "sales.db.orders --type major --wait"),
+    Command("verify", "optimizing:verify", "sales.db.orders"),
+    Command("undo", "maintenance:undo", "01a1ff --dry-run"),
+    Command("login", "access:login", "--browser"),
+    Command("table list", "tables:list_tables", "--catalog sales --status pending"),
+    Command("table show", "tables:show", "sales.db.orders"),
+    Command("table enable", "tables:enable", "sales.db.orders"),
+    Command("table disable", "tables:disable", "sales.db.orders"),
+    Command("table changed", "tables:changed", "sales.db.orders"),
+    Command("table properties", "tables:properties", "sales.db.orders"),
+    Command("table health", "tables:health", "sales.db.orders"),
+    Command("table sizes", "tables:sizes", "sales.db.orders"),
+    Command("table files", "tables:files", "sales.db.orders --limit 20"),
+    Command("table snapshots", "tables:snapshots", "sales.db.orders --limit 5"),
+    Command("table block", "tables:block", "sales.db.orders --for 30m --reason 'nightly overwrite'"),
+    Command("table renew", "tables:renew", "01a1ffb2-9673"),
+    Command("table unblock", "tables:unblock", "01a1ffb2-9673"),
+    Command("table blockers", "tables:blockers", "sales.db.orders"),
+    Command("table upgrade", "maintenance:upgrade", "sales.db.orders --format-version 3 --dry-run"),
+    Command("table maintain", "maintenance:maintain", "sales.db.orders --action expire-snapshots --dry-run"),
+    Command("table actions", "maintenance:actions", "sales.db.orders"),
+    Command("table compare", "maintenance:compare", "sales.db.orders 3051729675574597004 5781947118336215154"),
+    Command("table retention", "maintenance:retention", "sales.db.orders"),
+    Command("process list", "processes:list_processes", "--table sales.db.orders --limit 5"),
+    Command("process show", "processes:show", "01997a"),
+    Command("process start", "processes:start", "01997a"),
+    Command("process cancel", "processes:cancel", "01997a"),
+    Command("cluster show", "optimizing:show", "sales.db.orders"),
+    Command("cluster suggest", "optimizing:suggest", "sales.db.orders"),
+    Command("cluster learn", "optimizing:learn", "sales.db.orders --spark-event-log /var/log/spark"),
+    Command("task list", "processes:list_tasks", "01997a --status failed"),
+    Command("task show", "processes:show_task", "01997a-3"),
+    Command("task attempts", "processes:attempts", "01997a-3"),
+    Command("event list", "processes:list_events", "--kind failed --since 1d"),
+    Command("series show", "service:show_series", "threads-busy queue-tasks --label default --since 6h"),
+    Command("trash list", "trash:list_"),
+    Command("trash show", "trash:show", "01a1ffb2"),
+    Command("trash restore", "trash:restore", "01a1ffb2"),
+    Command("trash empty", "trash:empty", "sales.db.orders"),
+    Command("lease take", "trash:take", "sales.db.orders --snapshot 3051729675574597004 --for 3d"),
+    Command("lease renew", "trash:renew", "01a1ffb2 --for 3d"),
+    Command("lease release", "trash:release", "01a1ffb2"),
+    Command("lease list", "trash:list_leases", "sales.db.orders"),
+    Command(
+        "optimizer run",
+        "optimizers:run",
+        "--address coordinator:1261 --threads 4 --memory 512MB --token-file enrolment.token",
+        options=(*LOCAL, *TRUST),
+    ),
+    Command("optimizer list", "optimizers:list_optimizers"),
+    Command("optimizer drain", "optimizers:drain", "01997a4c"),
+    Command("optimizer release", "optimizers:release", "01997a4c"),
+    Command("optimizer status", "optimizers:status", "01997a4c"),
+    Command("optimizer logs", "optimizers:logs", "01997a4c --lines 20"),
+    Command("optimizer kill", "optimizers:kill", "01997a4c"),
+    Command("optimizer package", "optimizers:package", "--file amoro.tar.gz", options=()),
+    Command("group create", "groups:create", "nightly --container local --property threads=2"),
+    Command("group list", "groups:list_groups"),
+    Command("group show", "groups:show", "default"),
+    Command("group queue", "groups:queue", "default"),
+    Command("group update", "groups:update", "nightly --policy quota"),
+    Command("group scale", "groups:scale", "nightly 2"),
+    Command("group remove", "groups:remove", "nightly"),
+    Command(
+        "catalog add", "catalogs:add", "sales type=sql uri=sqlite:////data/catalog.db warehouse=file:///data/warehouse"
+    ),
+    Command("catalog list", "catalogs:list_catalogs"),
+    Command("catalog show", "catalogs:show", "sales"),
+    Command("catalog update", "catalogs:update", "sales uri=http://catalog:8181 --unset token"),
+    Command("catalog remove", "catalogs:remove", "sales"),
+    Command("config show", "service:show_config", "--origin"),
+    Command("token create", "access:create", "airflow --role operator --on 'sales.**' -o name > airflow.token"),
+    Command("token list", "access:list_tokens"),
+    Command("token revoke", "access:revoke", "airflow"),
+    Command("user add", "access:add", "ann --role operator --on 'sales.**'"),
+    Command("user list", "access:list_users"),
+    Command("user update", "access:update", "ann --role admin"),
+    Command("user password", "access:password", "ann"),
+    Command("user remove", "access:remove", "ann"),
+    Command("audit list", "access:list_audit", "--since 1d --outcome refused"),
+    Command("monitoring export", "service:export", "/etc/prometheus/amoro", options=("debug",)),
+    Command("state show", "service:show_state"),
+    Command("state backup", "service:backup", "amoro-backup.db"),
+    Command("state check", "service:check"),
+)
+GROUPS = {
+    "table": "Tables: their health, and whether they are optimized.",
+    "process": "Optimizing processes: what runs and what ran.",
+    "cluster": "Clustering: the order of rows in files.",
+    "task": "Tasks of processes: one set of files each, rewritten together.",
+    "event": "Events: what happened to tables, processes, optimizers and groups.",
+    "series": "Series: values over time, of the system, of groups and of tables.",
+    "trash": "Files that maintenance has condemned and not deleted yet.",
+    "lease": "Leases: snapshots that are kept for a while.",
+    "optimizer": "Optimizers: the processes that rewrite files.",
+    "group": "Optimizer groups: which optimizers work for which tables.",
+    "catalog": "Catalogs: where tables come from.",
+    "config": "Settings of the coordinator.",
+    "token": "Tokens that let people and optimizers in.",
+    "user": "Users, who log in to the pages.",
+    "audit": "The audit: who has changed what.",
+    "monitoring": "Monitoring: files for Prometheus and Grafana.",
+    "state": "The state database: copies and checks.",
+}
+
+
+class LazyGroup(HelpfulGroup):
+    """A group whose commands are loaded when they are named, or listed in its help."""
+
+    def __init__(self, *args: Any, prefix: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._prefix = prefix
+        self.commands = cast(Any, dict.fromkeys(_names(prefix)))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            self.commands[cmd_name] = self._load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def _load(self, name: str) -> Any:
+        path = f"{self._prefix} {name}".lstrip()
+        if path not in GROUPS:
+            return _load(next(command for command in COMMANDS if command.path == path))
+        own = [command for command in COMMANDS if command.path.startswith(f"{path} ")]
+        plain = (f"amoro {command.path}" for command in own if command.path == f"{path} list")
+        return LazyGroup(
+            name=name,
+            prefix=path,
+            help=with_example(GROUPS[path], next(plain, own[0].example)),
+            no_args_is_help=True,
+            context_settings=CONTEXT_SETTINGS,
+            rich_markup_mode=None,
+        )
+
+
+def _names(prefix: str) -> Iterator[str]:
+    """The commands of the group in the order of the table; of the program also the groups."""
+    for command in COMMANDS:
+        group, _, name = command.path.rpartition(" ")
+        if group == prefix:
+            yield name
+    if not prefix:
+        yield from GROUPS
+
+
+def with_example(text: str, example: str) -> str:
+    """The help of a command; the mark keeps the example's line unwrapped."""
+    return f"{text}\n\n\b\nExample:\n  {example}"
+
+
+def _load(command: Command) -> Any:
+    """The command, which also takes its global options after its name; they override those before it."""
+    module, name = command.function.split(":")
+    function: Callable[..., None] = getattr(import_module(f"amoro_cli.commands.{module}"), name)
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        # The root context holds the options before the command; a group's own object is for completion.
+        session: Session = ctx.find_root().obj
+        own = {option: given.pop(option) for option in command.options}
+        function(_with_options(session, own), **given)
+
+    signature = inspect.signature(function, eval_str=True)
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    own = list(signature.parameters.values())[1:]
+    shared = [_parameter(option) for option in command.options]
+    parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    about = with_example(inspect.getdoc(function) or "", command.example)
+    app.command(command.path.rpartition(" ")[2], cls=HelpfulCommand, help=about)(run)
+    return typer.main.get_command(app)
+
+
+def _parameter(option: str) -> inspect.Parameter:
+    default = False if option == "debug" else None
+    return inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=GLOBAL_OPTIONS[option])
+
+
+def _with_options(session: Session, given: dict[str, Any]) -> Session:
+    before = session.options
+    merged = {name: given.get(name) or getattr(before, name) for name in GLOBAL_OPTIONS}
+    return Session(session.launcher, Globals(**merged))
