@@ -1,4 +1,4 @@
-"""All kinds of batches, in the order of the page; the docstring of one is its text there."""
+"""All kinds of batches, in the order of the results page, which shows their docstrings."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _kind(name: str, seconds: float, targets: Mapping[str, int], *, replays: boo
 @_kind("schedules", 60, {"schedules": 2000})
 def _schedules(seed: int, totals: Counter[str]) -> None:
     """Random schedules of the model of rows (`tests/model/machine.py`): writers, changes of schema, spec and refs, and
-    the steps of two coordinators in any order, with deaths and lost answers. A mismatch: a ref whose rows differ from
-    the model's, a process that lands twice or does not end, a file that is missing or left behind. The table says how
-    often an operation came while a process was at that stage.
+    the steps of two coordinators in any order, with crashes and lost answers. A mismatch: a ref whose rows differ from
+    the model's, a process that commits twice or does not end, a missing or leftover file. The table counts operations
+    by the stage of the process.
     """
     schedules.run(seed, 25, 20, totals)
 
@@ -80,9 +80,9 @@ def _beside(module: Any, first: Sequence[Any], seed: int, totals: Counter[str]) 
 
 @_kind("interleavings", 60, {"interleavings": len(interleaving.MATRIX)})
 def _interleavings(seed: int, totals: Counter[str]) -> None:
-    """The first ones are the whole matrix (operation × point × table), of which `make test` runs a part, all after
-    them two operations by chance at one point or two. A mismatch: as with schedules, and for the matrix any other end
-    of the process than the one that the operation leaves.
+    """The first cases are the complete matrix (operation × point × table), of which `make test` runs a part; later
+    cases are two random operations at one or two points. A mismatch: as with schedules, and in the matrix another
+    outcome of the process than the operation implies.
     """
     _beside(interleaving, interleaving.MATRIX, seed, totals)
 
@@ -90,9 +90,8 @@ def _interleavings(seed: int, totals: Counter[str]) -> None:
 @_kind("rewriting", 30, {"tables": 1000})
 def _rewriting(seed: int, totals: Counter[str]) -> None:
     """Fifty random tables (`tests/rewrite/tables.py`) of random types and specs, with deletes of all kinds, changed
-    schemas and files as different writers make them, are rewritten with much memory and with little. A mismatch: other
-    rows than the slow reader (`tests/engine/oracle.py`) finds, or metrics that are not those of the rows. `make test`
-    rewrites the first twenty.
+    schemas and files of different writers, are rewritten with much memory and with little. A mismatch: other rows
+    than the slow reader's (`tests/engine/oracle.py`), or wrong metrics. `make test` rewrites the first twenty.
     """
     with quick_directory() as made, random_tables.warehouse(Path(made)) as (catalog, config):
         for number in range(seed * 50, (seed + 1) * 50):
@@ -104,10 +103,9 @@ def _rewriting(seed: int, totals: Counter[str]) -> None:
 def _copies(seed: int, totals: Counter[str]) -> None:
     """Forty tasks of two to four random files each, written by pyarrow, DuckDB, Polars and DataFusion (arrow-rs) with
     random columns of every type, codecs, encodings, pages, indexes, checksums, bloom filters and row groups, some
-    without rows or statistics, are rewritten with position deletes by copying what can be copied
-    (`tests/rewrite/random_copies.py`). A mismatch: other rows than before for pyarrow, DuckDB or Polars, another
-    number of rows for a condition on them, for pyarrow, DuckDB or DataFusion, or metrics that do not hold. `make test`
-    begins with the same tasks.
+    without rows or statistics, are rewritten with position deletes, copied where possible
+    (`tests/rewrite/random_copies.py`). A mismatch: other rows for pyarrow, DuckDB or Polars, another number of rows
+    for a condition in pyarrow, DuckDB or DataFusion, or wrong metrics. `make test` begins with the same tasks.
     """
     for number in range(seed * 40, (seed + 1) * 40):
         with tempfile.TemporaryDirectory(prefix="amoro-copies-") as made:
@@ -117,12 +115,11 @@ def _copies(seed: int, totals: Counter[str]) -> None:
 
 @_kind("differences", 30, {"histories": 2000, "real histories": 2000})
 def _differences(seed: int, totals: Counter[str]) -> None:
-    """20 tables in memory whose manifests come and go by chance (`tests/unit/planning/differences.py`), and 20 real
-    ones of all formats with 12 commits of all kinds (`tests/iceberg/histories.py`): other engines', pyiceberg's, and
-    rewrites of files and manifests by us, planned and staged by what is known of the manifests. Each commit is followed
-    by a look by what is known of the manifests, and by one anew; real tables are also read entry by entry and matched
-    file by file, and their branch is looked at sometimes. A mismatch: another scan, match, verdict or plan, or other
-    rows.
+    """20 tables in memory with randomly added and removed manifests (`tests/unit/planning/differences.py`), and 20
+    real ones of all formats with 12 commits of all kinds (`tests/iceberg/histories.py`): those of other engines and
+    pyiceberg, and our rewrites of files and manifests, planned and staged with the manifest cache. Each commit is
+    followed by a scan with the cache and one without; real tables are also read entry by entry and matched file by
+    file, and their branch is sometimes scanned. A mismatch: another scan, match, verdict or plan, or other rows.
     """
     for number in range(seed * 100, seed * 100 + 20):
         lived(number)
@@ -146,9 +143,9 @@ def _differences(seed: int, totals: Counter[str]) -> None:
 
 @_kind("faults", 30, {"faulty commits": 1500, "faulty commits with deletes carried over": 200}, replays=False)
 def _faults(seed: int, totals: Counter[str]) -> None:
-    """Ten commits to a table over a REST catalog behind a faulting proxy, while others write and the coordinator dies
-    (`tests/faults/random_commits.py`). A mismatch: a commit that lands twice, is called what it is not, or never ends;
-    a row too many or too few; a file of an open attempt removed.
+    """Ten commits to a table over a REST catalog behind a faulty proxy, while others write and the coordinator crashes
+    (`tests/faults/random_commits.py`). A mismatch: a commit that lands twice, reports a wrong outcome, or never ends;
+    an extra or missing row; a removed file of an open attempt.
     """
     for number in range(seed * 5, (seed + 1) * 5):
         with quick_directory() as made:  # the last one carries deletes over with each commit
@@ -157,11 +154,11 @@ def _faults(seed: int, totals: Counter[str]) -> None:
 
 @_kind("maintenance", 50, {"ambiguous commits": 200, "ambiguous expiries": 50}, replays=False)
 def _maintenance(seed: int, totals: Counter[str]) -> None:
-    """Data expiry, dangling deletes, manifests and tags of one table over a REST catalog behind a faulting proxy,
-    while others write and the coordinator dies (`tests/faults/random_maintenance.py`). A mismatch: a commit that lands
-    twice, is called what it is not, or never ends; a row too many or too few; a manifest that is gone. Then ten
-    expiries of a table, with tags that are made meanwhile (`tests/faults/random_expiries.py`). A mismatch: one that
-    does not end, a snapshot that can't be read, a file condemned that any reaches, a tag that is lost.
+    """Data expiry, dangling deletes, manifests and tags of one table over a REST catalog behind a faulty proxy, while
+    others write and the coordinator crashes (`tests/faults/random_maintenance.py`). A mismatch: a commit that lands
+    twice, reports a wrong outcome, or never ends; an extra or missing row; a lost manifest. Then ten expiries of a
+    table, with tags created meanwhile (`tests/faults/random_expiries.py`). A mismatch: an expiry that does not end, an
+    unreadable snapshot, a condemned file that a snapshot reaches, a lost tag.
     """
     for number in range(seed * 5, (seed + 1) * 5):
         with quick_directory() as made:
@@ -173,10 +170,9 @@ def _maintenance(seed: int, totals: Counter[str]) -> None:
 @_kind("undoing", 60, {"stories": 300})
 def _undoing(seed: int, totals: Counter[str]) -> None:
     """Ten random stories of a table of thirty steps each (`tests/model/whole_stories.py`): writers, optimizing, every
-    action of maintenance, the sweep, tags and rollbacks, and undo of what was done, with hours and days between. A
-    mismatch: rows of the head or of any snapshot that differ from those that they should be, also after an expired
-    snapshot or expired data came back; an undo that was planned and does not land; a process that is held or fails.
-    The table says what was done and what was taken back; what could not be is `refused`.
+    action of maintenance, the sweep, tags and rollbacks, and undo, with hours and days between. A mismatch: wrong
+    rows of the head or of any snapshot, also after the undo of an expiry; a planned undo that does not land; a process
+    that is held or fails. The table counts actions and undos; `refused` are those that were impossible.
     """
     with quick_directory() as made:
         whole_stories.run(range(seed * 10, (seed + 1) * 10), 30, Path(made), totals)
@@ -185,13 +181,13 @@ def _undoing(seed: int, totals: Counter[str]) -> None:
 @_kind("decoys", 120, {"tables": 5000, "tables of all shapes": 5000})
 def _decoys(seed: int, totals: Counter[str]) -> None:
     """Twenty-five random tables (`tests/iceberg/random_sweeps.py`) of formats 1 and 2 with branches, tags, rolled-back
-    snapshots, files added again and paths in six spellings, with planted files of every kind: orphans, and such as
-    only look like orphans; those counted as of all shapes also have staged and picked snapshots, several specs, and
+    snapshots, files added again and paths in six spellings, with planted files of every kind: orphans, and files
+    that only look like orphans; those of all shapes also have staged and cherry-picked snapshots, several specs, and
     hashes in their paths. They are expired, cleaned and emptied while others write. One of fourteen has another table
     in its location (kind `shared-places`). A mismatch: a batch of deletes with a file that pyiceberg reaches from any
-    snapshot at that moment, a file that is needed or too young gone, a guard that speaks where nobody committed what
-    was condemned, or fewer than 99 of 100 planted orphans found. Five more tables are on a storage that is busy, lies
-    in its listings, deletes by halves and loses manifests (`tests/faults/random_sweeps.py`).
+    snapshot at that moment, a deleted file that is needed or too young, an alarm of the guard although nobody
+    committed a condemned file, or fewer than 99 of 100 planted orphans detected. Five more tables are on a storage that
+    is busy, returns wrong listings, deletes partially and loses manifests (`tests/faults/random_sweeps.py`).
     """
     with quick_directory() as made:
         random_sweeps.run(range(seed * 25, (seed + 1) * 25), Path(made), totals)
@@ -201,9 +197,9 @@ def _decoys(seed: int, totals: Counter[str]) -> None:
 
 @_kind("shared-places", 60, {"tables in a shared place": 200})
 def _shared_places(seed: int, totals: Counter[str]) -> None:
-    """Twenty-five pairs of the random tables of kind `decoys`, of which one lies in the other's location, in a place
-    that a listing comes upon, and was seen before or not. Both are expired and emptied while others write, and
-    cleaning either of its orphans is refused by name. A mismatch: as for `decoys`, no refusal, or an orphan gone.
+    """Twenty-five pairs of the random tables of kind `decoys`: one is in the other's location, in a listed directory,
+    registered before or not. Both are expired and emptied while others write, and cleaning orphans of either is
+    refused by name. A mismatch: as for `decoys`, no refusal, or a deleted orphan.
     """
     each = random_sweeps.EACH
     first = seed * 25 * each + each - 1
@@ -230,10 +226,9 @@ def _spark_and_catalog(name: str) -> Iterator[tuple[Any, Any, Path]]:
 
 @_kind("java", 180, {"tables expired": 500, "tables cleaned": 500})
 def _java(seed: int, totals: Counter[str]) -> None:
-    """Fifty random tables that are expired by Iceberg's Java runtime after we have said what we would take
-    (`tests/spark/test_expiring.py`), and fifty whose orphan files are listed by both
-    (`tests/spark/test_maintenance.py`). A mismatch: other snapshots, references or files than Java's, but for what the
-    documented protections keep.
+    """Fifty random tables that Iceberg's Java runtime expires after our preview (`tests/spark/test_expiring.py`), and
+    fifty whose orphan files both list (`tests/spark/test_maintenance.py`). A mismatch: other snapshots, references or
+    files than Java's, except those that documented protections keep.
     """
     from tests.spark.catalogs import shared_catalog
     from tests.spark.test_expiring import expired_as_by_java
@@ -252,9 +247,9 @@ def _java(seed: int, totals: Counter[str]) -> None:
 
 @_kind("java-sweeps", 180, {"tables swept": 500})
 def _java_sweeps(seed: int, totals: Counter[str]) -> None:
-    """Twenty-five random tables as of the decoys, in a catalog that Java reads, too
-    (`tests/spark/test_maintenance.py`). A mismatch: a batch of deletes with a file that Iceberg's Java runtime or
-    pyiceberg reaches from any snapshot at that moment, or any other of the decoys.
+    """Twenty-five random tables of kind `decoys` in a catalog shared with Java (`tests/spark/test_maintenance.py`). A
+    mismatch: a batch of deletes with a file that Iceberg's Java runtime or pyiceberg reaches from any snapshot at that
+    moment, or a mismatch of `decoys`.
     """
     from tests.spark.test_maintenance import FIRST_SWEPT, SWEPT_TABLES, swept_before_java
 
@@ -267,9 +262,9 @@ def _java_sweeps(seed: int, totals: Counter[str]) -> None:
 
 @_kind("vectors", 40, {"sets": 1000})
 def _vectors(seed: int, totals: Counter[str]) -> None:
-    """Fifty random sets of positions, of single ones, shares, runs, almost all and the edges of containers, that Spark
-    deletes from fifty files of a table of format 3 (`tests/spark/test_vectors.py`). A mismatch: a vector that differs
-    from ours in one byte, or is read by us as another set.
+    """Fifty random sets of positions (single ones, shares, runs, almost all, edges of containers) that Spark deletes
+    from fifty files of a table of format 3 (`tests/spark/test_vectors.py`). A mismatch: a vector that differs from ours
+    in one byte, or that we read as another set.
     """
     from tests.spark.test_vectors import SETS_OF_A_TABLE, compare_vectors
 
@@ -280,10 +275,9 @@ def _vectors(seed: int, totals: Counter[str]) -> None:
 
 @_kind("tags", 120, {"tags made": 500}, replays=False)
 def _tags(seed: int, totals: Counter[str]) -> None:
-    """Fifty expiries of a table over a REST catalog, during each of which somebody makes a tag on a snapshot that is
-    to go: before the plan, after it, within the one request of the commit, or after (`tests/spark/random_tags.py`). A
-    mismatch: a tag that was made and is not there in the end, or whose rows are others by Spark. On SQL catalogs 500
-    tags are part of `make test-all`.
+    """Fifty expiries of a table over a REST catalog; during each another client tags an expiring snapshot: before the
+    plan, after it, within the request of the commit, or after (`tests/spark/random_tags.py`). A mismatch: a lost tag,
+    or one with other rows in Spark. `make test-all` has 500 tags on SQL catalogs.
     """
     from tests.spark import random_tags
 
@@ -293,11 +287,10 @@ def _tags(seed: int, totals: Counter[str]) -> None:
 
 @_kind("kills", 120, {"kills": 200}, replays=False)
 def _kills(seed: int, totals: Counter[str]) -> None:
-    """A coordinator process and an optimizer process over one table, with a writer between; each is killed with
-    SIGKILL, at a failpoint that was armed by chance or at any moment, and started again, some fifteen times a table
-    (`tests/kills/rounds.py`). A mismatch: rows that differ from the model's after any round, a process that lands
-    twice, is called what it is not or does not end, a lost task, a live file that is gone, a damaged database. The
-    table says where they died: at a failpoint that was armed, or at a moment by chance.
+    """A coordinator and an optimizer on one table, with a writer between; each is killed with SIGKILL, at a random
+    failpoint or moment, and restarted, some fifteen times a table (`tests/kills/rounds.py`). A mismatch: rows that
+    differ from the model's after any round, a process that commits twice, reports a wrong outcome or does not end, a
+    lost task, a lost live file, a damaged database. The table counts kills by failpoint, or at a random moment.
     """
     with quick_directory() as made:
         rounds.run(seed, 15, Path(made), totals)
@@ -305,11 +298,10 @@ def _kills(seed: int, totals: Counter[str]) -> None:
 
 @_kind("upkeep", 150, {"kills": 1000, **{f"{name} × coordinator": 3 for name in upkeep.UPKEEP}}, replays=False)
 def _upkeep(seed: int, totals: Counter[str]) -> None:
-    """A coordinator process that expires, cleans, sweeps, clusters, tags, counts and takes back on one table with a
-    writer between (`tests/kills/upkeep.py`); it is killed with SIGKILL, at a failpoint that was armed by chance or at
-    any moment, and started again, some twenty times a table. A mismatch: rows of the head or of any snapshot that
-    differ from those of before, a file that any snapshot reaches gone, a process that lands twice or does not end, a
-    condemned file or an orphan that is forgotten, a damaged database.
+    """A coordinator that expires, cleans, sweeps, clusters, tags, counts and undoes on one table with a writer between
+    (`tests/kills/upkeep.py`); it is killed with SIGKILL, at a random failpoint or moment, and restarted, some twenty
+    times a table. A mismatch: changed rows of the head or of any snapshot, a lost file that a snapshot reaches, a
+    process that commits twice or does not end, a forgotten condemned file or orphan, a damaged database.
     """
     with quick_directory() as made:
         upkeep.run(seed, 20, Path(made), totals)
@@ -317,10 +309,9 @@ def _upkeep(seed: int, totals: Counter[str]) -> None:
 
 @_kind("live", 620, {"live seconds": 1200}, replays=False)
 def _live(seed: int, totals: Counter[str]) -> None:
-    """A writer commits each second, by turns an append and an upsert, for ten minutes, while a coordinator and its
-    optimizer run beside it (`tests/model/live.py`); odd seeds on a partitioned table. A mismatch: the writer fails,
-    its rows are not the model's at any of its commits, a rewrite lands twice or fails by anything but a conflict, or
-    fewer than two land.
+    """A writer commits each second, alternating appends and upserts, for ten minutes, while a coordinator and its
+    optimizer run (`tests/model/live.py`); odd seeds use a partitioned table. A mismatch: the writer fails, its rows
+    differ from the model's at any commit, a rewrite lands twice or fails except by a conflict, or fewer than two land.
     """
     with quick_directory() as made:
         live.run(600.0, seed, Path(made), totals, partitioned=seed % 2 == 1)
@@ -328,12 +319,12 @@ def _live(seed: int, totals: Counter[str]) -> None:
 
 @_kind("simulation", 60, {"simulated seeds": 5000})
 def _simulation(seed: int, totals: Counter[str]) -> None:
-    """A hundred seeds of the simulation (`tests/simulation`): events over tables, processes, tasks and optimizers by a
-    virtual clock, with messages lost, late and twice, commits whose outcome nobody knows, clocks that are set, and
-    deaths of coordinator and optimizers at any effect; then all must come to rest. A mismatch: a step that no state
-    machine has, a result that counts twice, two processes on a table, a process that lands twice or otherwise than it
-    says, a row lost or doubled, a file missing, a task forgotten, a thread idle while tasks wait, or no rest within
-    bounded virtual time.
+    """A hundred seeds of the simulation (`tests/simulation`): events of tables, processes, tasks and optimizers on a
+    virtual clock, with lost, late and duplicate messages, commits of unknown outcome, clock changes, and crashes of
+    coordinator and optimizers at any effect; then all work must end. A mismatch: a transition outside the state
+    machines, a result that counts twice, two processes on a table, a process that commits twice or reports a wrong
+    outcome, a lost or duplicate row, a missing file, a forgotten task, a thread idle while tasks wait, or work that
+    does not end within bounded virtual time.
     """
     for number in range(seed * 100, (seed + 1) * 100):
         outcome = simulation.run(number)
@@ -344,10 +335,10 @@ def _simulation(seed: int, totals: Counter[str]) -> None:
 
 @_kind("clustering", 60, {"tables": 500, "days": 600})
 def _clustering(seed: int, totals: Counter[str]) -> None:
-    """Fifty random tables (`tests/unit/planning/clustering/random_tables.py`) are planned and put in order by a model
-    of the executor until there is nothing to do. A mismatch: more than two plans. Then sixty days of arrivals at one
-    table: more than 8 bytes written for each that arrived, or a point query that meets more than 4 times the files of
-    a table clustered at once. And sixty days of queries on columns that chance chooses: `auto` takes other ones.
+    """Fifty random tables (`tests/unit/planning/clustering/random_tables.py`) are planned and clustered by a model of
+    the executor until there is nothing to do. A mismatch: more than two plans. Then sixty days of arrivals at one
+    table; a mismatch: more than 8 bytes written per arriving byte, or a point query that reads more than 4 times the
+    files of a table clustered at once. Then sixty days of queries on random columns; a mismatch: `auto` chooses others.
     """
     for number in range(seed * 50, (seed + 1) * 50):
         assert len(random_table(number).settle()) <= 2, f"table {number} needs more than two plans"
@@ -365,18 +356,18 @@ def _clustering(seed: int, totals: Counter[str]) -> None:
 
 @_kind("clustering-beside", 180, {"interleavings": len(clustered.WHOLE)})
 def _clustering_beside(seed: int, totals: Counter[str]) -> None:
-    """The first ones are all of operation × moment × format × partitions × update strategy beside a process that
-    clusters (`tests/model/clustered.py`), of which `make test` runs a part; all after them two operations by chance at
-    one moment or two. A mismatch: a row lost, doubled or brought back in any ref, a group committed twice, a file
-    missing or left behind, or another end of the process than the one operation leaves.
+    """The first cases are all of operation × moment × format × partitions × update strategy during clustering
+    (`tests/model/clustered.py`), of which `make test` runs a part; later cases are two random operations at one or two
+    moments. A mismatch: a lost, duplicate or restored row in any ref, a group committed twice, a missing or leftover
+    file, or another outcome of the process than the operation implies.
     """
     _beside(clustered, clustered.WHOLE, seed, totals)
 
 
 @_kind("clustering-kills", 120, {"kills": 200}, replays=False)
 def _clustering_kills(seed: int, totals: Counter[str]) -> None:
-    """As `kills`, with a table of two partitions that is clustered along a Hilbert curve two times of three, else
-    rewritten in full, group by group in every second batch. A mismatch is also a group that is committed twice.
+    """As `kills`, with a table of two partitions that is clustered along a Hilbert curve two times of three, else fully
+    rewritten, with one commit per group in every second batch. Also a mismatch: a group committed twice.
     """
     progress = {"self-optimizing.cluster.partial-progress": str(seed % 2 == 0).lower()}
     properties = {**PROPERTIES, "self-optimizing.cluster.columns": "id,value", **progress}
@@ -387,9 +378,9 @@ def _clustering_kills(seed: int, totals: Counter[str]) -> None:
 @_kind("spark-cluster", 400, {"megabytes optimized": 1000}, replays=False)
 def _spark_cluster(seed: int, totals: Counter[str]) -> None:
     """A table of more than 1 GB in 1,300 files with deletes, on a standalone Spark cluster of a master and two workers
-    on this machine; an executor, a worker and the driver are killed with SIGKILL while it is optimized, and another
-    driver ends it (`tests/spark_backend/losses.py`). A mismatch: rows that differ, a second commit, a task done again
-    that was done, more attempts than were lost, a file left over but whole ones whose result was on its way to the
+    on this machine; an executor, a worker and the driver are killed with SIGKILL during optimizing, and another
+    driver finishes it (`tests/spark_backend/losses.py`). A mismatch: other rows, a second commit, a repeated finished
+    task, more attempts than losses, a leftover file other than complete ones whose result was on its way to the
     coordinator.
     """
     _optimize_and_kill(f"db.large{seed}", ("--type", "full"), {}, totals)
@@ -397,8 +388,8 @@ def _spark_cluster(seed: int, totals: Counter[str]) -> None:
 
 @_kind("spark-clustering", 400, {"megabytes optimized": 1000}, replays=False)
 def _spark_clustering(seed: int, totals: Counter[str]) -> None:
-    """As `spark-cluster`, with a table that is clustered: each of its twelve partitions is a group, and a job of three
-    stages. An executor, a worker and the driver are killed while rows are written. A mismatch is the same.
+    """As `spark-cluster`, with clustering: each of the twelve partitions is a group, and a job of three stages. An
+    executor, a worker and the driver are killed while rows are written. The mismatches are the same.
     """
     whole = {"self-optimizing.cluster.partial-progress": "false"}  # one commit of all groups
     _optimize_and_kill(f"db.clustered{seed}", ("--type", "cluster", "--columns", "payload"), whole, totals)
@@ -428,9 +419,9 @@ def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str,
 @_kind("spark-clustering-large", 1500, {"megabytes clustered": 10_000})
 def _spark_clustering_large(seed: int, totals: Counter[str]) -> None:
     """One table of more than 10 GB in twelve partitions, each of which is a group, is sorted in one process by a
-    standalone Spark cluster of a master and two workers on this machine, with executors of 512 MB. A mismatch: rows
-    (by a digest of each) that are missing, changed or too many, a file that is not in order or overlaps another of its
-    partition, no or a second commit, a file left over.
+    standalone Spark cluster of a master and two workers on this machine, with executors of 512 MB. A mismatch:
+    missing, changed or extra rows (by checksum), an unsorted file or one that overlaps another of its partition, no or
+    a second commit, a leftover file.
     """
     from tests.prove.large import cluster_large
 
@@ -440,8 +431,8 @@ def _spark_clustering_large(seed: int, totals: Counter[str]) -> None:
 @_kind("rest", 120, {"requests": 100_000}, replays=False)
 def _rest(seed: int, totals: Counter[str]) -> None:
     """Schemathesis in all its phases on the served description, as viewer and as admin in turn
-    (`tests/dashboard/fuzzing.py`). A mismatch: a server error, an answer that is not described, a request that is
-    accepted although the description does not allow it, or one without a token that is answered.
+    (`tests/dashboard/fuzzing.py`). A mismatch: a server error, an undocumented answer, an accepted invalid request,
+    or an answer without a token.
     """
     with quick_directory() as made:
         ended = fuzzed_once(Path(made), (Role.VIEWER, Role.ADMIN)[seed % 2], 90, seed)
@@ -452,8 +443,8 @@ def _rest(seed: int, totals: Counter[str]) -> None:
 
 @_kind("pages", 150, {"looks": len(looks(every=True))})
 def _pages(seed: int, totals: Counter[str]) -> None:
-    """Every page of a coordinator in one of six states, each at every width and in both schemes, in Chromium; states
-    take turns (`tests/browser/pages.py`). A mismatch: an error on the console, a request that fails or leaves the
+    """Every page of a coordinator in one of six alternating states, at every width and in both colour schemes, in
+    Chromium (`tests/browser/pages.py`). A mismatch: an error on the console, a request that fails or leaves the
     origin, a page that scrolls sideways, or a serious finding of axe.
     """
     state, wrong = STATES[seed % len(STATES)], []
