@@ -1,7 +1,7 @@
 """Log events with keys and values, as records of the standard library's logging below the logger `amoro`.
 
 As for any library, the program configures where they go; by default nowhere. Our commands and services send them to
-stderr (`amoro_core.bootstrap.logs`).
+stderr (`amoro_core.bootstrap.process`).
 """
 
 import logging

@@ -1,13 +1,16 @@
-"""Wiring: the only place that knows every part of the coordinator, and of an optimizer in its process."""
+"""The coordinator on one state directory: its server, its optimizer, its pages, and a read-only server."""
 
 import json
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.bootstrap.secrets import ensure_token
@@ -22,6 +25,7 @@ from amoro_core.metrics_registry import Meters, certificate_end, free_part
 from amoro_core.model import metrics
 from amoro_core.model.principals import Role, hash_token
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.text_sanitizing import Secret
 from amoro_core.model.tls_files import Certificates, is_loopback
 from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.calls import Timing
@@ -30,8 +34,15 @@ from amoro_core.rpc.server import STOP_GRACE_S, Server
 from amoro_core.store import accounts, groups
 from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.readonly import ReadingStore
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
+
+if TYPE_CHECKING:
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.oidc import OidcLogin, OpenIdProvider
+    from amoro_core.web.server import Listener
+
 
 log = get_logger("amoro.app")
 
@@ -375,3 +386,174 @@ def _unusable(home: Path, why: str) -> InvalidSettings:
         f"the state directory {home} can't be used: {why}",
         hint="Make it writable, or name another with --home or AMORO_HOME.",
     )
+
+
+@contextmanager
+def listening(settings: Settings) -> "Iterator[Listener | None]":
+    """The port of pages and REST, taken during the block; None where the settings have none.
+
+    Raises AddressInUse, which names the holder of the port, and InvalidSettings.
+    """
+    if not settings.http_port:
+        yield None
+        return
+    # Uvicorn and Starlette are loaded only where they serve.
+    from amoro_core.web.server import Listener
+
+    refuse_exposure(settings, "http-host", settings.http_host)
+    provider_of(settings)  # what is wrong with it is said before anything starts
+    listener = Listener(settings.http_host, settings.http_port, settings.certificates())
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def provider_of(settings: Settings) -> "OpenIdProvider | None":
+    """The OpenID provider of the settings; None without one. Raises InvalidSettings."""
+    terms = settings.provider_terms()
+    if terms is None:
+        return None
+    try:
+        # Authlib comes with an extra, and is loaded only here.
+        from amoro_core.web.oidc import OpenIdProvider, secret_of
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in ("authlib", "joserfc"):
+            raise
+        raise InvalidSettings(
+            f"oidc-issuer {terms.issuer} needs the package {missing.name}",
+            hint="Install it with: pip install 'amoro[oidc]', or leave oidc-issuer out.",
+        ) from missing
+    return OpenIdProvider(terms, secret_of(settings.oidc_client_secret))
+
+
+def people_of(settings: Settings, port: int) -> "OidcLogin | None":
+    """The door for people of the settings' OpenID provider, for a server on that port. Raises InvalidSettings."""
+    provider, terms = provider_of(settings), settings.provider_terms()
+    if provider is None or terms is None:
+        return None
+    from amoro_core.web.oidc import OidcLogin, OwnAddress
+
+    address = OwnAddress(
+        (*settings.http_hosts, settings.http_host),
+        port,
+        is_encrypted=settings.certificates() is not None,
+        has_proxies=bool(settings.trusted_proxies),
+    )
+    return OidcLogin(provider, terms, address)
+
+
+def offer(services: Services, pool: Executor) -> "AppContext":
+    """What the application offers over these services; their blocking work runs in the pool."""
+    from amoro_core.web.app_context import AppContext
+    from amoro_core.web.login import LoginService
+
+    return AppContext(
+        services.operations(pool),
+        services.metering.exposed,
+        lambda token: services.tokens.holds(Role.VIEWER, token),
+        pool,
+        services.repeating,
+        LoginService(services.users, services.sessions, services.auditing, pool, services.tokens.state),
+        meters=services.meters,
+    )
+
+
+@contextmanager
+def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[None]:
+    """Pages and REST over the coordinator's operations during the block."""
+    if listener is None:
+        yield
+        return
+    from amoro_core.web.app import make_app
+    from amoro_core.web.server import WebServer
+
+    services, settings, pool = coordinator.services, coordinator.settings, coordinator.people_pool
+    parts = offer(services, pool)
+    people = people_of(settings, listener.port)
+    live = replace(
+        parts,
+        people=people,
+        mcp_writes=settings.mcp_writes,
+    )
+    app = make_app(live, (settings.http_host, *settings.http_hosts))
+    changes = (services.changes,)
+    server = WebServer(listener, app, proxies=settings.trusted_proxies, changes=changes)
+    server.start()
+    coordinator.http_address = listener.address
+    try:
+        yield
+    finally:
+        coordinator.http_address = ""
+        server.stop()
+        if people is not None:
+            people.close()
+
+
+READER_THREADS = 4
+
+
+class Reader:
+    """Serves the AdminService on loopback for one command, from the state directory and the catalogs.
+
+    It takes no lock, creates and changes no file, and runs no loop and no optimizer: it may run beside a coordinator,
+    and resumes nothing that an earlier one left.
+    """
+
+    def __init__(self, home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> None:
+        """`catalogs` are added to those of the store and of pyiceberg. Raises StoreFailed."""
+        allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
+        self.token = Secret(secrets.token_urlsafe(32))
+        self._store = ReadingStore.open(home / "amoro.db")
+        own_tokens = {Role.ADMIN: self.token, Role.ENROLMENT: Secret(secrets.token_urlsafe(32))}
+        around = CoordinatorHooks(
+            commit_due=_nothing,
+            left_over=_nothing,
+            explore=_nothing,
+            address=lambda: self.address,
+            local_address=lambda: self.address,
+            joining={settings.groups[0]: os.cpu_count() or 1},
+        )
+        try:
+            services = Services(self._store, home, settings, own_tokens, around, installed(home, catalogs))
+        except BaseException:
+            self._store.close()
+            raise
+        self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="rpc")
+        self._server = Server(
+            "127.0.0.1",
+            0,
+            admin_handler(services.operations(self._pool)),
+            None,
+            changes=(services.work, services.changes),
+        )
+
+    @property
+    def address(self) -> str:
+        """The address on which it serves."""
+        return self._server.address
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop serving; calls that wait for a silent catalog are not awaited."""
+        self._server.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._store.close()
+
+
+@contextmanager
+def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> Iterator[Reader]:
+    """A reader of the state directory, which need not exist, during the block. Raises StoreFailed."""
+    reader = Reader(home, settings, catalogs)
+    try:
+        reader.start()
+        yield reader
+    finally:
+        reader.stop()
+
+
+def _nothing(*_: str) -> None:
+    """A callback that does nothing: a reader starts no work."""

@@ -55,9 +55,9 @@ class LocalLauncher:
         if recorded_address(options.home, lasting=True) is not None:  # seconds before everything is imported
             _lock(options.home).release()
         with self._prepared():
-            from amoro_core.bootstrap import coordinator_app, http
+            from amoro_core.bootstrap import coordinator_app
+            from amoro_core.bootstrap.process import on_signals
             from amoro_core.bootstrap.settings import load_settings
-            from amoro_core.bootstrap.signals import on_signals
 
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         settings = load_settings(options.home, options.config)
@@ -76,7 +76,7 @@ class LocalLauncher:
         with (
             _lock_after_commands(options.home) as lock,  # before the signals are ours: they end the waiting
             on_signals(lambda again: stop.set()),
-            http.listening(settings) as listener,
+            coordinator_app.listening(settings) as listener,
             coordinator_app.running(
                 options.home,
                 settings,
@@ -86,7 +86,7 @@ class LocalLauncher:
                 patience=ENDING,
                 when_lost=when_lost,
             ) as coordinator,
-            http.serving(coordinator, listener),
+            coordinator_app.serving(coordinator, listener),
         ):
             sys.stdout.write(f"amoro listens on {coordinator.address}, state in {options.home}\n")
             if listener is not None:
@@ -133,10 +133,10 @@ class LocalLauncher:
     @contextmanager
     def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
         with self._prepared(logging.ERROR):
-            from amoro_core.bootstrap import readonly_server
+            from amoro_core.bootstrap import coordinator_app
             from amoro_core.bootstrap.settings import load_settings
 
-        with readonly_server.reading(home, load_settings(home, config), self._catalogs) as answering:
+        with coordinator_app.reading(home, load_settings(home, config), self._catalogs) as answering:
             yield Endpoint(answering.address, answering.token)
 
     @contextmanager
@@ -168,7 +168,7 @@ class LocalLauncher:
             return
         gc.disable()
         try:
-            from amoro_core.bootstrap.logs import configure_logs
+            from amoro_core.bootstrap.process import configure_logs
             from amoro_core.iceberg.catalog.configuration import confine_pyiceberg
 
             configure_logs(log_level)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from amoro_cli.launcher_protocol import OptimizerOptions, SparkOptions
+from amoro_core.bootstrap.process import on_signals
 from amoro_core.bootstrap.secrets import read_token
-from amoro_core.bootstrap.signals import on_signals
 from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
 from amoro_core.logger import get_logger
 from amoro_core.model.group_config import RESOURCE_LABEL

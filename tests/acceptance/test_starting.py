@@ -107,7 +107,7 @@ from amoro_core.__main__ import main
 sys.exit(main())
 """
 #: What takes a second or a hundred megabytes: of others, which come with what we need of them, and of ours.
-PAGES = {"amoro_core.web", "amoro_core.bootstrap.http", "jinja2", "starlette", "uvicorn"}
+PAGES = {"amoro_core.web", "jinja2", "starlette", "uvicorn"}
 NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pyspark"}
 COORDINATOR = {
     "amoro_core.bootstrap.coordinator_app",

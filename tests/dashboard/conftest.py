@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from starlette.testclient import TestClient
 
 from amoro_core.bootstrap.composition import Services
-from amoro_core.bootstrap.http import offer
+from amoro_core.bootstrap.coordinator_app import offer
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.store.database import Connection
 from amoro_core.web.app import make_app

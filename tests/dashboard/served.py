@@ -10,7 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from amoro_core.bootstrap import http
+from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import Coordinator, running
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.web.server import Listener
@@ -73,6 +73,6 @@ def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
     with (
         closing(Listener("127.0.0.1", 0, wanted.certificates())) as listener,
         running(home, wanted, watch=False) as coordinator,
-        http.serving(coordinator, listener),
+        coordinator_app.serving(coordinator, listener),
     ):
         yield Served(coordinator, listener.port)

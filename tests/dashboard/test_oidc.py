@@ -20,7 +20,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 from starlette.requests import Request
 
-from amoro_core.bootstrap import http
+from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.settings import Settings, load_settings
 from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings, NotAllowed, WorkFailed
 from amoro_core.model.audit import AuditFilter
@@ -346,7 +346,7 @@ def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPa
         pytest.raises(
             InvalidSettings, match=r"oidc-issuer https://there\.example needs the package authlib"
         ) as refusal,
-        http.listening(replace(settings, http_port=1630)),
+        coordinator_app.listening(replace(settings, http_port=1630)),
     ):
         pass
     assert "pip install 'amoro[oidc]'" in str(refusal.value.hint)
@@ -546,4 +546,4 @@ def test_a_secret_that_is_not_there_is_named(reference: str, says: str, monkeypa
     )
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(InvalidSettings, match=says):
-        http.provider_of(settings)
+        coordinator_app.provider_of(settings)

@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from amoro_core.bootstrap import http
+from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, optimizer_beside
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AddressInUse, InvalidSettings
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> N
     with closing(socket.create_server(("127.0.0.1", 0))) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port} can't be listened on: process \d+ \(.+\) listens"):
-            http.listening(replace(Settings(), http_port=port)).__enter__()
+            coordinator_app.listening(replace(Settings(), http_port=port)).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> N
 def test_where_it_may_not_listen_is_refused_by_name(settings: dict[str, object], said: str) -> None:
     wanted = Settings().with_values("test", http_port=1630, **settings)
     with pytest.raises(InvalidSettings, match=said):
-        http.listening(wanted).__enter__()
+        coordinator_app.listening(wanted).__enter__()
 
 
 def test_port_zero_serves_nothing() -> None:
-    with http.listening(replace(Settings(), http_port=0)) as listener:
+    with coordinator_app.listening(replace(Settings(), http_port=0)) as listener:
         assert listener is None
 
 

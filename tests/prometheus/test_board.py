@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from amoro_core.bootstrap.coordinator_app import Coordinator, running
-from amoro_core.bootstrap.http import listening, serving
+from amoro_core.bootstrap.coordinator_app import Coordinator, listening, running, serving
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.documents.grafana_board import board
 from amoro_core.documents.prometheus_files import scrape

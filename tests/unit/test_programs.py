@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from amoro_core.bootstrap.logs import StderrHandler, event_formatter
-from amoro_core.bootstrap.signals import on_signals
+from amoro_core.bootstrap.process import StderrHandler, event_formatter, on_signals
 from amoro_core.containers.local import Processes
 from amoro_core.errors import AmoroError
 from amoro_core.model.group_config import Liveness, Resource, ResourceState
@@ -247,7 +246,7 @@ def _on_a_terminal(**environment: str) -> str:
     """What a line of our log is on a real terminal."""
     ours, theirs = os.openpty()
     program = (
-        "from amoro_core.logger import get_logger; from amoro_core.bootstrap.logs import configure_logs; "
+        "from amoro_core.logger import get_logger; from amoro_core.bootstrap.process import configure_logs; "
         "configure_logs();"
         "get_logger('amoro.x').info('task.completed', process='p', task=3)"
     )
@@ -306,7 +305,7 @@ def test_off_a_terminal_events_of_a_service_are_json_with_tracebacks_and_each_st
     lines = [
         json.loads(line)
         for line in _as_a_library(
-            "from amoro_core.bootstrap.logs import configure_logs; configure_logs(); configure_logs()"
+            "from amoro_core.bootstrap.process import configure_logs; configure_logs(); configure_logs()"
         ).stderr.splitlines()
     ]
     assert [sorted(line) for line in lines] == [
