@@ -6,7 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -46,11 +46,12 @@ if TYPE_CHECKING:
 
 log = get_logger("amoro.app")
 
+#: Threads for calls of optimizers.
 RPC_THREADS = 16
-#: Of people and their tools: however many ask, an optimizer's ack finds a thread.
+#: Threads for users and their tools: however many calls they make, an optimizer's ack gets a thread.
 PEOPLE_THREADS = 16
 PASSING_GRACE_S = 10.0
-#: Together with the end of the process itself, these take less than five seconds.
+#: With the end of the process itself, these two take less than five seconds.
 GUARD_INTERVAL_S = 0.5
 LOST_PATIENCE = timedelta(seconds=1)
 
@@ -70,9 +71,9 @@ class Coordinator:
         lock: StateLock | None = None,
         when_lost: Callable[[Fenced], None] = lambda why: None,
     ) -> None:
-        """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives; `passing`: for one
-        command only; `lock`: that of the state directory, where it is held already; `when_lost` is told once that the
-        state directory is not this coordinator's any more: it reads, writes and commits nothing from then on."""
+        """`catalogs` are added to those of the store and of pyiceberg; `passing`: it serves one command; `lock`: the
+        state directory's, if it is held already; `when_lost` is called once if another coordinator takes the state
+        directory over: this one then reads, writes and commits nothing more."""
         certificates = settings.certificates()
         refuse_exposure(settings, "host", settings.host)
         allow_classes(settings.allowed_classes)
@@ -82,7 +83,7 @@ class Coordinator:
         self._passing = passing
         self.lost: Fenced | None = None
         self._when_lost = when_lost
-        self._guard = Loop("guard", self._look_after, GUARD_INTERVAL_S)
+        self._guard = Loop("guard", self._check_ownership, GUARD_INTERVAL_S)
         self._lock = lock or lock_home(home, lock_wait, passing=passing)
         try:
             self.admin_token = ensure_token(home / "admin.token")
@@ -95,7 +96,7 @@ class Coordinator:
         self._store.write(self._prepare)
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
         self.people_pool = ThreadPoolExecutor(PEOPLE_THREADS, thread_name_prefix="people")
-        self.http_address = ""  # of whoever serves pages and REST
+        self.http_address = ""  # while pages and REST are served
         try:
             self._wire(watch, certificates)
         except BaseException:
@@ -136,7 +137,7 @@ class Coordinator:
         self._close()
         log.info("coordinator.stopped")
 
-    def _look_after(self) -> None:
+    def _check_ownership(self) -> None:
         """Check whether the state directory still belongs to this coordinator."""
         if self.lost is not None:
             return
@@ -154,7 +155,7 @@ class Coordinator:
 
     def _wire(self, watch: bool, certificates: Certificates | None) -> None:
         settings = self.settings
-        around = CoordinatorHooks(
+        hooks = CoordinatorHooks(
             commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
             explore=lambda: self._loops.explore_now(),
@@ -165,10 +166,10 @@ class Coordinator:
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
         parts = installed(self.home, self._given_catalogs, settings.planning_bytes)
-        made = self.services = Services(self._store, self.home, settings, own_tokens, around, parts)
-        self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
-        self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
-        self.tokens, self.blockers, self.verifying = made.tokens, made.blockers, made.verifying
+        services = self.services = Services(self._store, self.home, settings, own_tokens, hooks, parts)
+        self.catalogs, self.tables, self.planning = services.catalogs, services.tables, services.planning
+        self.optimizing, self.optimizers, self.groups = services.optimizing, services.optimizers, services.groups
+        self.tokens, self.blockers, self.verifying = services.tokens, services.blockers, services.verifying
         limits = Limits(
             settings.schedule_to_ack,
             settings.start_to_close,
@@ -177,20 +178,19 @@ class Coordinator:
             settings.explore_queue,
             settings.maintenance_threads,
         )
-        self._tell(made.meters, certificates)
-        self._loops = CoordinatorLoops(made, limits, watch=watch)
+        self._register_gauges(services.meters, certificates)
+        self._loops = CoordinatorLoops(services, limits, watch=watch)
         self._server = Server(
             settings.host,
             settings.port,
-            admin_handler(made.operations(self.people_pool)),
+            admin_handler(services.operations(self.people_pool)),
             self._optimizing_servicer,
-            changes=(made.work, made.changes),
+            changes=(services.work, services.changes),
             certificates=certificates,
-            interceptors=(Timing(made.meters),),
+            interceptors=(Timing(services.meters),),
         )
 
-    def _tell(self, meters: Meters, certificates: Certificates | None) -> None:
-        """What only the program itself knows of its state."""
+    def _register_gauges(self, meters: Meters, certificates: Certificates | None) -> None:
         meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
         meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
         if certificates is not None:
@@ -218,7 +218,6 @@ class Coordinator:
         """Write process and address to the state directory, atomically."""
         target = self.home / "coordinator.json"
         draft = self.home / f".coordinator.{os.getpid()}"
-        # A coordinator of one command ends with it: long work needs a lasting one.
         passing = {"passing": True} if self._passing else {}
         record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address, **passing}
         try:
@@ -253,9 +252,8 @@ def running(
 ) -> Iterator[Coordinator]:
     """A coordinator with an optimizer of `threads` threads (0: none) in this process, during the block.
 
-    At the end, what has begun is finished within `patience` (None: however long it takes); what takes longer continues
-    in threads that are not awaited, and ends with the process. A restart resumes it. If the state directory was lost
-    (`when_lost`, as for the coordinator) hardly anything is awaited.
+    At the end, running work may take `patience` (None: any time); what takes longer continues in threads that are not
+    awaited, and ends with the process. A restart resumes it. After the state directory was lost, little is awaited.
     """
     coordinator = Coordinator(
         home,
@@ -397,11 +395,10 @@ def listening(settings: Settings) -> "Iterator[Listener | None]":
     if not settings.http_port:
         yield None
         return
-    # Uvicorn and Starlette are loaded only where they serve.
     from amoro_core.web.server import Listener
 
     refuse_exposure(settings, "http-host", settings.http_host)
-    provider_of(settings)  # what is wrong with it is said before anything starts
+    provider_of(settings)  # report what is wrong with it before anything starts
     listener = Listener(settings.http_host, settings.http_port, settings.certificates())
     try:
         yield listener
@@ -415,7 +412,7 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
     if terms is None:
         return None
     try:
-        # Authlib comes with an extra, and is loaded only here.
+        # Authlib comes with an extra.
         from amoro_core.web.oidc import OpenIdProvider, secret_of
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("authlib", "joserfc"):
@@ -427,8 +424,11 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
     return OpenIdProvider(terms, secret_of(settings.oidc_client_secret))
 
 
-def people_of(settings: Settings, port: int) -> "OidcLogin | None":
-    """The door for people of the settings' OpenID provider, for a server on that port. Raises InvalidSettings."""
+def oidc_login_of(settings: Settings, port: int) -> "OidcLogin | None":
+    """The login by the settings' OpenID provider, for a server on that port; None without one.
+
+    Raises InvalidSettings.
+    """
     provider, terms = provider_of(settings), settings.provider_terms()
     if provider is None or terms is None:
         return None
@@ -444,7 +444,7 @@ def people_of(settings: Settings, port: int) -> "OidcLogin | None":
 
 
 def offer(services: Services, pool: Executor) -> "AppContext":
-    """What the application offers over these services; their blocking work runs in the pool."""
+    """The context of pages and REST over these services; their blocking work runs in the pool."""
     from amoro_core.web.app_context import AppContext
     from amoro_core.web.login import LoginService
 
@@ -469,16 +469,10 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     from amoro_core.web.server import WebServer
 
     services, settings, pool = coordinator.services, coordinator.settings, coordinator.people_pool
-    parts = offer(services, pool)
-    people = people_of(settings, listener.port)
-    live = replace(
-        parts,
-        people=people,
-        mcp_writes=settings.mcp_writes,
-    )
-    app = make_app(live, (settings.http_host, *settings.http_hosts))
-    changes = (services.changes,)
-    server = WebServer(listener, app, proxies=settings.trusted_proxies, changes=changes)
+    people = oidc_login_of(settings, listener.port)
+    context = replace(offer(services, pool), people=people, mcp_writes=settings.mcp_writes)
+    app = make_app(context, (settings.http_host, *settings.http_hosts))
+    server = WebServer(listener, app, proxies=settings.trusted_proxies, changes=(services.changes,))
     server.start()
     coordinator.http_address = listener.address
     try:
@@ -493,66 +487,36 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
 READER_THREADS = 4
 
 
-class Reader:
-    """Serves the AdminService on loopback for one command, from the state directory and the catalogs.
+@contextmanager
+def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> Iterator[tuple[str, Secret]]:
+    """Serve the AdminService on loopback for one read-only command, during the block; address and admin token.
 
     It takes no lock, creates and changes no file, and runs no loop and no optimizer: it may run beside a coordinator,
-    and resumes nothing that an earlier one left.
+    and resumes nothing that an earlier one left. The state directory need not exist; `catalogs` are added to those of
+    the store and of pyiceberg. Raises StoreFailed.
     """
-
-    def __init__(self, home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> None:
-        """`catalogs` are added to those of the store and of pyiceberg. Raises StoreFailed."""
-        allow_classes(settings.allowed_classes)
-        limit_requests(settings.catalog_timeout)
-        self.token = Secret(secrets.token_urlsafe(32))
-        self._store = ReadingStore.open(home / "amoro.db")
-        own_tokens = {Role.ADMIN: self.token, Role.ENROLMENT: Secret(secrets.token_urlsafe(32))}
-        around = CoordinatorHooks(
-            commit_due=_nothing,
-            left_over=_nothing,
-            explore=_nothing,
-            address=lambda: self.address,
-            local_address=lambda: self.address,
-            joining={settings.groups[0]: os.cpu_count() or 1},
-        )
+    allow_classes(settings.allowed_classes)
+    limit_requests(settings.catalog_timeout)
+    tokens = {role: Secret(secrets.token_urlsafe(32)) for role in (Role.ADMIN, Role.ENROLMENT)}
+    hooks = CoordinatorHooks(
+        commit_due=_nothing,
+        left_over=_nothing,
+        explore=_nothing,
+        address=lambda: server.address,
+        local_address=lambda: server.address,
+        joining={settings.groups[0]: os.cpu_count() or 1},
+    )
+    with closing(ReadingStore.open(home / "amoro.db")) as store:
+        services = Services(store, home, settings, tokens, hooks, installed(home, catalogs))
+        pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="rpc")
+        handler = admin_handler(services.operations(pool))
+        server = Server("127.0.0.1", 0, handler, None, changes=(services.work, services.changes))
         try:
-            services = Services(self._store, home, settings, own_tokens, around, installed(home, catalogs))
-        except BaseException:
-            self._store.close()
-            raise
-        self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="rpc")
-        self._server = Server(
-            "127.0.0.1",
-            0,
-            admin_handler(services.operations(self._pool)),
-            None,
-            changes=(services.work, services.changes),
-        )
-
-    @property
-    def address(self) -> str:
-        """The address on which it serves."""
-        return self._server.address
-
-    def start(self) -> None:
-        self._server.start()
-
-    def stop(self) -> None:
-        """Stop serving; calls that wait for a silent catalog are not awaited."""
-        self._server.stop()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._store.close()
-
-
-@contextmanager
-def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> Iterator[Reader]:
-    """A reader of the state directory, which need not exist, during the block. Raises StoreFailed."""
-    reader = Reader(home, settings, catalogs)
-    try:
-        reader.start()
-        yield reader
-    finally:
-        reader.stop()
+            server.start()
+            yield server.address, tokens[Role.ADMIN]
+        finally:
+            server.stop()
+            pool.shutdown(wait=False, cancel_futures=True)  # calls may wait for a silent catalog
 
 
 def _nothing(*_: str) -> None:

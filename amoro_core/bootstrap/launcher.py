@@ -136,8 +136,8 @@ class LocalLauncher:
             from amoro_core.bootstrap import coordinator_app
             from amoro_core.bootstrap.settings import load_settings
 
-        with coordinator_app.reading(home, load_settings(home, config), self._catalogs) as answering:
-            yield Endpoint(answering.address, answering.token)
+        with coordinator_app.reading(home, load_settings(home, config), self._catalogs) as (address, token):
+            yield Endpoint(address, token)
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
