@@ -20,7 +20,7 @@ from amoro_core.actions.rewriting import (
 from amoro_core.errors import CheckFailed, CommitConflict, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
-from amoro_core.formats.tables import KnownFiles
+from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.clustering import (
     CLUSTER,
     REJECTS,
@@ -121,7 +121,7 @@ class _Done:
     output: ClusterOutput
 
 
-def cluster_change(table: AnyTable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change | Dropped:
+def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change | Dropped:
     """Validate, check and stage the groups that are in no commit yet.
 
     Where the layout's sort order is to be in the metadata and is not, that comes first, as a change of its own: the id
@@ -131,7 +131,7 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: KnownFiles, now
     kept = ClusterPlanState.of(case.process)
     record = _record(case.process, ready, kept)
     head = table.head(record.snapshot_id, record.sequence_number)
-    sight = known.look(table, record, head)
+    sight = known.view_of(table, record, head)
     validation = validate(sight)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
@@ -319,7 +319,7 @@ class Cluster:
 
     def preparing(self) -> Prepare:
         """What validates, checks and stages the commit of the groups of one process that are ready."""
-        known = KnownFiles()
+        known = FileReadCache()
         return lambda table, case, now: cluster_change(table, case, known, now)
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:

@@ -11,7 +11,7 @@ from amoro_core.errors import AmoroError, CheckFailed, CommitConflict, DataFileM
 from amoro_core.failpoints import failpoint
 from amoro_core.files.schema.write_options import writer_options
 from amoro_core.formats.ports import Rewritable
-from amoro_core.formats.tables import KnownFiles
+from amoro_core.formats.tables import FileReadCache
 from amoro_core.model.commits import (
     PROCESS_ID,
     CommitContent,
@@ -296,7 +296,7 @@ class Rewriting:
 
     def preparing(self) -> Prepare:
         """A function that validates, checks and stages the commit of one process."""
-        known = KnownFiles()
+        known = FileReadCache()
         return lambda table, case, now: _change(table, case, known, now)
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
@@ -349,12 +349,12 @@ def _group(result: TaskResult) -> Group:
     return Group(result.number, work, codec.decode_output(pb.RewriteOutput.FromString(result.output)))
 
 
-def _change(table: Rewritable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change:
+def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
     """Validate, check, stage."""
     record = record_of(case)
     check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
-    sight = known.look(table, record, head)
+    sight = known.view_of(table, record, head)
     validation = validate(sight)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
@@ -433,7 +433,7 @@ def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple
 
 
 def check_content(
-    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: KnownFiles
+    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: FileReadCache
 ) -> None:
     """The check that can't be skipped: what is about to be committed adds up, file by file and row by row.
 

@@ -19,7 +19,7 @@ from amoro_core.actions.action_api import (
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
-from amoro_core.formats.tables import KnownFiles
+from amoro_core.formats.tables import FileReadCache
 from amoro_core.maintenance.schedule import MaintenanceConfig
 from amoro_core.model.commits import CommitContent, Evidence, Head, SnapshotAdded
 from amoro_core.model.files import DataFile, DeleteFile
@@ -132,7 +132,7 @@ class UndoFiles(Untasked):
 
     def preparing(self) -> Prepare:
         """A function that validates it again and stages it on the present head."""
-        known = KnownFiles()
+        known = FileReadCache()
         return lambda table, case, now: _change(table, case, known, now)
 
 
@@ -150,7 +150,7 @@ def _days(keep: timedelta) -> str:
     return f"{keep / timedelta(days=1):g}"
 
 
-def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) -> tuple[Head, CommitContent]:
+def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = None) -> tuple[Head, CommitContent]:
     """The change that undoes the commit on the present head. Raises CommitConflict with the reason if impossible."""
     commits = []
     for pair in detail.commits:
@@ -161,7 +161,7 @@ def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) 
         commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
     files = [file for one in commits for file in one.files]
-    named = (known or KnownFiles()).positions(table, ambiguous_since(commits, heads), files)
+    named = (known or FileReadCache()).positions(table, ambiguous_since(commits, heads), files)
     made = revert(commits, heads, named)
     if made.content is None:
         raise CommitConflict(made.refusal)
@@ -206,7 +206,7 @@ def _detail(case: ProcessContext) -> _Detail:
     return _Detail(**{**said, "more": tuple((before, after) for before, after in said.get("more", ()))})
 
 
-def _change(table: AnyTable, case: ProcessContext, known: KnownFiles, now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
     detail = _detail(case)
     head, content = _content(table, detail, known)
     failpoint("commit.before_intent")

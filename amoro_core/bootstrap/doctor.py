@@ -69,7 +69,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     if sqlite < SQLITE_SAFE:
         detail += " (older than 3.51.3: only safe with one writer, which is how it is used here)"
     yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
-    yield _guarded("settings", lambda: _said(load_settings(home, config)), "Fix the settings file.")
+    yield _guarded("settings", lambda: _changed_settings(load_settings(home, config)), "Fix the settings file.")
     yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
     free = shutil.disk_usage(_nearest(home)).free
     yield Diagnosis(
@@ -80,25 +80,25 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     )
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
     yield from _tls(home, config)
-    with suppress(InvalidSettings):  # said already
+    with suppress(InvalidSettings):  # reported already
         settings = load_settings(home, config)
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)
     if health := coordinator_health(home):
-        serves, said = health
-        yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")
+        serves, detail = health
+        yield Diagnosis("coordinator", serves, detail, "Its log says more; amoro up starts it anew once it has ended.")
         if serves:
             yield from _optimizers(home)
     try:
-        found = _known_catalogs(home)
+        known = _known_catalogs(home)
     except AmoroError as error:
         yield Diagnosis("catalogs", False, error.message, error.hint or error.remedy)
         return
-    if not found:
+    if not known:
         yield Diagnosis(
             "catalogs", False, "none is known", "Run `amoro catalog add NAME type=… uri=…` or write ~/.pyiceberg.yaml."
         )
-    yield from _in_time(found)
+    yield from _in_time(known)
 
 
 def _optimizers(home: Path) -> Iterator[Diagnosis]:
@@ -138,17 +138,19 @@ def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
 
 
 def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
-    """Each catalog, checked concurrently; one that neither answers nor fails within the limit is given up."""
+    """The check of each catalog, concurrently; one without an answer within the limit has failed."""
     answers: dict[str, Diagnosis] = {}
 
-    def ask(item: CatalogConfig) -> None:
+    def check(item: CatalogConfig) -> None:
         answers[item.name] = _catalog(item)
 
     deadline = time.monotonic() + limits().whole_s + LOADING_S
-    asked = [threading.Thread(target=ask, args=(item,), name=f"ask-{item.name}", daemon=True) for item in catalogs]
-    for thread in asked:
+    threads = [
+        threading.Thread(target=check, args=(item,), name=f"check-{item.name}", daemon=True) for item in catalogs
+    ]
+    for thread in threads:
         thread.start()
-    for item, thread in zip(catalogs, asked, strict=True):
+    for item, thread in zip(catalogs, threads, strict=True):
         thread.join(max(0.0, deadline - time.monotonic()))
         yield answers.get(item.name) or Diagnosis(
             _name(item),
@@ -167,17 +169,17 @@ def _catalog(item: CatalogConfig) -> Diagnosis:
     name = _name(item)
     try:
         formats.check(item)
-        elsewhere = _elsewhere(item)
+        others = _other_tables(item)
     except AmoroError as error:
         return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
     refusal = formats.commits_refused(item)
     if refusal is not None:
         return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
-    return Diagnosis(name, True, f"answers ({item.origin}){elsewhere}")
+    return Diagnosis(name, True, f"answers ({item.origin}){others}")
 
 
-def _elsewhere(item: CatalogConfig) -> str:
-    """What is odd about a SQL catalog without tables, whose database has those of others. Raises CatalogUnavailable."""
+def _other_tables(item: CatalogConfig) -> str:
+    """A note on a SQL catalog without tables whose database has those of others. Raises CatalogUnavailable."""
     if kind_of(item) != "sql":
         return ""
     others = other_names(item)
@@ -196,9 +198,9 @@ def _known_catalogs(home: Path) -> list[CatalogConfig]:
     return [known[name] for name in sorted(known)]
 
 
-def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
+def _guarded(name: str, check: Callable[[], str], fix: str) -> Diagnosis:
     try:
-        return Diagnosis(name, True, look())
+        return Diagnosis(name, True, check())
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return Diagnosis(name, False, f"{where}{error.strerror or error}", fix)
@@ -206,10 +208,10 @@ def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
         return Diagnosis(name, False, error.message, error.hint or fix)
 
 
-def _said(settings: Settings) -> str:
-    """What differs from the defaults, with the origins."""
-    said = [f"{key} {value} ({origin})" for key, value, origin in settings.described() if origin != "default"]
-    return ", ".join(said) or "all defaults"
+def _changed_settings(settings: Settings) -> str:
+    """Settings that differ from the defaults, with their origins."""
+    changed = [f"{key} {value} ({origin})" for key, value, origin in settings.described() if origin != "default"]
+    return ", ".join(changed) or "all defaults"
 
 
 def _writable(home: Path) -> str:
@@ -217,7 +219,7 @@ def _writable(home: Path) -> str:
     with suppress(FileNotFoundError):
         home.stat()
     for name in ("amoro.lock", "amoro.db", "admin.token", "enrolment.token"):
-        if _is_seen(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
+        if _exists(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(home / name))
     with tempfile.TemporaryFile(dir=_nearest(home)) as file:
         file.write(b"amoro")
@@ -227,10 +229,10 @@ def _writable(home: Path) -> str:
 
 def _nearest(home: Path) -> Path:
     """The directory, or its nearest existing parent."""
-    return next(place for place in (home, *home.parents) if _is_seen(place))
+    return next(place for place in (home, *home.parents) if _exists(place))
 
 
-def _is_seen(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether the path is known to exist: `Path.exists` raises without permission."""
     return os.path.exists(path)
 

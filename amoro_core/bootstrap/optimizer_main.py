@@ -48,15 +48,15 @@ def _config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) 
 
 def _enrolment_token(options: OptimizerOptions) -> Secret:
     """The token of the given file, else the environment's, else the state directory's."""
-    said = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
+    source = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
     try:
         if options.token_file is not None:
             return tokens.read_token(options.token_file)
         if given := os.environ.get("AMORO_TOKEN"):
             return tokens.parse_token(given)
     except (OSError, ValueError) as error:
-        why = f"{said} can't be used: {tokens.told(error)}"
-        raise InvalidArgument(why, hint="It must hold the enrolment token and nothing else.") from error
+        message = f"{source} can't be used: {tokens.told(error)}"
+        raise InvalidArgument(message, hint="It must hold the enrolment token and nothing else.") from error
     return read_token(options.home / "enrolment.token")
 
 

@@ -40,8 +40,8 @@ def scheduling_policies() -> Mapping[str, Policy]:
 
     One that can't be loaded is logged and left out.
     """
-    found: Mapping[str, Policy] = _plugged_in(POLICY_GROUP)
-    return {**POLICIES, **{name: policy for name, policy in found.items() if name not in POLICIES}}
+    plugged: Mapping[str, Policy] = _plugged_in(POLICY_GROUP)
+    return {**POLICIES, **{name: policy for name, policy in plugged.items() if name not in POLICIES}}
 
 
 def containers(home: Path) -> Mapping[str, Container]:
@@ -64,7 +64,7 @@ def table_formats(tables: KnownTables | None = None) -> tuple[TableFormat, ...]:
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
     found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(tables)}
-    for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
+    for made in _created(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
         found[made.name] = made
     return tuple(found.values())
 
@@ -74,10 +74,10 @@ def more_actions() -> tuple[Action, ...]:
 
     One that can't be loaded or made, or has a process's name of another one, is logged and left out.
     """
-    found: list[Action] = []
-    for made in _made(ACTION_GROUP, lambda action: Actions((*found, action))):
-        found.append(made)
-    return tuple(found)
+    actions: list[Action] = []
+    for action in _created(ACTION_GROUP, lambda action: Actions((*actions, action))):
+        actions.append(action)
+    return tuple(actions)
 
 
 def _require_new(name: str, known: Mapping[str, object]) -> None:
@@ -85,8 +85,8 @@ def _require_new(name: str, known: Mapping[str, object]) -> None:
         raise ValueError(f"there is one of the name {name!r} already")
 
 
-def _made(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
-    """Objects made by the functions of a group that pass the check, which may raise."""
+def _created(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
+    """Objects that the functions of a group return and that pass the check, which may raise."""
     for name, make in _plugged_in(group).items():
         try:
             check(made := make())

@@ -131,28 +131,29 @@ class Settings:
         """These settings. Raises InvalidSettings for two that contradict each other, with values and origins."""
         if self.heartbeat_interval >= self.heartbeat_timeout:
             raise InvalidSettings(
-                f"{self._said('heartbeat-interval')} is not below {self._said('heartbeat-timeout')}",
+                f"{self._shown('heartbeat-interval')} is not below {self._shown('heartbeat-timeout')}",
                 hint="An optimizer that reports less often is taken for lost: lower the first or raise the second.",
             )
         if self.port == self.http_port != 0:
             raise InvalidSettings(
-                f"{self._said('http-port')} is the same as {self._said('port')}", hint="Each needs its own."
+                f"{self._shown('http-port')} is the same as {self._shown('port')}",
+                hint="Each needs its own.",
             )
         for proxy in self.trusted_proxies:
             _require_network("trusted-proxies", proxy)
         if self.blocker_timeout > LONGEST_HOLD:
             raise InvalidSettings(
-                f"{self._said('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
+                f"{self._shown('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
                 hint="Lower it; a blocker that is needed for longer is renewed.",
             )
         self.provider_terms()
         repeated = [name for at, name in enumerate(self.groups) if name in self.groups[:at]]
         if repeated:
-            raise InvalidSettings(f"{self._said('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
+            raise InvalidSettings(f"{self._shown('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
         return self
 
     def provider_terms(self) -> ProviderTerms | None:
-        """What was agreed on with the OpenID provider; None without one. Raises InvalidSettings."""
+        """The terms of the OpenID provider; None without one. Raises InvalidSettings."""
         secret = self.oidc_client_secret
         if secret and not secret.startswith(("env:", "file:")):
             raise InvalidSettings(
@@ -163,12 +164,13 @@ class Settings:
             return None
         if not is_safe_url(self.oidc_issuer):
             raise InvalidSettings(
-                f"{self._said('oidc-issuer')} is not the https address of a provider",
+                f"{self._shown('oidc-issuer')} is not the https address of a provider",
                 hint="Write it as the provider does, such as https://login.example.com/realms/data.",
             )
         if missing := [key for key in ("oidc-client-id", "oidc-roles") if not getattr(self, KEYS[key])]:
             raise InvalidSettings(
-                f"{self._said('oidc-issuer')} needs {missing[0]} too", hint="See docs/howto/roles.md for all of them."
+                f"{self._shown('oidc-issuer')} needs {missing[0]} too",
+                hint="See docs/howto/roles.md for all of them.",
             )
         try:
             rules = tuple(map(parse_rule, self.oidc_roles))
@@ -179,7 +181,7 @@ class Settings:
             self.oidc_issuer, self.oidc_client_id, self.oidc_name_claim, self.oidc_role_claim, scopes, rules
         )
 
-    def _said(self, key: str) -> str:
+    def _shown(self, key: str) -> str:
         name = KEYS[key]
         return f"{key} {written(getattr(self, name))} ({self.origins.get(name, 'default')})"
 
@@ -190,12 +192,12 @@ class Settings:
 
     def action_intervals(self) -> Mapping[str, timedelta | None]:
         """The intervals of scheduled actions by name; None for one that is off."""
-        found: dict[str, timedelta | None] = {}
+        intervals: dict[str, timedelta | None] = {}
         for key, name in KEYS.items():
             action, dot, last = key.rpartition(".")
             if dot and last == "interval" and f"{action}.enabled" in KEYS:
-                found[action] = getattr(self, name) if getattr(self, KEYS[f"{action}.enabled"]) else None
-        return found
+                intervals[action] = getattr(self, name) if getattr(self, KEYS[f"{action}.enabled"]) else None
+        return intervals
 
     def certificates(self) -> Certificates | None:
         """The certificates for TLS; None without TLS. Raises InvalidSettings."""
@@ -360,7 +362,7 @@ def _key_twice(node: Any, are_names: bool = False) -> str:
         keys = [key.replace("_", "-") for key in keys]
     own = next((key for at, key in enumerate(keys) if key in keys[:at]), "")
     inner = zip(keys, (value for _, value in node.value), strict=True)
-    return own or next((found for key, value in inner if (found := _key_twice(value, key == _CATALOGS))), "")
+    return own or next((twice for key, value in inner if (twice := _key_twice(value, key == _CATALOGS))), "")
 
 
 def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
@@ -469,16 +471,16 @@ _RULES_SCHEMA = {
 def _catalog_rules(value: object) -> object:
     if not isinstance(value, dict):
         raise ValueError("expected names of catalogs, each with allow-locations or strict-locations below it")
-    return tuple(_rules_of(str(name), said) for name, said in value.items())
+    return tuple(_rules_of(str(name), rules) for name, rules in value.items())
 
 
-def _rules_of(name: str, said: object) -> CatalogRules:
-    if not isinstance(said, dict):
+def _rules_of(name: str, value: object) -> CatalogRules:
+    if not isinstance(value, dict):
         raise ValueError(f"expected allow-locations or strict-locations below {name}")
-    found = {str(key).replace("_", "-"): value for key, value in said.items()}
-    if unknown := sorted(found.keys() - {"allow-locations", "strict-locations"}):
+    rules = {str(key).replace("_", "-"): rule for key, rule in value.items()}
+    if unknown := sorted(rules.keys() - {"allow-locations", "strict-locations"}):
         raise ValueError(f"{name} has the unknown key {unknown[0]!r}; known are allow-locations and strict-locations")
-    prefixes, strict = found.get("allow-locations", []), found.get("strict-locations", False)
+    prefixes, strict = rules.get("allow-locations", []), rules.get("strict-locations", False)
     if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
         raise ValueError(f"expected a list of locations as allow-locations of {name}")
     for prefix in prefixes:

@@ -34,12 +34,12 @@ MAX_NAMING_BYTES = 64 * 1024 * 1024
 MAX_NAMING_ROWS = 5_000_000
 
 
-class KnownFiles:
-    """Facts about files that were read; failures are not cached."""
+class FileReadCache:
+    """Facts about files, read once for all attempts of a commit: files are immutable. Failures are not cached."""
 
     def __init__(self) -> None:
         self._facts: dict[str, FileFacts] = {}
-        self._positions: dict[DeleteIdentity, tuple[frozenset[str], Positions]] = {}  # with the paths asked for
+        self._positions: dict[DeleteIdentity, tuple[frozenset[str], Positions]] = {}  # with the files read for
         self._left_out: dict[int, Mapping[int, PositionSet]] = {}
         self._places: dict[int, dict[RowPosition, RowPosition | None]] = {}  # by task; None: the row is in no output
 
@@ -49,10 +49,10 @@ class KnownFiles:
             self._facts[path] = table.file_facts(path)
         return self._facts[path]
 
-    def look(self, table: Rewritable, record: PlanRecord, head: Head) -> ValidationView:
-        """The head as seen from the plan, with what `to_read` asks for but what is too large or unreadable."""
-        sight = build_view(record, head)
-        deletes, groups = to_read(sight)
+    def view_of(self, table: Rewritable, record: PlanRecord, head: Head) -> ValidationView:
+        """The head relative to the plan, with the reads that `to_read` names, without large and unreadable files."""
+        view = build_view(record, head)
+        deletes, groups = to_read(view)
         inputs = (given.data for group in record.groups for given in every_input(group))
         positions = self.positions(table, deletes, inputs)
         left_out: dict[int, Mapping[int, PositionSet]] = {}
@@ -62,12 +62,12 @@ class KnownFiles:
                     self._left_out[group.number] = table.left_out(group)
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
-        sight = replace(sight, read=Read(positions, left_out))
-        found = {group.number: self._found(table, group, rows) for group, rows in to_look_up(sight)}
-        return replace(sight, read=Read(positions, left_out, found))
+        view = replace(view, read=Read(positions, left_out))
+        found = {group.number: self._look_up(table, group, rows) for group, rows in to_look_up(view)}
+        return replace(view, read=Read(positions, left_out, found))
 
-    def _found(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> Found:
-        """Where these rows of the inputs are in the outputs; those that were found before are not looked up again."""
+    def _look_up(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> Found:
+        """Where these rows of the inputs are in the outputs; each row is looked up once."""
         count = sum(len(positions) for positions in wanted.values())
         if group.look_up is not None and count > group.look_up.most_rows:
             return Found(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
@@ -86,17 +86,17 @@ class KnownFiles:
     def positions(
         self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]
     ) -> dict[DeleteIdentity, Positions]:
-        """What each position delete deletes of these files, without deletes that are too large or unreadable."""
+        """The positions that each position delete deletes of these files, without large and unreadable deletes."""
         rows = {normalise(file.path): file.record_count for file in files}
         found: dict[DeleteIdentity, Positions] = {}
         for delete in deletes:
-            asked, positions = self._positions.get(delete.identity, (None, {}))
-            if (asked is None or not rows.keys() <= asked) and _is_small(delete):
-                # Groups that are committed one after the other ask for other files each.
+            paths, positions = self._positions.get(delete.identity, (None, {}))
+            if (paths is None or not rows.keys() <= paths) and _is_small(delete):
+                # Groups that are committed one after the other have different files.
                 with suppress(*_UNREADABLE):
-                    asked, positions = frozenset(rows), table.positions(delete, rows)
-                    self._positions[delete.identity] = asked, positions
-            if asked is not None and rows.keys() <= asked:
+                    paths, positions = frozenset(rows), table.positions(delete, rows)
+                    self._positions[delete.identity] = paths, positions
+            if paths is not None and rows.keys() <= paths:
                 found[delete.identity] = positions
         return found
 
@@ -170,8 +170,8 @@ class Formats:
 
     def _of(self, catalog: CatalogConfig) -> list[TableFormat]:
         """The catalog's formats, in its order. Raises CatalogMisconfigured for one that is not installed."""
-        said = dict(catalog.properties).get(TABLE_FORMATS, ICEBERG)
-        names = list(dict.fromkeys(name for part in said.split(",") if (name := part.strip().lower())))
+        listed = dict(catalog.properties).get(TABLE_FORMATS, ICEBERG)
+        names = list(dict.fromkeys(name for part in listed.split(",") if (name := part.strip().lower())))
         if not names:
             raise _misconfigured(catalog, "names no format")
         for name in names:
@@ -188,18 +188,18 @@ class Tables:
         formats: Formats,
         find_catalog: Callable[[str], CatalogConfig],
         find_known: Callable[[TableIdentifier], TableRuntime | None] = lambda identifier: None,
-        heard: Callable[[str, CatalogUnavailable | None], None] = lambda catalog, error: None,
+        on_answer: Callable[[str, CatalogUnavailable | None], None] = lambda catalog, error: None,
     ) -> None:
-        """`find_known` returns the state kept about a table, whose format is tried first; `heard` is told of each
-        answer of a catalog, or why there was none."""
+        """`find_known` returns the stored state of a table, whose format is tried first; `on_answer` is called after
+        each request to a catalog, with its error if it failed."""
         self.formats = formats
         self.catalog = find_catalog
         self._find_known = find_known
-        self._heard = heard
+        self._on_answer = on_answer
 
     def list_all(self, config: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
-        with self._hearing(config.name):
+        with self._reporting(config.name):
             return self.formats.list_tables(config)
 
     def locations(
@@ -209,7 +209,7 @@ class Tables:
 
         Raises CatalogUnavailable.
         """
-        with self._hearing(config.name):
+        with self._reporting(config.name):
             return self.formats.locations(config, names)
 
     def is_unchanged(self, table: TableRuntime) -> bool:
@@ -221,20 +221,20 @@ class Tables:
         format = self.formats.find(config, table.format)
         if not location or not isinstance(format, Revalidating):
             return False
-        with self._hearing(config.name):
+        with self._reporting(config.name):
             return format.is_unchanged(config, table.identifier, location)
 
     @contextmanager
-    def _hearing(self, catalog: str) -> Iterator[None]:
+    def _reporting(self, catalog: str) -> Iterator[None]:
         try:
             yield
         except CatalogUnavailable as error:
-            self._heard(catalog, error)
+            self._on_answer(catalog, error)
             raise
         except (TableNotFound, TableRefused):
-            self._heard(catalog, None)
+            self._on_answer(catalog, None)
             raise
-        self._heard(catalog, None)
+        self._on_answer(catalog, None)
 
     def open(self, identifier: TableIdentifier) -> OpenTable:
         """The table's present state.
@@ -248,7 +248,7 @@ class Tables:
     def load(self, config: CatalogConfig, identifier: TableIdentifier, known: TableRuntime | None) -> OpenTable:
         """As `open`, of that catalog, for a caller who has read what is kept about the table; None: nothing."""
         kept = known.format if known else ""
-        with self._hearing(config.name):
+        with self._reporting(config.name):
             table = self.formats.load(config, identifier, kept)
         facts = table.facts
         if known and kept and facts.format != kept and facts.uuid == known.uuid:
@@ -271,55 +271,47 @@ def _misconfigured(catalog: CatalogConfig, what: str) -> CatalogMisconfigured:
 log = get_logger("amoro.optimizing")
 
 FRESH = timedelta(minutes=1)
-#: That a table can't be loaded is said so long to all who ask: each of its tasks would wait for the same catalog.
+#: How long a failure to load a table is reused: all tasks of the table would wait for the same catalog.
 FAILED_FRESH = timedelta(seconds=1)
 
 
 class Vending:
-    """The properties of each table's storage, loaded anew when older than a minute."""
+    """The properties of each table's storage, with credentials, reloaded when they are older than a minute."""
 
     def __init__(self, load: Callable[[TableIdentifier], Mapping[str, str]], clock: Callable[[], datetime]) -> None:
-        """`load` asks the table's catalog for its properties, and raises an AmoroError where that can't be."""
-        self._asked, self._clock = load, clock
-        #: By table: since when they are known, for how long they count, and the properties; first told, first here.
+        """`load` requests the properties from the table's catalog; it may raise AmoroError."""
+        self._load, self._clock = load, clock
+        #: When they were loaded, for how long they are fresh, and the properties; in order of insertion.
         self._vended: dict[TableIdentifier, tuple[datetime, timedelta, Mapping[str, str]]] = {}
-        self._lock = Lock()  # whoever adds to them
+        self._lock = Lock()
 
     def properties_of(self, identifier: TableIdentifier) -> Mapping[str, str]:
         """The properties for the table's files; none where the table can't be loaded."""
-        known = self._fresh(identifier)
-        return self._load(identifier) if known is None else known
-
-    def keep(
-        self, identifier: TableIdentifier, properties: Mapping[str, str], since: datetime, fresh: timedelta = FRESH
-    ) -> None:
-        """Take over the properties of a table that was loaded at that time."""
         now = self._clock()
-        with self._lock:
-            self._vended.pop(identifier, None)
-            self._vended[identifier] = since, fresh, properties
-            while self._vended and not _counts(next(iter(self._vended.values()))[0], FRESH, now):
-                del self._vended[next(iter(self._vended))]
-
-    def _fresh(self, identifier: TableIdentifier) -> Mapping[str, str] | None:
-        known = self._vended.get(identifier)
-        if known is None or not _counts(known[0], known[1], self._clock()):
-            return None
-        return known[2]
-
-    def _load(self, identifier: TableIdentifier) -> Mapping[str, str]:
-        asked_at = self._clock()
+        if (vended := self._vended.get(identifier)) and _is_fresh(vended[0], vended[1], now):
+            return vended[2]
         try:
-            found = self._asked(identifier)
+            properties = self._load(identifier)
         except AmoroError as error:
             # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
             log.warning("credentials.unavailable", table=str(identifier), error=error.message)
             self.keep(identifier, {}, self._clock(), FAILED_FRESH)
             return {}
-        self.keep(identifier, found, asked_at)
-        return found
+        self.keep(identifier, properties, now)
+        return properties
+
+    def keep(
+        self, identifier: TableIdentifier, properties: Mapping[str, str], since: datetime, fresh: timedelta = FRESH
+    ) -> None:
+        """Store the properties of a table that was loaded at that time, and remove outdated ones."""
+        now = self._clock()
+        with self._lock:
+            self._vended.pop(identifier, None)
+            self._vended[identifier] = since, fresh, properties
+            while self._vended and not _is_fresh(next(iter(self._vended.values()))[0], FRESH, now):
+                del self._vended[next(iter(self._vended))]
 
 
-def _counts(since: datetime, fresh: timedelta, now: datetime) -> bool:
-    """Whether that is still fresh. What comes after now is not: the clock was set back, nobody knows how far."""
+def _is_fresh(since: datetime, fresh: timedelta, now: datetime) -> bool:
+    """Whether `now` is within `fresh` of `since`; an earlier `now` is not: the clock was set back."""
     return timedelta() <= now - since < fresh

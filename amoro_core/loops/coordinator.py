@@ -38,7 +38,7 @@ REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
 COMMIT_SWEEP_S = 5.0
 TRIM_INTERVAL_S = 3600.0
-#: How often it is asked whether another minute has begun: each has one sample, however long sampling takes.
+#: Interval of the check whether another minute has begun: each has one sample, however long sampling takes.
 SAMPLE_TICK_S = 5.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
@@ -46,8 +46,8 @@ COMMIT_THREADS = 4
 #: Of each catalog, for processes of the lane `statistics`.
 READ_THREADS = 1
 SCALE_INTERVAL_S = 1.0
-LOOK_INTERVAL_S = 20.0
-#: How often it is asked which catalogs are to be looked over.
+ALERT_INTERVAL_S = 20.0
+#: Interval of the check which catalogs are due for a comparison.
 COMPARE_TICK_S = 2.0
 SCALE_THREADS = 4
 
@@ -113,10 +113,10 @@ class CoordinatorLoops:
         )
         # Each catalog has threads of its own: a slow one does not delay others.
         self._refreshing: LanedPool[int, str] = LanedPool(
-            "refresh", REFRESH_THREADS, self._look_one, limits.explore_queue, workers
+            "refresh", REFRESH_THREADS, self._refresh_if_changed, limits.explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
-        # One action of a table at a time: two that are planned at once would be in each other's way.
+        # One action of a table at a time: two that are planned at once would conflict.
         self._maintaining: LanedPool[int, str] = LanedPool(
             "maintain", limits.maintenance_threads, self._maintain_one, workers=workers
         )
@@ -133,11 +133,11 @@ class CoordinatorLoops:
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
-        self._look = Loop("look", self._look_step, LOOK_INTERVAL_S)
+        self._alert = Loop("alert", self._alert_step, ALERT_INTERVAL_S)
         self._watch = watch
         self._sample = Loop("sample", self._sample_step, SAMPLE_TICK_S)
         self._compare = Loop("compare", self._compare_step, COMPARE_TICK_S)
-        watching = [self._explore, self._compare, self._refresh, self._trim, self._scale, self._look, self._sample]
+        watching = [self._explore, self._compare, self._refresh, self._trim, self._scale, self._alert, self._sample]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
 
     def start(self) -> None:
@@ -168,7 +168,7 @@ class CoordinatorLoops:
         self._explore.wake()
 
     def look_at(self, table_id: int, catalog: str) -> bool:
-        """Refresh a table of the catalog before others that wait; False while that is going on, or too many wait."""
+        """Refresh a table of the catalog before others that wait; False if that is under way, or too many wait."""
         return self._refreshing.submit(table_id, catalog, first=True)
 
     def commit_due(self, process_id: str, catalog: str) -> None:
@@ -197,8 +197,8 @@ class CoordinatorLoops:
                 self._comparing.submit(config.name)
 
     def _compare_one(self, catalog: str) -> None:
-        found = self._services.comparing.compare(catalog)
-        if found is not None and found.changed:
+        outcome = self._services.comparing.compare(catalog)
+        if outcome is not None and outcome.changed:
             self._refresh.wake()
 
     def _refresh_step(self) -> None:
@@ -207,7 +207,7 @@ class CoordinatorLoops:
         self._plan_pending(self._services.tables.list_pending())
         self._maintain_due()
 
-    def _look_one(self, table_id: int) -> None:
+    def _refresh_if_changed(self, table_id: int) -> None:
         if self._services.comparing.spares(table_id):
             self._services.starting.look_after(table_id)
         else:
@@ -259,7 +259,7 @@ class CoordinatorLoops:
     def _commit_step(self) -> None:
         self._services.starting.start_due()
         for process_id in self._services.starting.close_expired():
-            log.warning("process.closed", process=process_id, reason="nobody started it")
+            log.warning("process.closed", process=process_id, reason="it was not started in time")
         for process_id, catalog in self._services.optimizing.list_committing():
             self.commit_due(process_id, catalog)
 
@@ -270,7 +270,7 @@ class CoordinatorLoops:
         self._services.blockers.trim()
         self._services.starting.renew_blockers()
         for process_id in self._services.maintaining.close_held():
-            log.warning("process.closed", process=process_id, reason="nobody confirmed it")
+            log.warning("process.closed", process=process_id, reason="it was not confirmed in time")
 
     def _sample_step(self) -> None:
         self._services.sampling.sample()
@@ -280,7 +280,7 @@ class CoordinatorLoops:
         for group in self._services.containers.list_kept():
             self._scaling.submit(group)
 
-    def _look_step(self) -> None:
+    def _alert_step(self) -> None:
         self._services.conditions.look()
 
     def _keep_step(self) -> None:

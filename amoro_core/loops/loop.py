@@ -1,4 +1,4 @@
-"""A thread that runs a step periodically, or at once when woken."""
+"""Threads that run a step periodically, and pools that work on keys, each at most once at a time."""
 
 import threading
 from collections import Counter, OrderedDict, deque
@@ -77,7 +77,7 @@ class KeyedPool(Generic[K]):
         self._most = most  # the maximum of keys at a time, including waiting ones
         self._pool = workers(name, threads)
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[K, None] = OrderedDict()  # for each of them the pool was given a run
+        self._waiting: OrderedDict[K, None] = OrderedDict()  # the pool has a run for each of them
         self._busy: set[K] = set()
 
     def submit(self, key: K, *, first: bool = False) -> bool:
@@ -109,7 +109,7 @@ class KeyedPool(Generic[K]):
             key, _ = self._waiting.popitem(last=False)
             self._busy.add(key)
         try:
-            _carry_out(self._name, self._work, key)
+            _run_logged(self._name, self._work, key)
         finally:
             with self._lock:
                 self._busy.discard(key)
@@ -202,7 +202,7 @@ class TurnPool(Generic[K]):
             key = keys.popleft()
             self._busy.add(key)
         try:
-            _carry_out(self._name, self._work, key)
+            _run_logged(self._name, self._work, key)
         finally:
             with self._lock:
                 self._busy.discard(key)
@@ -212,7 +212,7 @@ class TurnPool(Generic[K]):
                     self._serving[lane] -= 1
 
 
-def _carry_out(name: str, work: Callable[[K], object], key: K) -> None:
+def _run_logged(name: str, work: Callable[[K], object], key: K) -> None:
     try:
         work(key)
     except AmoroError as error:

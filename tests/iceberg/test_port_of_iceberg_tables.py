@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
-from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, KnownFiles
+from amoro_core.formats.tables import MAX_NAMING_BYTES, MAX_NAMING_ROWS, FileReadCache
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
@@ -301,7 +301,7 @@ def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogCo
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}])
     delete_where(table, lambda item: item["id"] == 1, with_bounds=False)
-    found, known = opened(config), KnownFiles()
+    found, known = opened(config), FileReadCache()
     scanned = found.scan()
     assert scanned is not None
     [data] = [file.data for file in scanned.files]
@@ -323,7 +323,7 @@ def test_what_deletes_say_is_read_again_for_files_that_were_not_asked_for(
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": 2}], files=2)
     delete_where(table, lambda item: True, with_bounds=False)
-    found, known = opened(config), KnownFiles()
+    found, known = opened(config), FileReadCache()
     scanned = found.scan()
     assert scanned is not None
     first, second = (file.data for file in scanned.files)
