@@ -65,14 +65,14 @@ class CommitRefused(WorkFailed):
     """The catalog refused the commit, and nothing was applied."""
 
     code = "AMORO-1006"
-    remedy = "Read what the catalog says: rights, or a table that another service keeps. Nothing was applied."
+    remedy = "Read the catalog's message: missing rights, or a table that another service keeps. Nothing was applied."
 
 
 class StoreFailed(WorkFailed):
     """The state database could not be written; the change did not happen."""
 
     code = "AMORO-1007"
-    remedy = "Look at the disk of the state directory: space and rights; amoro state check."
+    remedy = "Check the disk of the state directory: space and rights; amoro state check."
 
 
 class CoordinatorUnavailable(WorkFailed):
@@ -86,7 +86,7 @@ class ProcessClosed(WorkFailed):
     """The process was cancelled or closed before its commit."""
 
     code = "AMORO-1009"
-    remedy = "Begin anew with amoro optimize TABLE if it is still wanted."
+    remedy = "Start it again with amoro optimize TABLE if it is still wanted."
 
 
 class CatalogUnavailable(WorkFailed):
@@ -118,14 +118,14 @@ class OutputUnwritable(WorkFailed):
     """The output of a command could not be written to stdout; what the command did stays done."""
 
     code = "AMORO-1012"
-    remedy = "Look where stdout goes: a full disk, or a stream that is closed. What was done is not undone."
+    remedy = "Check where stdout goes: a full disk, or a closed stream. The effects of the command remain."
 
 
 class OptimizerError(WorkFailed):
     """Raised only inside an optimizer."""
 
     code = "AMORO-1100"
-    remedy = "See the optimizer's log; its tasks are given to others."
+    remedy = "See the optimizer's log; its tasks are reassigned."
 
 
 class AttemptAbandoned(OptimizerError):
@@ -136,7 +136,7 @@ class AttemptAbandoned(OptimizerError):
 
 
 class UnknownWork(OptimizerError):
-    """The optimizer does not know this kind of work; the task is not touched, and others may do it."""
+    """The optimizer does not know this kind of work; the task is left to others."""
 
     code = "AMORO-1102"
     remedy = "Install the package that plugs the kind in where the optimizer runs, or update the optimizer."
@@ -174,7 +174,7 @@ class CatalogMisconfigured(CatalogUnavailable, InvalidSettings):
 
 
 class MalformedRequest(InvalidArgument):
-    """A request over HTTP does not say what it has to; `value` is what was wrong."""
+    """A request over HTTP is malformed; `value` is what was wrong."""
 
     code = "AMORO-2005"
     remedy = "See the description of the request: /api/v1/openapi.json."
@@ -188,7 +188,7 @@ class NotFound(AmoroError):
     """Something named does not exist."""
 
     code = "AMORO-3000"
-    remedy = "Look for the right name in the list: amoro catalog|table|process|optimizer|group|token list."
+    remedy = "Find the right name in the list: amoro catalog|table|process|optimizer|group|token list."
     exit_status = 3
 
 
@@ -300,7 +300,7 @@ class CommitConflict(Conflict):
     """The table changed so that the change can't be committed; nothing was applied."""
 
     code = "AMORO-5001"
-    remedy = "Run it again: it is planned anew on the table as it is now. Your writers' commits all stand."
+    remedy = "Run it again: it is planned on the present table. Your writers' commits all remain."
 
 
 class AlreadyExists(Conflict):
@@ -332,21 +332,21 @@ class Fenced(Conflict):
     """A newer coordinator owns the state database; this one must not write."""
 
     code = "AMORO-5005"
-    remedy = "Nothing: stop this coordinator, another one has taken over the state directory."
+    remedy = "Stop this coordinator: another one has taken over the state directory."
 
 
 class StaleReport(Conflict):
     """A report from an earlier attempt or a wrong thread."""
 
     code = "AMORO-5006"
-    remedy = "Nothing: the work was given to another optimizer meanwhile."
+    remedy = "Nothing: another optimizer has the work."
 
 
 class IllegalState(Conflict):
     """The event is not possible in the present state; nothing was changed."""
 
     code = "AMORO-5007"
-    remedy = "Look at the present state, then decide again."
+    remedy = "Check the present state, then decide again."
 
 
 class TableBlocked(Conflict):
@@ -357,17 +357,17 @@ class TableBlocked(Conflict):
 
 
 class TooManyEvents(Conflict):
-    """Somebody tells of more changed tables than are taken in a minute; the table is looked at in its own time."""
+    """Notification rate limit exceeded; the table is refreshed on schedule."""
 
     code = "AMORO-5009"
-    remedy = "Tell less often, or not at all: tables are looked at regularly."
+    remedy = "Send fewer notifications, or none: tables are refreshed regularly."
 
 
 class TableRefused(AmoroError):
     """The table has an unsupported feature; `reason` is the word in REFUSED(reason)."""
 
     code = "AMORO-6001"
-    remedy = "See amoro table show TABLE for the reason; it ends by itself when that is gone."
+    remedy = "See amoro table show TABLE for the reason; the refusal ends when the reason does."
     exit_status = 6
 
     def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
@@ -384,15 +384,15 @@ class ConfirmationRequired(AmoroError):
     """A breaker has stopped the process until a person confirms it."""
 
     code = "AMORO-6002"
-    remedy = "Look at its plan: amoro process show PROCESS. Then confirm it with --confirm TABLE, or cancel it."
+    remedy = "Read its plan: amoro process show PROCESS. Then confirm it with --confirm TABLE, or cancel it."
     exit_status = 6
 
 
 class FileStillReferenced(AmoroError):
-    """A file to be deleted is needed after all: the guard's check before each batch found it."""
+    """A file to be deleted is still referenced, as the check before each batch found."""
 
     code = "AMORO-6003"
-    remedy = "Nothing that is needed was deleted. Report it with the log: the first look should have found it."
+    remedy = "No needed file was deleted. Report it with the log: the first check should have found the reference."
     exit_status = 6
 
 
@@ -416,5 +416,5 @@ class WaitTimeout(AmoroError):
     """An awaited event did not happen in time; the work continues."""
 
     code = "AMORO-8001"
-    remedy = "What was begun goes on: amoro process show ID tells how it ends."
+    remedy = "The work continues: amoro process show ID shows how it ends."
     exit_status = 124

@@ -159,7 +159,7 @@ class LocalLauncher:
 
     @contextmanager
     def _prepared(self, log_level: int = logging.INFO) -> Iterator[None]:
-        """Set up logging, pyiceberg and the heaps of this process, and import without collecting garbage.
+        """Set up logging and pyiceberg in this process, and import without collecting garbage.
 
         A guest changes nothing of its process. Collecting among imported objects took 0.4 CPU seconds a command.
         """

@@ -52,9 +52,9 @@ def test_every_word_of_a_refusal_that_the_code_says_is_explained_and_no_other() 
             "See: amoro table list --catalog cat",
         ),
         (
-            "Begin anew with amoro optimize TABLE if it is still wanted.",
-            "Begin anew with client.optimize(TABLE) if it is still wanted.",
-            "Begin anew with optimize(table) if it is still wanted.",
+            "Start it again with amoro optimize TABLE if it is still wanted.",
+            "Start it again with client.optimize(TABLE) if it is still wanted.",
+            "Start it again with optimize(table) if it is still wanted.",
         ),
         (
             "Nothing was changed. Run: amoro optimize 'cat.db.`two words`' --type full --force",
