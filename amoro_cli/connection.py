@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.launcher_protocol import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
+from amoro_core.model.principals import PLAIN, SECURE, Trust
 from amoro_core.model.text_sanitizing import Secret, is_text
-from amoro_core.model.tls_files import PLAIN, SECURE, Trust
 from amoro_core.protocol.tokens import parse_token, read_token, told
 
 if TYPE_CHECKING:

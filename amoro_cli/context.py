@@ -16,11 +16,10 @@ from amoro_cli.launcher_protocol import Kind, Launcher
 from amoro_cli.output import OutputFormat
 from amoro_cli.stdio import tell
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.principals import is_pattern, parse_pattern
+from amoro_core.model.principals import Trust, is_pattern, parse_pattern
 from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
-from amoro_core.model.tls_files import Trust
 
 Complete = Callable[[typer.Context, str], list[str]]
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from amoro_core.model.principals import PLAIN, Trust
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.model.tls_files import PLAIN, Trust
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.query_log_parser import ScanRecord, scans_of_event_log, scans_of_queries, summed
+from amoro_core.model.scan_stats import ScanRecord, scans_of_event_log, scans_of_queries, summed
 from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from amoro_core.model.metrics import BUCKETS_S, Metric, MetricKind, Sample
-from amoro_core.model.tls_files import Certificates
+from amoro_core.model.metrics import BUCKETS_S, Metric, MetricKind, MetricSample
+from amoro_core.model.principals import Certificates
 
 Labels = tuple[str, ...]
 #: A time series: a metric and the values of its labels.
@@ -88,10 +88,10 @@ class Meters:
                 families[metric].add_metric(labels, value)  # type: ignore[attr-defined]
         yield from families.values()
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[MetricSample]:
         """All present values but those of histograms."""
         return [
-            Sample(sample.name, sample.value, tuple(sample.labels.values()))
+            MetricSample(sample.name, sample.value, tuple(sample.labels.values()))
             for family in self._registry.collect()
             for sample in family.samples
             if family.type != "histogram"

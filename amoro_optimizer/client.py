@@ -18,10 +18,10 @@ from amoro_core.errors import (
     UnknownToken,
     UnknownWork,
 )
+from amoro_core.model.principals import Trust
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.model.tls_files import Trust
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened

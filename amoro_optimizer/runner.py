@@ -17,10 +17,10 @@ from amoro_core.errors import (
 )
 from amoro_core.failpoints import failpoint
 from amoro_core.logger import get_logger
+from amoro_core.model.principals import PLAIN, Trust
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.model.text_sanitizing import Secret, briefly
-from amoro_core.model.tls_files import PLAIN, Trust
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
 from amoro_optimizer.execution import Backend, BlobName, Run, steady_s

@@ -27,7 +27,7 @@ from amoro_cli.views.access import (
     user_removed,
 )
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.audit import AuditOutcome
+from amoro_core.model.history_events import AuditOutcome
 from amoro_core.model.principals import Role
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb

@@ -30,9 +30,10 @@ from amoro_core.model.clustering import (
     Layout,
     Sorting,
     Strategy,
+    group_of,
+    layout_text,
 )
 from amoro_core.model.commits import PROCESS_ID, CommitContent, Group, LookUp, PlanRecord, SnapshotAdded, SortOrderAdded
-from amoro_core.model.file_markers import group_of, layout_text
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.processes import (
     LAYOUT,

@@ -12,6 +12,7 @@ from amoro_core.failpoints import failpoint
 from amoro_core.files.schema.write_options import writer_options
 from amoro_core.formats.ports import Rewritable
 from amoro_core.formats.tables import FileReadCache
+from amoro_core.model.clustering import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
 from amoro_core.model.commits import (
     PROCESS_ID,
     CommitContent,
@@ -22,7 +23,6 @@ from amoro_core.model.commits import (
     SnapshotAdded,
     StagedCommit,
 )
-from amoro_core.model.file_markers import OTHERS, PLANNED, EncodedFiles, commonest, is_copied
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     NO_METRICS,

@@ -9,8 +9,7 @@ from amoro_core.admin.processes import messages_of, process_summary
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.query_log_parser import ScanRecord
-from amoro_core.model.scan_stats import ColumnFilter, Operator
+from amoro_core.model.scan_stats import ColumnFilter, Operator, ScanRecord
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS, Suggested
 from amoro_core.planning.clustering.model import ClusterVerdict, ColumnDepth, GroupPlan, PartitionDepth

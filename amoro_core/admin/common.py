@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.audit import AuditOutcome
+from amoro_core.model.history_events import AuditOutcome
 from amoro_core.model.paging import Line
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import ProcessStatus, TaskStatus

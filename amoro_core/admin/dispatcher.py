@@ -15,7 +15,7 @@ from amoro_core.admin.context import Call, Services, require, target_table
 from amoro_core.admin.operations import FUNCTIONS, IS_NEWS, LATE
 from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
-from amoro_core.model.audit import Audited
+from amoro_core.model.history_events import Audited
 from amoro_core.model.principals import Channel, Principal
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets

@@ -8,10 +8,10 @@ from amoro_core.admin.common import milliseconds, moment
 from amoro_core.admin.context import Call, Services
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
+from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, SeriesFacts
 from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.plans import BOUNDS, KeptDigest
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.time_series import SYSTEM_SERIES, TABLE_SERIES, SeriesFacts
 from amoro_core.protocol import journal_pb2 as pb
 from amoro_core.services.time_series import FoundSeries, Range
 

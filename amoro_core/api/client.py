@@ -62,9 +62,9 @@ from amoro_core.api.results import (
 )
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, VerificationFailed
 from amoro_core.model.paging import ALL, Window
+from amoro_core.model.principals import Trust
 from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.model.tls_files import Trust
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import READING
 

@@ -31,7 +31,7 @@ from amoro_core.protocol.admin_pb2 import ListGroupsRequest
 from amoro_core.rpc.tls import valid_until
 from amoro_core.store import catalogs
 from amoro_core.store.connection import ENGINE_VERSION
-from amoro_core.store.readonly import ReadingStore
+from amoro_core.store.database import ReadingStore
 
 FREE_BYTES = 1024**3
 #: Time for a catalog beside its requests, such as for importing its client.

@@ -69,7 +69,7 @@ from amoro_core.iceberg.support.pyiceberg_sandbox import confined_to
 from amoro_core.iceberg.support.table_support import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
-from amoro_core.model.clustering import Layout, LayoutKey, Sorting
+from amoro_core.model.clustering import Layout, LayoutKey, Sorting, group_of
 from amoro_core.model.commits import (
     ColumnSketch,
     CommitContent,
@@ -87,7 +87,6 @@ from amoro_core.model.commits import (
     StagedStatistics,
     Trace,
 )
-from amoro_core.model.file_markers import group_of
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.maintenance import Ended, LateDelete, Reach, Released, Removal, StoredFile, TimeColumn

@@ -10,7 +10,7 @@ from enum import StrEnum
 from operator import eq, ge, gt, lt
 
 from amoro_core.model import metrics
-from amoro_core.model.metrics import METRICS, Metric, MetricKind, Sample
+from amoro_core.model.metrics import METRICS, Metric, MetricKind, MetricSample
 
 #: Values by the labels that a rule keeps.
 Vector = Mapping[tuple[str, ...], float]
@@ -26,7 +26,7 @@ class Counted:
     Methods aggregate the series of a metric by some labels; `where` admits series by the values of other labels.
     """
 
-    samples: Sequence[Sample]
+    samples: Sequence[MetricSample]
     hour_ago: Mapping[CounterKey, float] = field(default_factory=dict)
     now_s: float = 0.0  # since 1970
 
@@ -68,7 +68,7 @@ class Counted:
         return {labels: float(combine(values)) for labels, values in groups.items()}
 
 
-def counters(samples: Sequence[Sample]) -> dict[CounterKey, float]:
+def counters(samples: Sequence[MetricSample]) -> dict[CounterKey, float]:
     """The counters among the samples, to compare a later moment with."""
     return {(sample.name, sample.labels): sample.value for sample in samples if sample.name in _COUNTERS}
 

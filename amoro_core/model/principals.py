@@ -1,4 +1,4 @@
-"""Access tokens of users and optimizers."""
+"""Who calls: roles, tokens, and the TLS files by which a coordinator and its clients authenticate each other."""
 
 import hashlib
 import re
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import TableIdentifier
@@ -182,3 +183,35 @@ def checked_pattern(text: str, role: Role) -> str:
 @lru_cache(maxsize=256)
 def _matcher(text: str) -> TablePattern:
     return parse_pattern(text, within_parts=True)
+
+
+SECURE = "grpcs://"  # before HOST:PORT: encrypted, also without a CA file
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Files in PEM; with any of them the channel is encrypted. Without a CA file public authorities are trusted."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None  # of the client, for a coordinator that asks for one
+    key_file: Path | None = None
+
+
+PLAIN = Trust()  # unencrypted, except for an address with grpcs://
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files in PEM: the coordinator's certificate chain, its key, and the authority of its clients."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None  # with it only clients with a certificate of this authority are let in
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether who listens on the host is reached from this machine alone."""
+    return host in _LOOPBACK

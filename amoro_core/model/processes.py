@@ -1,5 +1,7 @@
 """Lanes: the part of a table that a process changes, and thus which processes may run concurrently."""
 
+import secrets
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -7,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.clustering import CLUSTER, EncodedFiles
 from amoro_core.model.commits import (
     Evidence,
     RefAt,
@@ -17,7 +19,6 @@ from amoro_core.model.commits import (
     StatisticsGone,
     StatisticsNamed,
 )
-from amoro_core.model.file_markers import EncodedFiles
 from amoro_core.model.tables import OptimizingType, TableRuntime
 from amoro_core.model.task_payload import REWRITE, Work
 
@@ -479,3 +480,21 @@ UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 #: All types of processes that can be undone; any other changes no row, or is an undo itself.
 UNDOABLE = frozenset(name for names in UNDOES.values() for name in names)
+
+
+def uuid7(now: datetime) -> str:
+    """A UUID version 7 (RFC 9562, section 5.7) for that time."""
+    milliseconds = int(now.timestamp() * 1000) & ((1 << 48) - 1)
+    value = (milliseconds << 80) | secrets.randbits(80)
+    value = (value & ~(0xF << 76)) | (0x7 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return str(uuid.UUID(int=value))
+
+
+def uuid7_ms(text: str) -> int | None:
+    """UTC milliseconds of the time for which the id was made; None for what is no UUID version 7 in full."""
+    try:
+        known = uuid.UUID(text)
+    except ValueError:
+        return None
+    return known.int >> 80 if known.version == 7 and str(known) == text else None

@@ -1,13 +1,16 @@
-"""How a table is read: the columns that queries filter by, and what these reads took."""
+"""How a table is read: columns that queries filter by, as readers report it and as query logs tell it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import Strategy
+from amoro_core.model.text_sanitizing import briefly
 
 #: How long reports of scans are kept.
 KEEP_SCANS = timedelta(days=30)
@@ -99,3 +102,206 @@ def _malformed(why: str) -> InvalidArgument:
     return InvalidArgument(
         f"the report is malformed: {why}", hint="Send a report as Iceberg's REST specification has it."
     )
+
+
+_STARTED = "SparkListenerSQLExecutionStart"
+_APPLICATION = '"SparkListenerApplicationStart"'
+#: The branches whose scans count: main goes by no name.
+_MAIN = ("null", "main")
+_LITERAL = re.compile(r"'(?:[^'])*'")
+_COMPARED = re.compile(r"(?P<column>[^()]+?) (?P<operator><=|>=|=|<|>|IN|LIKE) ?(?P<rest>.*)")
+_SQL_OPERATORS = {
+    "=": Operator.EQUAL,
+    "<": Operator.RANGE,
+    ">": Operator.RANGE,
+    "<=": Operator.RANGE,
+    ">=": Operator.RANGE,
+    "IN": Operator.IN,
+    "LIKE": Operator.PREFIX,
+}
+_MOST_WEIGHT = 10**9
+#: Characters of a source at most.
+MOST_OF_SOURCE = 256
+
+Filters = frozenset[ColumnFilter]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord:
+    """Scans that filter by the same columns in the same way, as somebody told of them."""
+
+    day: date | None  # None: as of now
+    filters: tuple[ColumnFilter, ...]  # by column; none: whole reads
+    scans: int
+    place: str = ""  # file and line that tell it first, where each of its columns has to be the table's; "": none has
+    source: str = ""  # what told it: told again, it takes the place of what it told before; "": it is added to that
+
+
+def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str = "") -> Iterator[ScanRecord]:
+    """The scans of main that an event log of Spark 3.5 or 4.0 tells of the table, in the order in which they began.
+
+    `table` is namespace and name with dots, whatever Spark calls the catalog. A last line that is cut off, as that of
+    an application that runs, is passed over. The source is the one that is given, else the application with its
+    attempt, as the log tells them. Raises InvalidArgument with file and line for another one that is no event.
+    """
+    scan = re.compile(
+        rf"(?:^|\s)(?:[^\s.]+\.)?{re.escape(table)} \(branch=(?P<branch>[^()]*)\) \[filters=(?P<filters>.*), groupedBy="
+    )
+    for number, line in enumerate(lines, start=1):
+        is_cut_off = not line.endswith("\n")
+        if not line.startswith("{") and line.strip() and not is_cut_off:
+            raise _no_event(file, number)
+        if not source and _APPLICATION in line:
+            source = _application(_json(line) or {})
+        if _STARTED not in line or f"{table} (branch=" not in line:
+            continue
+        event = _json(line)
+        if event is None and not is_cut_off:
+            raise _no_event(file, number)
+        plan, began = (event or {}).get("physicalPlanDescription"), (event or {}).get("time")
+        if not isinstance(plan, str) or not isinstance(began, int):
+            continue
+        plan = plan.encode("utf-8", "replace").decode()
+        for found in scan.finditer(plan) if "\n" not in plan else map(scan.search, plan.splitlines()):
+            if found is not None and found["branch"] in _MAIN:
+                filters = filters_of(found["filters"])
+                ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
+                yield ScanRecord(_day(began), ordered, 1, source=source)
+
+
+def filters_of(text: str) -> Filters:
+    """What looks like columns by which files may be skipped, as Iceberg's scans tell their filters.
+
+    What is negated skips next to nothing, and what one of several columns has to fulfil is no filter by either.
+    """
+    found = (_filter(part) for part in _conjuncts(_LITERAL.sub("''", text)))
+    return frozenset[ColumnFilter]().union(*found)
+
+
+def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
+    """The scans that a file of queries tells, a JSON object a line: `columns` (names), `operator`, `weight`.
+
+    The operator is `eq` unless it is told, the weight 1. Raises InvalidArgument with file and line.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{file}, line {number}"
+        query = _json(line) or {}
+        names = query.get("columns")
+        if not isinstance(names, list) or not names or not all(isinstance(one, str) and _is_text(one) for one in names):
+            raise _wrong(place, line, "has no columns, a list of names")
+        words = [one.value for one in Operator]
+        if query.get("operator", Operator.EQUAL.value) not in words:
+            raise _wrong(place, line, f"has an operator that is none of {', '.join(words)}")
+        weight = query.get("weight", 1)
+        if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MOST_WEIGHT:
+            raise _wrong(place, line, f"has a weight that is no whole number of 1 to {_MOST_WEIGHT:,}")
+        operator = Operator(query.get("operator", Operator.EQUAL.value))
+        yield ScanRecord(None, tuple(ColumnFilter(one, operator) for one in sorted(set(names))), weight, place)
+
+
+def summed(scans: Iterable[ScanRecord]) -> tuple[ScanRecord, ...]:
+    """The scans with equal days, filters and sources as one, at the place of the first, in that order."""
+    found: dict[tuple[date, tuple[ColumnFilter, ...], str], ScanRecord] = {}
+    for one in scans:
+        key = (one.day or date.max, one.filters, one.source)
+        before = found.get(key)
+        found[key] = one if before is None else replace(before, scans=before.scans + one.scans)
+    return tuple(
+        found[key]
+        for key in sorted(found, key=lambda key: (key[0], [(one.column, one.operator) for one in key[1]], key[2]))
+    )
+
+
+def _json(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _application(event: dict[str, Any]) -> str:
+    """The application of a log and its attempt; empty where it has no name that can be sent."""
+    named = [event.get("App ID"), event.get("App Attempt ID")]
+    name = "_".join(one for one in named if isinstance(one, str) and one)
+    return name if _is_text(name) and len(name) <= MOST_OF_SOURCE else ""
+
+
+def _day(milliseconds: int) -> date:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).date()
+    except (ValueError, OverflowError, OSError):
+        return date.min
+
+
+def _is_text(name: str) -> bool:
+    """Whether it may be a name: half of a surrogate pair can't be sent."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _no_event(file: str, number: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"{file}, line {number} is no event of Spark",
+        hint="Name a file that Spark wrote by spark.eventLog.enabled, or a directory with nothing but these.",
+    )
+
+
+def _wrong(place: str, line: str, problem: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{place} {problem}: {briefly(line.strip(), 100)}",
+        hint='Write a JSON object a line: {"columns": ["customer_id"], "operator": "eq", "weight": 12}',
+    )
+
+
+def _conjuncts(text: str) -> Iterator[str]:
+    """What has to hold at once: parts between commas and ANDs that no parentheses are around."""
+    text = text.strip()
+    parts = _split(text, (", ", " AND "))
+    if len(parts) > 1:
+        for part in parts:
+            yield from _conjuncts(part)
+    elif _is_wrapped(text):
+        yield from _conjuncts(text[1:-1])
+    elif text:
+        yield text
+
+
+def _split(text: str, separators: Collection[str]) -> list[str]:
+    parts, depth, start, at = [], 0, 0, 0
+    while at < len(text):
+        depth += (text[at] == "(") - (text[at] == ")")
+        found = next((one for one in separators if depth == 0 and text.startswith(one, at)), "")
+        if found:
+            parts.append(text[start:at])
+            start = at + len(found)
+        at += len(found) or 1
+    return [*parts, text[start:]]
+
+
+def _is_wrapped(text: str) -> bool:
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return at == len(text) - 1
+    return False
+
+
+def _filter(text: str) -> Filters:
+    parts = _split(text, (" OR ",))
+    if len(parts) == 1:
+        return _comparison(text)
+    each = [frozenset[ColumnFilter]().union(*(_filter(one) for one in _conjuncts(part))) for part in parts]
+    names = frozenset.intersection(*(frozenset(one.column for one in some) for some in each))
+    return frozenset(one for some in each for one in some if one.column in names)
+
+
+def _comparison(text: str) -> Filters:
+    found = _COMPARED.fullmatch(text.strip())
+    if found is None or found["column"].endswith(" NOT"):
+        return frozenset()
+    return frozenset((ColumnFilter(found["column"], _SQL_OPERATORS[found["operator"]]),))

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, Untrusted
+from amoro_core.model.principals import PLAIN, SECURE, Trust
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.model.tls_files import PLAIN, SECURE, Trust
 
 #: Metadata with the name of the calling user, in UTF-8: for display, not a credential.
 USER_KEY = "amoro-user-bin"

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
 from amoro_core.errors import AddressInUse, InvalidSettings
-from amoro_core.model.tls_files import Certificates
+from amoro_core.model.principals import Certificates
 from amoro_core.notifier import Changes
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.optimizing_pb2_grpc import (

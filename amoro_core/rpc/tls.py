@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from amoro_core.errors import InvalidSettings
 from amoro_core.logger import get_logger
-from amoro_core.model.tls_files import Certificates
+from amoro_core.model.principals import Certificates
 
 log = get_logger("amoro.tls")
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.model import file_markers
-from amoro_core.model.file_markers import ENDING, is_mixed
+from amoro_core.model import clustering
+from amoro_core.model.clustering import ENDING, is_mixed
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_core.model.paths import normalise
 
@@ -36,7 +36,7 @@ _WAYS = {
 }
 
 #: Names that need a look.
-_TOLD = rf"^(?:\.{{0,2}}|{file_markers.NAME})$"
+_TOLD = rf"^(?:\.{{0,2}}|{clustering.NAME})$"
 
 
 @dataclass(frozen=True, slots=True)

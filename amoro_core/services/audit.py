@@ -14,9 +14,9 @@ from amoro_core.errors import (
     UnknownToken,
 )
 from amoro_core.logger import get_logger
-from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome, UnknownCallerLog
+from amoro_core.model.accounts import KeptAnswer
+from amoro_core.model.history_events import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome, UnknownCallerLog
 from amoro_core.model.paging import Page, Window, cut
-from amoro_core.model.requests import KeptAnswer
 from amoro_core.store import audit
 from amoro_core.store.database import Connection, Store
 

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
 from amoro_core.logger import get_logger
 from amoro_core.model.paging import Page, Window, cut, page_limit
-from amoro_core.model.processes import IN_NO_LANE
+from amoro_core.model.processes import IN_NO_LANE, uuid7
 from amoro_core.model.tables import LONGEST_HOLD, BlockedOperation, Blocker, OptimizingStatus, TableIdentifier
-from amoro_core.model.uuid7 import uuid7
-from amoro_core.store import blockers, processes, tables
+from amoro_core.store import actions, processes, tables
 from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.blockers")
@@ -60,7 +59,7 @@ class BlockerService:
         def take(db: Connection) -> HeldBlocker:
             now = self._clock()
             runtime = tables.get(db, table_id)
-            held = blockers.find_against(db, table_id, operations, now)
+            held = actions.find_blocker_against(db, table_id, operations, now)
             if held is not None:
                 raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
             if BlockedOperation.OPTIMIZE in operations:
@@ -74,9 +73,9 @@ class BlockerService:
                     )
                 if runtime.status is OptimizingStatus.PLANNING:
                     raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
-            blockers.remove_expired(db, now)
+            actions.remove_expired_blockers(db, now)
             made = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
-            return HeldBlocker(blockers.add(db, made), runtime.identifier)
+            return HeldBlocker(actions.add_blocker(db, made), runtime.identifier)
 
         taken = self._store.write(take)
         log.info(
@@ -97,9 +96,9 @@ class BlockerService:
 
         def lengthen(db: Connection) -> HeldBlocker:
             now = self._clock()
-            held = blockers.find_by_prefix(db, blocker_id, now)
+            held = actions.find_blocker_by_prefix(db, blocker_id, now)
             longer = duration or held.held_for
-            renewed = blockers.save(db, replace(held, expires_at=now + longer, held_for=longer))
+            renewed = actions.save_blocker(db, replace(held, expires_at=now + longer, held_for=longer))
             return HeldBlocker(renewed, tables.get(db, held.table_id).identifier)
 
         return self._store.write(lengthen)
@@ -108,7 +107,7 @@ class BlockerService:
         """The active blocker with that id, which may be a prefix. Raises BlockerNotFound."""
 
         def read(db: Connection) -> HeldBlocker:
-            held = blockers.find_by_prefix(db, blocker_id, self._clock())
+            held = actions.find_blocker_by_prefix(db, blocker_id, self._clock())
             return HeldBlocker(held, tables.get(db, held.table_id).identifier)
 
         return self._store.read(read)
@@ -117,8 +116,8 @@ class BlockerService:
         """End the blocker, and return it. The id may be a prefix. Raises BlockerNotFound."""
 
         def drop(db: Connection) -> HeldBlocker:
-            held = blockers.find_by_prefix(db, blocker_id, self._clock())
-            blockers.remove(db, held.blocker_id)
+            held = actions.find_blocker_by_prefix(db, blocker_id, self._clock())
+            actions.remove_blocker(db, held.blocker_id)
             return HeldBlocker(held, tables.get(db, held.table_id).identifier)
 
         released = self._store.write(drop)
@@ -130,7 +129,7 @@ class BlockerService:
         return self._store.read(
             lambda db: [
                 HeldBlocker(held, tables.get(db, held.table_id).identifier)
-                for held in blockers.list_active(db, self._clock(), table_id)
+                for held in actions.list_blockers(db, self._clock(), table_id)
             ]
         )
 
@@ -139,20 +138,20 @@ class BlockerService:
 
         def read(db: Connection) -> Page[HeldBlocker]:
             now, most = self._clock(), page_limit(window.limit)
-            found = blockers.list_page(db, now, table_id, window.after, most + 1)
-            page = cut(found, most, blockers.count(db, now, table_id), lambda held: held.blocker_id)
+            found = actions.list_blocker_page(db, now, table_id, window.after, most + 1)
+            page = cut(found, most, actions.count_blockers(db, now, table_id), lambda held: held.blocker_id)
             return page.mapped(lambda held: HeldBlocker(held, tables.get(db, held.table_id).identifier))
 
         return self._store.read(read)
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
         """The tables on which the operation is blocked now."""
-        held = self._store.read(lambda db: blockers.list_active(db, self._clock()))
+        held = self._store.read(lambda db: actions.list_blockers(db, self._clock()))
         return frozenset(blocker.table_id for blocker in held if operation in blocker.operations)
 
     def trim(self) -> int:
         """Delete expired blockers, and return their number."""
-        return self._store.write(lambda db: blockers.remove_expired(db, self._clock()))
+        return self._store.write(lambda db: actions.remove_expired_blockers(db, self._clock()))
 
 
 def _checked(held_for: timedelta) -> timedelta:

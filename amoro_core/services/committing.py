@@ -59,7 +59,7 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, cut, without_secrets
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
-from amoro_core.store import commits, groups, pending_deletions, plans, processes, tables
+from amoro_core.store import groups, pending_deletions, plans, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.plans import KeptPlan
 from amoro_core.transactions.advance_process import (
@@ -374,12 +374,12 @@ class CommittingService:
         self._clearing.remove(case, attempt.metadata_files, since)
 
     def _not_applied(self, attempt: CommitAttempt, outcome: CommitOutcome) -> None:
-        self._store.write(lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, outcome))
+        self._store.write(lambda db: processes.save_commit_outcome(db, attempt.process_id, attempt.number, outcome))
         self._meters.count(metrics.COMMIT_ATTEMPTS, outcome)
 
     def _intend(self, db: Connection, attempt: CommitAttempt) -> None:
         self._moved(db, attempt.process_id, process_machine.CommitSent())
-        commits.add(db, attempt)
+        processes.add_commit(db, attempt)
 
     def _end_work(self, case: ProcessContext) -> None:
         """End a process that commits nothing."""
@@ -424,7 +424,7 @@ class CommittingService:
 
         def finish(db: Connection) -> None:
             now = self._clock()
-            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
+            processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             self._restore(db, case)
             process = processes.get(db, attempt.process_id)
             tables.record_partitions(db, process.table_id, keys, process.type, process.created_at)
@@ -479,7 +479,7 @@ class CommittingService:
 
     def _unclear(self, case: ProcessContext, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
-            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
+            processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
             process = processes.get(db, attempt.process_id)
             if process.status is ProcessStatus.COMMITTING:
                 self._moved(db, process.process_id, process_machine.CommitUnclear(message))
@@ -493,7 +493,7 @@ class CommittingService:
 
     def _refuted(self, case: ProcessContext, attempt: CommitAttempt) -> None:
         def keep(db: Connection) -> None:
-            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
+            processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
             process = processes.get(db, attempt.process_id)
             if process.status is ProcessStatus.COMMIT_UNKNOWN:
                 self._moved(db, process.process_id, process_machine.CommitRefuted())
@@ -506,7 +506,7 @@ class CommittingService:
     def _fail(self, case: ProcessContext, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
             process = processes.get(db, case.process.process_id)
-            attempts = commits.list_for_process(db, process.process_id)
+            attempts = processes.list_commits(db, process.process_id)
             end(db, process, failure_of(db, process, attempts, error), self._clock())
             cancel_open_tasks(db, process.process_id, "the process failed", self._clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.

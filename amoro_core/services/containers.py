@@ -31,9 +31,8 @@ from amoro_core.model.group_config import (
     refuse_misspelt,
 )
 from amoro_core.model.history_events import About, EventKind
-from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.processes import ResourceGroup, uuid7
 from amoro_core.model.text_sanitizing import without_secrets
-from amoro_core.model.uuid7 import uuid7
 from amoro_core.scheduling.scaling import (
     Action,
     Drain,

@@ -25,7 +25,7 @@ from amoro_core.scheduling.policy import (
     order_pending,
     quota_limit,
 )
-from amoro_core.store import groups, optimizers, tables, tasks
+from amoro_core.store import groups, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.task_queue import Waits, count_threads, pending_of, recent_holds, runs_of
 
@@ -189,7 +189,7 @@ class GroupService:
 def _views(db: Connection, wanted: Iterable[ResourceGroup]) -> list[GroupView]:
     """The groups without their uses: for these everything that ended in the last hour is read."""
     threads, running, named = count_threads(db), tasks.count_held(db), tables.count_by_group(db)
-    registered = Counter(optimizer.group for optimizer in optimizers.list_optimizers(db))
+    registered = Counter(optimizer.group for optimizer in groups.list_optimizers(db))
     return [
         GroupView(
             group,

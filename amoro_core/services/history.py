@@ -17,8 +17,8 @@ from amoro_core.model.paging import Page, Window, cut
 from amoro_core.model.plans import KeptDigest
 from amoro_core.model.scan_stats import KEEP_SCANS
 from amoro_core.model.tables import TableIdentifier, TableRuntime
-from amoro_core.store import attempts, events, processes, table_stats, tables, time_series
-from amoro_core.store.column_codecs import from_ms, to_ms
+from amoro_core.store import events, processes, table_stats, tables, tasks, time_series
+from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
 
@@ -51,8 +51,8 @@ class JournalService:
 
         def read(db: Connection) -> tuple[str, Page[TaskAttempt]]:
             process = processes.find_by_prefix(db, process_id).process_id
-            found = attempts.list_page(db, process, task or None, after, most + 1)
-            return process, cut(found, most, attempts.count(db, process, task or None), _name)
+            found = tasks.list_attempts(db, process, task or None, after, most + 1)
+            return process, cut(found, most, tasks.count_attempts(db, process, task or None), _name)
 
         return self._store.read(read)
 

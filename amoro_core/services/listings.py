@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.logger import get_logger
-from amoro_core.model.audit import AuditFilter, AuditOutcome
 from amoro_core.model.clustering import CLUSTER
-from amoro_core.model.history_events import EventFilter, EventKind
+from amoro_core.model.history_events import AuditFilter, AuditOutcome, EventFilter, EventKind
 from amoro_core.model.metrics import KnownBackup, StateFacts
 from amoro_core.model.paging import ALL, Key, Line, Page, Window, cut, opened, page_limit, sealed
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
@@ -41,7 +40,7 @@ from amoro_core.scheduling.policy import (
     share_of,
     standing,
 )
-from amoro_core.store import audit, blockers, events, processes, queue_stats, table_listing, tables, tasks
+from amoro_core.store import actions, audit, events, processes, queue_stats, table_listing, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import WaitingFigures, WaitingTasks
 from amoro_core.transactions.task_queue import count_threads, pending_of
@@ -340,7 +339,7 @@ class QueueService:
         ids = [one.table_id for _, (_, _, one) in first]
         known = {table.table_id: table for table in tables.list_pending(db, ids)}
         blocked = {
-            item.table_id for item in blockers.list_active(db, now) if BlockedOperation.OPTIMIZE in item.operations
+            item.table_id for item in actions.list_blockers(db, now) if BlockedOperation.OPTIMIZE in item.operations
         }
 
         places = tuple(

@@ -14,7 +14,7 @@ from amoro_core.model.alert_rules import CONDITIONS, ActiveAlert, Counted, count
 from amoro_core.model.alert_rules import CounterKey as ConditionsSeries
 from amoro_core.model.group_config import parse_group
 from amoro_core.model.maintenance import FileKind
-from amoro_core.model.metrics import Metric, Sample
+from amoro_core.model.metrics import Metric, MetricSample
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
     CommitOutcome,
@@ -26,16 +26,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.refusal_reasons import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.store import (
-    actions,
-    groups,
-    optimizers,
-    pending_deletions,
-    processes,
-    queue_stats,
-    snapshot_leases,
-    tables,
-)
+from amoro_core.store import actions, groups, pending_deletions, processes, queue_stats, snapshot_leases, tables
 from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
 
@@ -79,7 +70,7 @@ class MeteringService:
         self._meters.observe(metrics.TRANSACTION_TIME, seconds)
         self._store_writes = worked
 
-    def read(self) -> list[Sample]:
+    def read(self) -> list[MetricSample]:
         """Every present value but those of histograms."""
         return self._meters.samples()
 
@@ -210,7 +201,7 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
     found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
     for (group, status), number in queue_stats.count_open(db).items():
         found[metrics.TASKS, (group, status.value)] += number
-    for optimizer in optimizers.list_optimizers(db):
+    for optimizer in groups.list_optimizers(db):
         found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
         found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
     # A table may name a group that does not exist: no optimizer works for it, which is worth an alert.
@@ -260,7 +251,7 @@ FRESH = timedelta(seconds=1)
 class ConditionService:
     """Watches the conditions. What it knows of the past is in memory: at a restart durations begin anew."""
 
-    def __init__(self, read: Callable[[], Sequence[Sample]], clock: Callable[[], datetime]) -> None:
+    def __init__(self, read: Callable[[], Sequence[MetricSample]], clock: Callable[[], datetime]) -> None:
         """`read` returns the samples of all metrics."""
         self._read = read
         self._clock = clock

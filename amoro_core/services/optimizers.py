@@ -15,10 +15,9 @@ from amoro_core.model.group_config import parse_group
 from amoro_core.model.history_events import About, EventKind
 from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.principals import hash_token
-from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
+from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup, uuid7
 from amoro_core.model.task_payload import REWRITE
-from amoro_core.model.uuid7 import uuid7
-from amoro_core.store import groups, optimizers
+from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import append_event
 
@@ -75,7 +74,7 @@ class OptimizerService:
         self._by_hash: dict[str, Optimizer] = {}
         self._hash_of: dict[str, str] = {}
         self._released: set[str] = set()
-        for optimizer in store.read(optimizers.list_optimizers):
+        for optimizer in store.read(groups.list_optimizers):
             # No optimizer counts as lost before a full timeout since the start.
             self._remember(optimizer, None)
 
@@ -122,7 +121,7 @@ class OptimizerService:
 
         def enter(db: Connection) -> list[Attempt]:
             _refuse_small(groups.get(db, group), threads, memory_bytes)
-            optimizers.add(db, optimizer)
+            groups.add_optimizer(db, optimizer)
             words = f"optimizer {optimizer.optimizer_id} joined group {group} with {threads} threads"
             about = About(optimizer_id=optimizer.optimizer_id, group=group)
             append_event(db, EventKind.JOINED, words, about, now, {"threads": threads})
@@ -209,7 +208,9 @@ class OptimizerService:
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
         """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""
-        changed = self._store.write(lambda db: optimizers.save(db, change(optimizers.get(db, optimizer_id))))
+        changed = self._store.write(
+            lambda db: groups.save_optimizer(db, change(groups.get_optimizer(db, optimizer_id)))
+        )
         with self._lock:
             known = self._by_hash.get(changed.token_hash)
             if known is not None:
@@ -256,8 +257,8 @@ class OptimizerService:
 
         def read(db: Connection) -> Page[Optimizer]:
             most = page_limit(window.limit)
-            found = optimizers.list_page(db, group, window.after, most + 1)
-            return cut(found, most, optimizers.count(db, group), lambda item: item.optimizer_id)
+            found = groups.list_optimizer_page(db, group, window.after, most + 1)
+            return cut(found, most, groups.count_optimizers(db, group), lambda item: item.optimizer_id)
 
         page = self._store.read(read)
         with self._lock:

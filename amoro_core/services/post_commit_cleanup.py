@@ -17,7 +17,7 @@ from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Pro
 from amoro_core.model.text_sanitizing import cut, without_secrets
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
-from amoro_core.store import commits, pending_deletions, processes
+from amoro_core.store import pending_deletions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import (
     committed_groups,
@@ -206,7 +206,7 @@ class ClearingService:
         `since`: a sequence number that the table had not reached when they were written.
         """
         identifier = case.runtime.identifier
-        attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
+        attempts = self._store.read(lambda db: processes.list_commits(db, case.process.process_id))
         needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
         wanted = tuple(path for path in paths if path not in needed)
         if not wanted:

@@ -9,8 +9,7 @@ from amoro_core.formats.ports import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
 from amoro_core.model.optimizing_config import effective_properties, parse_config
-from amoro_core.model.query_log_parser import MOST_OF_SOURCE, ScanRecord
-from amoro_core.model.scan_stats import KEEP_SCANS, ScanUse
+from amoro_core.model.scan_stats import KEEP_SCANS, MOST_OF_SOURCE, ScanRecord, ScanUse
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.auto_columns import SCAN_DAYS, Suggested, suggest
 from amoro_core.planning.clustering.model import ClusterFacts

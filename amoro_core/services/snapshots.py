@@ -29,11 +29,10 @@ from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Surroundings
 from amoro_core.model.optimizing_config import effective_properties
 from amoro_core.model.paging import ALL, Page, Window, cut, opened_pair, page_limit, sealed
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import ProcessStatus, uuid7
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import History, SnapshotFacts, TableIdentifier, TableRuntime
-from amoro_core.model.uuid7 import uuid7
-from amoro_core.store import commits, processes, snapshot_leases, tables
+from amoro_core.store import processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.snapshot_leases import SnapshotLease
 from amoro_core.transactions.maintenance_schedule import surroundings
@@ -401,7 +400,7 @@ def _refuse_expiring(db: Connection, runtime: TableRuntime, snapshot_id: int) ->
                 f"process {process.process_id} is removing snapshots of {runtime.identifier}",
                 hint="Try again in a moment.",
             )
-        for attempt in commits.list_for_process(db, process.process_id):
+        for attempt in processes.list_commits(db, process.process_id):
             gone = attempt.evidence
             if attempt.is_open and isinstance(gone, SnapshotsGone) and snapshot_id in gone.snapshot_ids:
                 raise TableBusy(

@@ -15,7 +15,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import LAYOUT, OptimizingProcess, ProcessContext, ProcessStatus, TaskStatus
 from amoro_core.scan.live_files import LiveFiles
 from amoro_core.state import tasks as task_machine
-from amoro_core.store import cluster_groups, processes, tasks
+from amoro_core.store import processes, table_stats, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import Effects, advance_process, renew
 from amoro_core.transactions.journal import advance_task
@@ -194,7 +194,7 @@ class StartingService:
             now = self._clock()
             if processes.get(db, process.process_id).status not in _GOING:
                 return
-            cluster_groups.add_dropped(db, process.process_id, gone)
+            table_stats.add_dropped_groups(db, process.process_id, gone)
             for task in tasks.list_for_process(db, process.process_id):
                 reason = gone.get(task.task_id.number)
                 if reason is not None and task.status in _OPEN:

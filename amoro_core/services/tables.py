@@ -271,7 +271,7 @@ class TableService:
         found = evaluate(
             scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)
         )
-        document = None if found.digest is None else table_stats.packed(found.digest)
+        document = None if found.digest is None else table_stats.pack_digest(found.digest)
         return Evaluated(told(found, scan, others), now, document)
 
     def _taken(self, db: Connection, runtime: TableRuntime, uuid: str) -> Mapping[str, str]:

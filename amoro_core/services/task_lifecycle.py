@@ -18,7 +18,7 @@ from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.scheduling.policy import Accounts
 from amoro_core.state import tables as table_machine
 from amoro_core.state.process_decisions import Lease, lease_of, leases, overdue, refuse_cancelling
-from amoro_core.store import commits, processes, tables, tasks
+from amoro_core.store import processes, tables, tasks
 from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import Effects, advance_process, committing, left_over, measure, take_back
@@ -305,7 +305,7 @@ class OptimizingService:
 
         def end(db: Connection) -> ProcessView:
             process = processes.find_by_prefix(db, process_id)
-            refuse_cancelling(process, commits.list_for_process(db, process.process_id))
+            refuse_cancelling(process, processes.list_commits(db, process.process_id))
             return self._close(db, process, Ending(reason))
 
         return self._closed(self._store.write(end))

@@ -5,9 +5,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.errors import InvalidArgument, TableNotFound
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.model.time_series import (
+from amoro_core.model.metrics import (
     MOST_GROUPS,
     SYSTEM_SERIES,
     SYSTEM_STEPS,
@@ -19,7 +17,9 @@ from amoro_core.model.time_series import (
     Step,
     fitting,
 )
-from amoro_core.store import groups, optimizers, processes, queue_stats, tables, time_series
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.store import groups, processes, queue_stats, tables, time_series
 from amoro_core.store.database import Connection, Store
 
 #: Points of one answer.
@@ -134,7 +134,7 @@ def sampled(db: Connection, now: datetime) -> list[Sample]:
 
 def _of_groups(db: Connection, now: datetime) -> list[Sample]:
     threads = {group.name: 0 for group in groups.list_groups(db)}
-    for optimizer in optimizers.list_optimizers(db):
+    for optimizer in groups.list_optimizers(db):
         threads[optimizer.group] = threads.get(optimizer.group, 0) + optimizer.threads
     counts = queue_stats.count_open(db)
     waiting = queue_stats.oldest_waiting(db)

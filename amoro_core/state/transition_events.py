@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
+from amoro_core.model.metrics import Sample, TableFigures
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, TableRuntime
-from amoro_core.model.time_series import Sample, TableFigures
 
 
 @dataclass(frozen=True, slots=True)

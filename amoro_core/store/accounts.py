@@ -5,8 +5,17 @@ from datetime import datetime
 from amoro_core.errors import AlreadyExists, NotFound, TokenNotFound
 from amoro_core.model.accounts import IDLE_SESSION, LONGEST_SESSION, Holder, HttpSession, UserAccount
 from amoro_core.model.principals import AccessToken, Role
-from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none, update_of
-from amoro_core.store.connection import Connection, Duplicate, Row
+from amoro_core.store.connection import (
+    Connection,
+    Duplicate,
+    Row,
+    from_ms,
+    from_ms_or_none,
+    insert_into,
+    to_ms,
+    to_ms_or_none,
+    update_of,
+)
 
 _INSERT = insert_into("access_token", ("token_name", "role", "token_hash", "created_at_ms", "pattern", "expires_at_ms"))
 

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
 from amoro_core.model.processes import CatalogConfig, SiteFile
-from amoro_core.store.column_codecs import (
+from amoro_core.store.connection import (
+    Connection,
+    Duplicate,
+    Row,
     insert_into,
     pairs_from_json,
     pairs_to_json,
@@ -13,7 +16,6 @@ from amoro_core.store.column_codecs import (
     tuple_from_json,
     update_of,
 )
-from amoro_core.store.connection import Connection, Duplicate, Row
 
 _COLUMNS = ("catalog_name", "origin", "properties_json", "allowed_locations_json", "site_files_json")
 _INSERT = insert_into("catalog_metadata", _COLUMNS)

@@ -1,19 +1,23 @@
-"""The lock on the state directory: one coordinator at a time."""
+"""The state directory: its lock, connections to the database, and facts of the file."""
 
 import fcntl
 import json
 import os
+import shutil
 import sqlite3
 import time
-from datetime import timedelta
+from contextlib import closing, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from amoro_core.errors import Fenced, StateDirectoryLocked, StorageFull, StoreFailed
+from amoro_core.model.metrics import AppliedMigration, StateFacts
+from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import briefly
-from amoro_core.store.connection import Connection
-from amoro_core.store.schema import migrate
+from amoro_core.store.connection import ENGINE_VERSION, Connection
+from amoro_core.store.schema import SCHEMA, migrate
 
 _POLL_SECONDS = 0.1
 
@@ -92,7 +96,7 @@ def _try_lock(descriptor: int) -> bool:
 
 def _locked(home: Path) -> StateDirectoryLocked:
     """The holder of the lock, as recorded: its pid in the lock file, its address in coordinator.json."""
-    holder, announced = _said(home / "amoro.lock"), _said(home / "coordinator.json")
+    holder, announced = _read_json(home / "amoro.lock"), _read_json(home / "coordinator.json")
     pid = holder.get("pid", announced.get("pid"))
     named = [f"pid {pid}"] if pid is not None else []
     if announced.get("pid") == pid and "address" in announced:
@@ -108,7 +112,7 @@ def _locked(home: Path) -> StateDirectoryLocked:
     )
 
 
-def _said(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     """The file's content; empty if there is none yet."""
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
@@ -242,3 +246,56 @@ def _not_opened(path: Path, error: Exception) -> StoreFailed:
         f"the state database {path} cannot be opened: {error}",
         hint="Check the state directory (--home), its rights, and the room on its disk.",
     )
+
+
+def facts_of(path: Path) -> StateFacts:
+    """The file as it is, whatever version has written it. Raises StoreFailed."""
+    home = path.parent
+    free = shutil.disk_usage(home).free if home.exists() else 0
+    epoch, migrations = 0, tuple[AppliedMigration, ...]()
+    if path.exists():
+        try:
+            with closing(open_reader(path)) as db:
+                epoch, migrations = current_epoch(db), _migrations(db)
+        except sqlite3.Error as error:
+            raise ours(error) from error
+    log = path.with_name(f"{path.name}-wal")
+    engine = ".".join(map(str, ENGINE_VERSION))
+    return StateFacts(str(path), _size(path), _size(log), free, epoch, migrations, engine)
+
+
+def _migrations(db: Connection) -> tuple[AppliedMigration, ...]:
+    applied = enumerate(SCHEMA.applied(db.database), 1)
+    return tuple(AppliedMigration(number, one.name, datetime.fromisoformat(one.applied_at)) for number, one in applied)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+_NAMES_BUSY_SECONDS = 0.1
+_NAME_QUERIES = {
+    "table": "SELECT catalog_name, namespace_json, table_name FROM table_identifier ORDER BY 1, 2, 3",
+    "catalog": "SELECT catalog_name FROM catalog_metadata UNION SELECT catalog_name FROM table_identifier",
+    "process": "SELECT process_id FROM table_process ORDER BY process_id DESC LIMIT 50",
+    "optimizer": "SELECT optimizer_id FROM optimizer ORDER BY 1",
+    "group": "SELECT group_name FROM resource_group ORDER BY 1",
+}
+
+
+def names_in(home: Path, kind: str) -> list[str]:
+    """The names of that kind (table, catalog, process, optimizer, group); none where there is no state.
+
+    None, too, where it can't be read at once.
+    """
+    with suppress(sqlite3.Error, ValueError):
+        uri = f"{(home / 'amoro.db').absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_NAMES_BUSY_SECONDS)) as db:
+            rows = db.execute(_NAME_QUERIES[kind]).fetchall()
+        if kind == "table":
+            return [str(TableIdentifier(catalog, tuple(json.loads(space)), name)) for catalog, space, name in rows]
+        return [name for (name,) in rows]
+    return []

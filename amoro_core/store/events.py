@@ -4,8 +4,7 @@ import json
 from datetime import datetime
 
 from amoro_core.model.history_events import MOST_EVENTS, About, Event, EventFilter, EventKind
-from amoro_core.store.column_codecs import from_ms, insert_into, to_json, to_ms
-from amoro_core.store.connection import Connection, Row
+from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_json, to_ms
 
 _INSERT = insert_into(
     "event",

@@ -8,8 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
-from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
-from amoro_core.store.connection import Connection, Row
+from amoro_core.store.connection import Connection, Row, from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 
 #: Of one batch, which is guarded and deleted as a whole.
 MOST_IN_A_BATCH = 1000

@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from amoro_core.model.file_markers import EncodedFiles
+from amoro_core.model.clustering import EncodedFiles
 from amoro_core.model.maintenance import NO_OPTIONS, Options
 from amoro_core.model.plans import SavedPlan
 from amoro_core.model.processes import Equation, Figure, Receipt
-from amoro_core.store.column_codecs import from_ms, from_ms_or_none, insert_into, to_json, to_ms, to_ms_or_none
-from amoro_core.store.connection import Connection
+from amoro_core.store.connection import Connection, from_ms, from_ms_or_none, insert_into, to_json, to_ms, to_ms_or_none
 
 
 @dataclass(frozen=True, slots=True)

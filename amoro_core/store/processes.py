@@ -1,30 +1,45 @@
 """Optimizing processes, in `table_process`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
-from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
+from amoro_core.errors import AlreadyExists, IllegalState, InvalidArgument, ProcessNotFound, TableBusy
+from amoro_core.model.commits import (
+    Evidence,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StatisticsGone,
+    StatisticsNamed,
+)
 from amoro_core.model.processes import (
     ACTIVE_PROCESS_STATUSES,
     FILES,
     IN_NO_LANE,
+    CommitAttempt,
+    CommitOutcome,
     Delay,
     OptimizingProcess,
     ProcessStatus,
+    uuid7_ms,
 )
-from amoro_core.model.uuid7 import made_ms
-from amoro_core.store.column_codecs import (
+from amoro_core.store.connection import (
+    Connection,
+    Duplicate,
+    Row,
     from_ms,
     from_ms_or_none,
     insert_into,
     to_json,
     to_ms,
     to_ms_or_none,
+    tuple_from_json,
     update_of,
 )
-from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.plans import receipt_from_json, receipt_to_json
 
 PREFIX_LENGTH = 6
@@ -177,7 +192,7 @@ def place_of(db: Connection, text: str) -> tuple[int, str]:
     try:
         found = find_by_prefix(db, text)
     except ProcessNotFound:
-        removed_ms = made_ms(text)
+        removed_ms = uuid7_ms(text)
         if removed_ms is None:
             raise
         return removed_ms, text
@@ -412,3 +427,108 @@ def count_kept(db: Connection, process_id: str) -> int:
         {"process_id": process_id},
     )
     return int(rows[0]["kept"])
+
+
+_INSERT_COMMIT = insert_into(
+    "commit_attempt",
+    (
+        "process_id",
+        "attempt_number",
+        "evidence_json",
+        "payload",
+        "groups_json",
+        "files_json",
+        "metadata_files_json",
+        "outcome",
+        "created_at_ms",
+        "receipt_json",
+        "part",
+    ),
+)
+_OF_ATTEMPT = "WHERE process_id = :process_id AND attempt_number = :attempt_number"
+_EVIDENCE_KINDS: dict[str, Callable[..., Evidence]] = {
+    "snapshot-added": SnapshotAdded,
+    "snapshots-gone": SnapshotsGone,
+    "ref-at": RefAt,
+    "statistics-named": StatisticsNamed,
+    "statistics-gone": StatisticsGone,
+    "sort-order-added": SortOrderAdded,
+}
+_EVIDENCE_NAMES = {kind: name for name, kind in _EVIDENCE_KINDS.items()}
+_OPEN_COMMIT = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
+
+
+def add_commit(db: Connection, attempt: CommitAttempt) -> CommitAttempt:
+    """Store an attempt that is about to be sent."""
+    db.execute(_INSERT_COMMIT, _commit_to_row(attempt))
+    return attempt
+
+
+def save_commit_outcome(db: Connection, process_id: str, number: int, outcome: CommitOutcome) -> None:
+    """Set the outcome of an attempt; setting the same one again changes nothing.
+
+    Raises IllegalState when another outcome is known for certain already, ProcessNotFound for an unknown attempt.
+    """
+    key = {"process_id": process_id, "attempt_number": number}
+    row = db.select_one(f"SELECT outcome FROM commit_attempt {_OF_ATTEMPT}", key)
+    if row is None:
+        raise ProcessNotFound(f"process {process_id} has no commit attempt {number}")
+    known = CommitOutcome(row["outcome"])
+    if known is not outcome and (known not in _OPEN_COMMIT or outcome is CommitOutcome.SENT):
+        raise IllegalState(f"commit attempt {number} of process {process_id} is {known}, it cannot become {outcome}")
+    db.execute(f"UPDATE commit_attempt SET outcome = :outcome {_OF_ATTEMPT}", {**key, "outcome": outcome.value})
+
+
+def list_commits(db: Connection, process_id: str) -> list[CommitAttempt]:
+    """All attempts of the process, in the order in which they were sent."""
+    rows = db.select(
+        "SELECT * FROM commit_attempt WHERE process_id = :process_id ORDER BY attempt_number",
+        {"process_id": process_id},
+    )
+    return [_commit_from_row(row) for row in rows]
+
+
+def _commit_to_row(attempt: CommitAttempt) -> Row:
+    return {
+        "process_id": attempt.process_id,
+        "attempt_number": attempt.number,
+        "evidence_json": _evidence_to_json(attempt.evidence),
+        "payload": attempt.payload,
+        "groups_json": to_json(attempt.groups),
+        "files_json": to_json(attempt.files),
+        "metadata_files_json": to_json(attempt.metadata_files),
+        "outcome": attempt.outcome.value,
+        "created_at_ms": to_ms(attempt.created_at),
+        "receipt_json": receipt_to_json(attempt.receipt),
+        "part": attempt.part,
+    }
+
+
+def _commit_from_row(row: Row) -> CommitAttempt:
+    return CommitAttempt(
+        process_id=row["process_id"],
+        number=row["attempt_number"],
+        evidence=_evidence_from_json(row["evidence_json"]),
+        payload=row["payload"],
+        groups=tuple_from_json(row["groups_json"]),
+        files=tuple_from_json(row["files_json"]),
+        metadata_files=tuple_from_json(row["metadata_files_json"]),
+        outcome=CommitOutcome(row["outcome"]),
+        created_at=from_ms(row["created_at_ms"]),
+        receipt=receipt_from_json(row["receipt_json"]),
+        part=row["part"],
+    )
+
+
+def _evidence_to_json(evidence: Evidence) -> str:
+    return to_json({"kind": _EVIDENCE_NAMES[type(evidence)], **asdict(evidence)})
+
+
+def _evidence_from_json(text: str) -> Evidence:
+    said = json.loads(text)
+    kind = _EVIDENCE_KINDS[said.pop("kind")]
+    return kind(**{key: _tupled(value) for key, value in said.items()})
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

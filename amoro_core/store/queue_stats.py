@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from amoro_core.model.processes import Attempt, TaskId, TaskStatus
-from amoro_core.store.column_codecs import from_ms, from_ms_or_none, to_json, to_ms
-from amoro_core.store.connection import Connection
+from amoro_core.store.connection import Connection, from_ms, from_ms_or_none, to_json, to_ms
 
 _OPEN = "status IN ('planned', 'scheduled', 'acked', 'failed')"
 _QUIET = (

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from amoro_core.store.column_codecs import from_ms, insert_into, to_ms
-from amoro_core.store.connection import Connection, Row
+from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_ms
 
 _COLUMNS = (
     "lease_id", "table_id", "table_uuid", "snapshot_id", "is_since", "holder", "created_at_ms", "expires_at_ms",

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from amoro_core.model.paging import Key
 from amoro_core.model.tables import Order, TableFilter, TableIdentifier, TableKey, TableOrder, TableRuntime
-from amoro_core.store.column_codecs import insert_into, to_json, to_ms, tuple_from_json, update_of
-from amoro_core.store.connection import Connection, Row
+from amoro_core.store.connection import Connection, Row, insert_into, to_json, to_ms, tuple_from_json, update_of
 
 #: A score of a table that was not evaluated: behind the healthy ones.
 UNEVALUATED = 101

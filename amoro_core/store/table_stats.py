@@ -3,15 +3,14 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import date, datetime
 from typing import Any
 
-from amoro_core.model.clustering import Strategy
+from amoro_core.model.clustering import KnownGroup, Layout, LayoutKey, Strategy
 from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest, SizeHistogram
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
-from amoro_core.store.column_codecs import from_ms, to_ms
-from amoro_core.store.connection import Connection
+from amoro_core.store.connection import Connection, from_ms, to_json, to_ms
 
 #: Bytes of a digest as it is stored, at most.
 LARGEST = 16_384
@@ -19,7 +18,7 @@ _HISTOGRAMS = ("data", "position_deletes", "equality_deletes")
 _OF_PARTITION = tuple(one.name for one in fields(PartitionDigest))
 
 
-def packed(digest: FileDigest) -> bytes:
+def pack_digest(digest: FileDigest) -> bytes:
     """The digest as it is stored; partitions that don't fit are left out, those least in need first."""
     while len(document := _packed(digest)) > LARGEST:
         digest = replace(digest, partitions=digest.partitions[: len(digest.partitions) * 3 // 4])
@@ -180,3 +179,70 @@ def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
         row["saved"],
         json.loads(row["evidence_json"]),
     )
+
+
+def add_cluster_groups(
+    db: Connection, table_id: int, table_uuid: str, made: Iterable[KnownGroup], now: datetime
+) -> None:
+    """Store groups of a table; known ones are replaced."""
+    db.execute_many(
+        "INSERT INTO cluster_group (table_id, table_uuid, group_id, layout_json, depth_json, created_at_ms) "
+        "VALUES (:table_id, :uuid, :group, :layout, :depths, :now) ON CONFLICT (table_id, group_id) DO UPDATE SET "
+        "table_uuid = excluded.table_uuid, layout_json = excluded.layout_json, depth_json = excluded.depth_json",
+        (
+            {
+                "table_id": table_id,
+                "uuid": table_uuid,
+                "group": one.group_id,
+                "layout": layout_to_json(one.layout),
+                "depths": to_json({str(field_id): depth for field_id, depth in one.depths.items()}),
+                "now": to_ms(now),
+            }
+            for one in made
+        ),
+    )
+
+
+def list_cluster_groups(db: Connection, table_id: int, table_uuid: str) -> dict[str, KnownGroup]:
+    """The table's groups by id, without those of another table (UUID) that had its name."""
+    rows = db.select(
+        "SELECT * FROM cluster_group WHERE table_id = :table_id AND table_uuid = :uuid ORDER BY group_id",
+        {"table_id": table_id, "uuid": table_uuid},
+    )
+    return {
+        row["group_id"]: KnownGroup(
+            row["group_id"],
+            layout_from_json(row["layout_json"]),
+            {int(field_id): depth for field_id, depth in json.loads(row["depth_json"]).items()},
+        )
+        for row in rows
+    }
+
+
+def layout_to_json(layout: Layout) -> str:
+    """The layout as text."""
+    return to_json(asdict(layout))
+
+
+def layout_from_json(text: str) -> Layout:
+    """The layout that the text says."""
+    said = json.loads(text)
+    return Layout(Strategy(said["strategy"]), tuple(LayoutKey(**key) for key in said["keys"]), said["curve_version"])
+
+
+def add_dropped_groups(db: Connection, process_id: str, reasons: Mapping[int, str]) -> None:
+    """Store dropped groups by task number with their reasons; the first reason is kept."""
+    db.execute_many(
+        "INSERT INTO process_dropped_group (process_id, task_number, reason) VALUES (:process_id, :number, :reason) "
+        "ON CONFLICT DO NOTHING",
+        ({"process_id": process_id, "number": number, "reason": reason} for number, reason in reasons.items()),
+    )
+
+
+def list_dropped_groups(db: Connection, process_id: str) -> dict[int, str]:
+    """The dropped groups of the process with their reasons, by number."""
+    rows = db.select(
+        "SELECT task_number, reason FROM process_dropped_group WHERE process_id = :process_id ORDER BY task_number",
+        {"process_id": process_id},
+    )
+    return {row["task_number"]: row["reason"] for row in rows}

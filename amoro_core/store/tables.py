@@ -28,7 +28,10 @@ from amoro_core.model.tables import (
     Turn,
 )
 from amoro_core.store import actions, table_listing
-from amoro_core.store.column_codecs import (
+from amoro_core.store.connection import (
+    Connection,
+    Duplicate,
+    Row,
     from_ms,
     from_ms_or_none,
     insert_into,
@@ -38,7 +41,6 @@ from amoro_core.store.column_codecs import (
     tuple_from_json,
     update_of,
 )
-from amoro_core.store.connection import Connection, Duplicate, Row
 
 _COLUMNS = (
     "table_id",

@@ -9,8 +9,11 @@ from operator import is_not
 from typing import Any
 
 from amoro_core.errors import IllegalState, TaskNotFound
+from amoro_core.model.history_events import MOST_ATTEMPTS, AttemptOutcome, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId, TaskStatus
-from amoro_core.store.column_codecs import (
+from amoro_core.store.connection import (
+    Connection,
+    Row,
     from_ms,
     from_ms_or_none,
     insert_into,
@@ -20,7 +23,6 @@ from amoro_core.store.column_codecs import (
     tuple_from_json,
     update_of,
 )
-from amoro_core.store.connection import Connection, Row
 
 
 def _thread_columns(optimizer_id: str, thread_id: str) -> Callable[[OptimizerThread | None], Row]:
@@ -386,3 +388,106 @@ def find_blob_piece(db: Connection, process_id: str, sha256: str, piece: int) ->
 def remove_blobs(db: Connection, process_id: str) -> None:
     """Delete the blobs of the process."""
     db.execute("DELETE FROM work_blob WHERE process_id = :process_id", {"process_id": process_id})
+
+
+_ATTEMPT_COLUMNS = (
+    "process_id",
+    "task_number",
+    "attempt",
+    "optimizer_id",
+    "thread_id",
+    "outcome",
+    "scheduled_at_ms",
+    "acked_at_ms",
+    "finished_at_ms",
+    "failure_code",
+    "failure",
+    "input_rows",
+    "input_bytes",
+)
+_ATTEMPT_NAMES = ", ".join(_ATTEMPT_COLUMNS)
+_INSERT_ATTEMPT = insert_into("task_attempt", _ATTEMPT_COLUMNS)
+_TRIM_ATTEMPTS = (
+    "DELETE FROM task_attempt WHERE process_id = :process_id AND task_number = :task_number "
+    f"AND attempt <= :attempt - {MOST_ATTEMPTS}"
+)
+#: Those that ended and those that run, of one process; of none twice, since the two differ in their numbers.
+_ALL_ATTEMPTS = (
+    f"SELECT {_ATTEMPT_NAMES} FROM task_attempt WHERE process_id = :process_id "
+    "UNION ALL SELECT process_id, task_number, attempt, optimizer_id, thread_id, 'running', scheduled_at_ms, "
+    "acked_at_ms, NULL, '', '', input_rows, input_bytes FROM task_runtime "
+    "WHERE process_id = :process_id AND optimizer_id IS NOT NULL"
+)
+
+
+def add_attempts(db: Connection, ended: Iterable[TaskAttempt]) -> None:
+    """Keep attempts that have ended; of each task the latest hundred stay."""
+    rows = list(map(_attempt_to_row, ended))
+    db.execute_many(_INSERT_ATTEMPT, rows)
+    db.execute_many(_TRIM_ATTEMPTS, (row for row in rows if row["attempt"] > MOST_ATTEMPTS))
+
+
+def list_attempts(
+    db: Connection, process_id: str, task_number: int | None, after: tuple[int, int], limit: int
+) -> list[TaskAttempt]:
+    """At most so many attempts of a process by task and number, above the pair `after`; of one task if it is given."""
+    rows = db.select(
+        f"SELECT * FROM ({_ALL_ATTEMPTS}) WHERE (task_number, attempt) > (:task_after, :attempt_after) "
+        "AND (:task IS NULL OR task_number = :task) ORDER BY task_number, attempt LIMIT :most",
+        {
+            "process_id": process_id,
+            "task": task_number,
+            "task_after": after[0],
+            "attempt_after": after[1],
+            "most": limit,
+        },
+    )
+    return [_attempt_from_row(row) for row in rows]
+
+
+def count_attempts(db: Connection, process_id: str, task_number: int | None = None) -> int:
+    """How many attempts of a process are known, of one task where it is given; running ones, too."""
+    row = db.select_one(
+        "SELECT (SELECT count(*) FROM task_attempt WHERE process_id = :process_id "
+        "AND (:task IS NULL OR task_number = :task)) + (SELECT count(*) FROM task_runtime "
+        "WHERE process_id = :process_id AND optimizer_id IS NOT NULL AND (:task IS NULL OR task_number = :task)) "
+        "AS attempts",
+        {"process_id": process_id, "task": task_number},
+    )
+    return 0 if row is None else int(row["attempts"])
+
+
+def _attempt_to_row(ended: TaskAttempt) -> Row:
+    task, thread = ended.attempt.task_id, ended.thread
+    if ended.finished_at is None:
+        raise ValueError(f"attempt {ended.attempt} has not ended")
+    return {
+        "process_id": task.process_id,
+        "task_number": task.number,
+        "attempt": ended.attempt.number,
+        "optimizer_id": thread.optimizer_id,
+        "thread_id": thread.thread_id,
+        "outcome": ended.outcome.value,
+        "scheduled_at_ms": to_ms(ended.scheduled_at),
+        "acked_at_ms": to_ms_or_none(ended.acked_at),
+        "finished_at_ms": to_ms(ended.finished_at),
+        "failure_code": ended.failure_code,
+        "failure": ended.failure,
+        "input_rows": ended.input_rows,
+        "input_bytes": ended.input_bytes,
+    }
+
+
+def _attempt_from_row(row: Row) -> TaskAttempt:
+    return TaskAttempt(
+        Attempt(TaskId(row["process_id"], row["task_number"]), row["attempt"]),
+        OptimizerThread(row["optimizer_id"], row["thread_id"]),
+        AttemptOutcome(row["outcome"]),
+        from_ms(row["scheduled_at_ms"]),
+        from_ms_or_none(row["acked_at_ms"]),
+        from_ms_or_none(row["finished_at_ms"]),
+        row["failure_code"],
+        row["failure"],
+        row["input_rows"],
+        row["input_bytes"],
+    )

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import astuple, fields
 from datetime import datetime
 
-from amoro_core.model.time_series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
-from amoro_core.store.column_codecs import from_ms, insert_into, to_ms
-from amoro_core.store.connection import Connection
+from amoro_core.model.metrics import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures
+from amoro_core.store.connection import Connection, from_ms, insert_into, to_ms
 
 _KNOW = "INSERT INTO series (name, label) VALUES (:name, :label) ON CONFLICT (name, label) DO NOTHING"
 _ADD = (

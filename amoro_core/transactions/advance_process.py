@@ -20,26 +20,16 @@ from amoro_core.model.processes import (
     ProcessStatus,
     Receipt,
     TaskStatus,
+    uuid7,
 )
 from amoro_core.model.tables import LONGEST_HOLD, ActionRecord, BlockedOperation, Blocker, TableRuntime
-from amoro_core.model.uuid7 import uuid7
 from amoro_core.state import backoff, process_decisions
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import Outcome, backed_off
 from amoro_core.state.process_decisions import NOTHING_SETTLED, Settled
-from amoro_core.store import (
-    actions,
-    blockers,
-    cluster_groups,
-    commits,
-    pending_deletions,
-    processes,
-    queue_stats,
-    tables,
-    tasks,
-)
+from amoro_core.store import actions, pending_deletions, processes, queue_stats, table_stats, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.transactions.journal import advance_task, keep_process, keep_record, keep_table
 
@@ -51,7 +41,7 @@ def announce(db: Connection, runtime: TableRuntime, process: OptimizingProcess, 
 
     Raises TableBlocked if another holder has such a blocker: a batch write is under way.
     """
-    held = blockers.find_against(db, runtime.table_id, _AGAINST, now)
+    held = actions.find_blocker_against(db, runtime.table_id, _AGAINST, now)
     if held is not None:
         raise TableBlocked(
             f"{runtime.identifier} is {held.words}",
@@ -60,7 +50,7 @@ def announce(db: Connection, runtime: TableRuntime, process: OptimizingProcess, 
     blocker = Blocker(
         uuid7(now), runtime.table_id, _AGAINST, now, now + LONGEST_HOLD, LONGEST_HOLD, _reason(process.process_id)
     )
-    return blockers.add(db, blocker)
+    return actions.add_blocker(db, blocker)
 
 
 def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
@@ -68,10 +58,10 @@ def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
 
     A blocker that has expired, as while no coordinator ran, is taken anew unless somebody else has one.
     """
-    own = next((one for one in blockers.list_active(db, now, process.table_id) if _is_of(one, process)), None)
+    own = next((one for one in actions.list_blockers(db, now, process.table_id) if _is_of(one, process)), None)
     if own is not None:
-        blockers.save(db, replace(own, expires_at=now + LONGEST_HOLD))
-    elif blockers.find_against(db, process.table_id, _AGAINST, now) is None:
+        actions.save_blocker(db, replace(own, expires_at=now + LONGEST_HOLD))
+    elif actions.find_blocker_against(db, process.table_id, _AGAINST, now) is None:
         announce(db, tables.get(db, process.table_id), process, now)
     else:
         return False
@@ -80,15 +70,15 @@ def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
 
 def needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     """Whether less than half a day of what the process has blocked is left."""
-    held = (one.expires_at for one in blockers.list_active(db, now, process.table_id) if _is_of(one, process))
+    held = (one.expires_at for one in actions.list_blockers(db, now, process.table_id) if _is_of(one, process))
     return max(held, default=now) - now < LONGEST_HOLD / 2
 
 
 def withdraw(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Release what the process has blocked, if it has."""
-    for one in blockers.list_active(db, now, process.table_id):
+    for one in actions.list_blockers(db, now, process.table_id):
         if _is_of(one, process):
-            blockers.remove(db, one.blocker_id)
+            actions.remove_blocker(db, one.blocker_id)
 
 
 def _is_of(blocker: Blocker, process: OptimizingProcess) -> bool:
@@ -103,8 +93,8 @@ def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
     """The groups of the process that are committed or dropped; of one that commits all at once nothing is told."""
     if not process.max_commits:
         return NOTHING_SETTLED
-    committed = committed_groups(commits.list_for_process(db, process.process_id))
-    dropped = cluster_groups.dropped_of(db, process.process_id)
+    committed = committed_groups(processes.list_commits(db, process.process_id))
+    dropped = table_stats.list_dropped_groups(db, process.process_id)
     return Settled(committed, {number: why for number, why in dropped.items() if number not in committed})
 
 
@@ -123,7 +113,7 @@ def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
 
     Groups that it has not committed count as dropped.
     """
-    done = landed(commits.list_for_process(db, process.process_id))
+    done = landed(processes.list_commits(db, process.process_id))
     if not done:
         return None
     groups = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
@@ -384,7 +374,7 @@ def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason
     ended = replace(process_machine.advance(process, event, now), left_over=True)
     keep_process(db, process, ended, now)
     cancel_open_tasks(db, process.process_id, reason, now)
-    last = landed(commits.list_for_process(db, process.process_id))[-1]
+    last = landed(processes.list_commits(db, process.process_id))[-1]
     done(db, process, done_words(process, last), now, last.snapshot_id)
     settling_log.info(
         "process.committed", process=process.process_id, rows=receipt.rows_after, partial=bool(reason), why=reason

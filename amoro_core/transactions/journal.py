@@ -16,7 +16,7 @@ from amoro_core.state.transition_events import (
     told_of_process,
     told_of_table,
 )
-from amoro_core.store import actions, attempts, events, processes, tables, tasks, time_series
+from amoro_core.store import actions, events, processes, tables, tasks, time_series
 from amoro_core.store.database import Connection
 
 #: Characters of an event's text.
@@ -54,7 +54,7 @@ def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, Optimizin
     ended = [one for before, after in changes if (one := ended_attempt(before, after, now)) is not None]
     if not ended:
         return
-    attempts.add(db, ended)
+    tasks.add_attempts(db, ended)
     of_task = {after.task_id: after for _, after in changes}
     for one in ended:
         if (told := told_of_attempt(one)) is not None:

@@ -29,7 +29,7 @@ from amoro_core.model.tables import ActionRecord
 from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.state.backoff import seen_with
 from amoro_core.state.process_decisions import conflicting_process
-from amoro_core.store import actions, cluster_groups, pending_deletions, processes, snapshot_leases, table_stats, tables
+from amoro_core.store import actions, pending_deletions, processes, snapshot_leases, table_stats, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_record
 from amoro_core.transactions.process_context import pins, taken
@@ -42,7 +42,7 @@ def with_clustered(
     return replace(
         situation,
         taken=taken(db, table_id, uuid, find_action),
-        known_groups=cluster_groups.of_table(db, table_id, uuid),
+        known_groups=table_stats.list_cluster_groups(db, table_id, uuid),
         scans=table_stats.list_scans(db, table_id),
         choice=table_stats.find_choice(db, table_id),
     )

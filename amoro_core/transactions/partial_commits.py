@@ -11,7 +11,7 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import Outcome
-from amoro_core.store import actions, cluster_groups, commits, processes, queue_stats, tables
+from amoro_core.store import actions, processes, queue_stats, table_stats, tables
 from amoro_core.store.database import Connection
 from amoro_core.transactions.advance_process import (
     Effects,
@@ -37,17 +37,17 @@ class LandedGroups:
 def keep_landed(db: Connection, landed: LandedGroups, effects: Effects, now: datetime) -> None:
     """The process goes on with its other groups, or ends where none is left."""
     attempt = landed.attempt
-    commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
-    cluster_groups.add_dropped(db, attempt.process_id, landed.dropped)
+    processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
+    table_stats.add_dropped_groups(db, attempt.process_id, landed.dropped)
     process = move(db, attempt.process_id, process_machine.CommittedSome(), now)
-    cluster_groups.add_many(db, process.table_id, process.table_uuid, landed.made, now)
+    table_stats.add_cluster_groups(db, process.table_id, process.table_uuid, landed.made, now)
     tables.record_partitions(db, process.table_id, landed.partitions, process.type, process.created_at)
     advance_process(db, attempt.process_id, effects, now)
 
 
 def keep_dropped(db: Connection, process_id: str, dropped: Mapping[int, str], effects: Effects, now: datetime) -> None:
     """None of the groups that were ready can be committed; the process goes on with the others, or ends."""
-    cluster_groups.add_dropped(db, process_id, dropped)
+    table_stats.add_dropped_groups(db, process_id, dropped)
     move(db, process_id, process_machine.GroupsDropped(), now)
     advance_process(db, process_id, effects, now)
 

@@ -36,7 +36,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import SnapshotFacts, TableRuntime
 from amoro_core.model.task_payload import Work
-from amoro_core.store import commits, pending_deletions, processes, tables, tasks
+from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection
 
 
@@ -52,7 +52,7 @@ def read_case(db: Connection, process_id: str) -> ProcessContext:
             open_work.append(Work(task.kind, given))
         else:
             results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
-    attempts = tuple(commits.list_for_process(db, process_id))
+    attempts = tuple(processes.list_commits(db, process_id))
     return ProcessContext(
         process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work)
     )

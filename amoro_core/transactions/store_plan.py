@@ -20,12 +20,12 @@ from amoro_core.model.processes import (
     ProcessStatus,
     TaskId,
     TaskStatus,
+    uuid7,
 )
 from amoro_core.model.tables import BlockedOperation, TableRuntime
-from amoro_core.model.uuid7 import uuid7
 from amoro_core.state import processes as process_machine
 from amoro_core.state.process_decisions import conflicting_process
-from amoro_core.store import blockers, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
+from amoro_core.store import actions, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.plans import KeptPlan
 from amoro_core.transactions.advance_process import Effects, advance_process, announce, needs_renewal
@@ -81,7 +81,7 @@ def require_unblocked(
     against = {BlockedOperation.MAINTAIN if maintains else BlockedOperation.OPTIMIZE}
     if lane in (FILES, LAYOUT):
         against.add(BlockedOperation.OPTIMIZE)
-    held = blockers.find_against(db, runtime.table_id, against, now)
+    held = actions.find_blocker_against(db, runtime.table_id, against, now)
     if held is not None:
         raise TableBlocked(
             f"{runtime.identifier} is {held.words}",

@@ -23,8 +23,8 @@ from amoro_core.scheduling.policy import (
     share_of,
 )
 from amoro_core.state import tasks as task_machine
-from amoro_core.store import groups, optimizers, queue_stats, tables, tasks
-from amoro_core.store.column_codecs import as_stored
+from amoro_core.store import groups, queue_stats, tables, tasks
+from amoro_core.store.connection import as_stored
 from amoro_core.store.database import Connection
 from amoro_core.store.queue_stats import ThreadUse, WaitingProcess
 from amoro_core.store.tasks import TaskHold
@@ -60,7 +60,7 @@ class ScheduledTask:
 
 def may_schedule(db: Connection, request: PollRequest) -> bool:
     """Whether there may be a task for the optimizer, or one to take back from these threads. Raises UnknownToken."""
-    kinds = optimizers.get(db, request.optimizer_id).kinds
+    kinds = groups.get_optimizer(db, request.optimizer_id).kinds
     if queue_stats.has_planned(db, request.group, kinds):
         return True
     return bool(tasks.list_held_on(db, request.optimizer_id, request.thread_ids))
@@ -90,7 +90,7 @@ class TaskScheduler:
         Raises UnknownToken when the optimizer's registration has ended.
         """
         now = as_stored(now)
-        optimizer = optimizers.get(db, request.optimizer_id)
+        optimizer = groups.get_optimizer(db, request.optimizer_id)
         self.note_core_time()
         for task in tasks.list_held_on(db, request.optimizer_id, request.thread_ids):
             # A thread that polls executes nothing: the answer to its last poll was lost.
@@ -237,6 +237,6 @@ def runs_of(recent: Iterable[TaskHold]) -> dict[tuple[str, int], tuple[TaskRun, 
 def count_threads(db: Connection) -> dict[str, int]:
     """The threads of all optimizers, by group."""
     counted: dict[str, int] = {}
-    for optimizer in optimizers.list_optimizers(db):
+    for optimizer in groups.list_optimizers(db):
         counted[optimizer.group] = counted.get(optimizer.group, 0) + optimizer.threads
     return counted

@@ -15,8 +15,8 @@ from amoro_core.model.processes import Attempt, OptimizingTask, TaskResult, Task
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.task_payload import DELETE, WorkResult
 from amoro_core.state import tasks as task_machine
-from amoro_core.store import optimizers, pending_deletions, tables, tasks
-from amoro_core.store.column_codecs import as_stored
+from amoro_core.store import groups, pending_deletions, tables, tasks
+from amoro_core.store.connection import as_stored
 from amoro_core.store.database import Connection
 from amoro_core.store.pending_deletions import BatchStatus
 from amoro_core.transactions.advance_process import Effects, reported, settle_after, take_back
@@ -100,12 +100,12 @@ def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, no
     held = tasks.list_held(db, optimizer_id)
     for task in held:
         take_back(db, task, reason, effects, now, lost=lost)
-    if (known := optimizers.find(db, optimizer_id)) is not None:
+    if (known := groups.find_optimizer(db, optimizer_id)) is not None:
         kind = EventKind.LOST if lost else EventKind.LEFT
         words = f"optimizer {optimizer_id} {'was lost' if lost else 'left'}: {reason}"
         about = About(optimizer_id=optimizer_id, group=known.group)
         append_event(db, kind, words, about, now, {"threads": known.threads, "tasks": len(held)})
-    optimizers.remove(db, optimizer_id)
+    groups.remove_optimizer(db, optimizer_id)
     effects.lost_optimizers += lost
     return len(held)
 
@@ -118,9 +118,9 @@ def give_back(
     log.warning("work.refused", attempt=str(attempt), optimizer=optimizer_id, kind=refusal.kind)
     if not held:
         return False
-    optimizer = optimizers.get(db, optimizer_id)
+    optimizer = groups.get_optimizer(db, optimizer_id)
     known = tuple(kind for kind in optimizer.kinds if kind != held[0].kind)
-    optimizers.save(db, replace(optimizer, kinds=known))
+    groups.save_optimizer(db, replace(optimizer, kinds=known))
     take_back(db, held[0], refusal.message[:4000], effects, now, lost=False)
     return True
 

@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoro_core.errors import AmoroError, UnknownToken
-from amoro_core.model.accounts import LONGEST_SESSION
-from amoro_core.model.audit import Audited
+from amoro_core.model.accounts import LONGEST_SESSION, Throttle
+from amoro_core.model.history_events import Audited
 from amoro_core.model.principals import Channel, Principal, Role
-from amoro_core.model.requests import Throttle
 from amoro_core.services.accounts import SessionService, UserService
 from amoro_core.services.audit import AuditService
 

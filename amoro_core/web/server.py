@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from amoro_core.errors import AddressInUse
-from amoro_core.model.tls_files import Certificates
+from amoro_core.model.principals import Certificates
 from amoro_core.notifier import Changes
 from amoro_core.rpc.server import unusable
 from amoro_core.rpc.tls import Renewed, check

@@ -16,8 +16,15 @@ from amoro_core.files.parquet.reading import ParquetInput
 from amoro_core.files.schema.schemas import arrow_schema, parse_rows_schema
 from amoro_core.files.schema.write_options import WriterOptions, with_bounds, writer_options
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.model.clustering import ClusterInput, ClusterOutput, StageFacts, Strategy
-from amoro_core.model.file_markers import METADATA_KEY, group_suffix, layout_text
+from amoro_core.model.clustering import (
+    METADATA_KEY,
+    ClusterInput,
+    ClusterOutput,
+    StageFacts,
+    Strategy,
+    group_suffix,
+    layout_text,
+)
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import RewriteOutput
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output

@@ -8,8 +8,7 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, TableRefused
 from amoro_core.files.parquet.reading import read_layout
 from amoro_core.files.schema.schemas import parse_rows_schema
 from amoro_core.files.storage.io import FileAccess
-from amoro_core.model.clustering import ClusterInput
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import ClusterInput, group_of
 from amoro_core.model.files import FileFormat
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput

@@ -39,7 +39,7 @@ from amoro_core.files.schema.schemas import (
 )
 from amoro_core.files.schema.write_options import WriterOptions, require_parquet, writer_options
 from amoro_core.files.storage.io import FileAccess, reading_file
-from amoro_core.model.file_markers import is_copied
+from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import DataFile, DeleteKind, FileFormat
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet

@@ -20,7 +20,7 @@ from amoro_core.files.row_groups.parquet_format import MISSING_CODEC
 from amoro_core.files.schema.schemas import parse_rows_schema, parse_spec, partition_path, with_dropped, written_schema
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, new_location
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import AlreadyExists, AmoroError, NotAllowed, StoreFailed, UnknownToken
-from amoro_core.model.audit import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, UnknownCallerLog
+from amoro_core.model.history_events import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, UnknownCallerLog
 from amoro_core.model.principals import Channel, Principal, Role, anonymous
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2

@@ -10,8 +10,8 @@ import pytest
 
 from amoro_core.admin import optimizing
 from amoro_core.errors import InvalidArgument, NotFound, ProcessNotFound
+from amoro_core.model.metrics import SYSTEM_SERIES
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.time_series import SYSTEM_SERIES
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.store import catalogs

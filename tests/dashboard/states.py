@@ -27,18 +27,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.store import (
-    accounts,
-    attempts,
-    catalogs,
-    commits,
-    groups,
-    optimizers,
-    pending_deletions,
-    processes,
-    tables,
-    tasks,
-)
+from amoro_core.store import accounts, catalogs, groups, pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
 
@@ -119,7 +108,7 @@ def _typical(db: Connection) -> None:
     known = fill(db, 30)
     groups.add(db, ResourceGroup("nightly"))
     for number in (1, 2):
-        optimizers.add(db, builders.optimizer(f"optimizer-{number}", registered_at=now()))
+        groups.add_optimizer(db, builders.optimizer(f"optimizer-{number}", registered_at=now()))
     running(db, tables.save(db, replace(known[3], status=OptimizingStatus.MINOR_OPTIMIZING)))
     tables.save(db, replace(known[6], status=OptimizingStatus.PENDING, status_reason="18 fragments, 2 partitions"))
     for number in range(10):
@@ -174,7 +163,7 @@ def _unknown(db: Connection) -> None:
     )
     processes.add(db, made)
     keep(db, [done(made)])
-    commits.add(db, builders.attempt(made, outcome=CommitOutcome.UNKNOWN))
+    processes.add_commit(db, builders.attempt(made, outcome=CommitOutcome.UNKNOWN))
 
 
 def running(db: Connection, on: TableRuntime) -> str:
@@ -221,7 +210,7 @@ def keep(db: Connection, each: Sequence[OptimizingTask]) -> None:
         if task.finished_at and task.scheduled_at and task.ended_on:
             number, outcome = Attempt(task.task_id, task.attempt), AttemptOutcome(task.status.value)
             times = (task.scheduled_at, task.acked_at, task.finished_at)
-            attempts.add(db, [TaskAttempt(number, task.ended_on, outcome, *times)])
+            tasks.add_attempts(db, [TaskAttempt(number, task.ended_on, outcome, *times)])
 
 
 def done(owner: OptimizingProcess) -> OptimizingTask:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from amoro_core.model.accounts import UserAccount
-from amoro_core.model.audit import Audited
 from amoro_core.model.group_config import Resource, ResourceState
-from amoro_core.model.history_events import About, AttemptOutcome, Event, EventKind, TaskAttempt
+from amoro_core.model.history_events import About, AttemptOutcome, Audited, Event, EventKind, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.metrics import Sample
 from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest
 from amoro_core.model.principals import AccessToken, Principal, Role
 from amoro_core.model.processes import (
@@ -21,16 +21,13 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.model.time_series import Sample
 from amoro_core.store import (
     accounts,
-    attempts,
+    actions,
     audit,
-    blockers,
     catalogs,
     events,
     groups,
-    optimizers,
     pending_deletions,
     processes,
     table_stats,
@@ -88,7 +85,7 @@ def _table_and_process(db: Connection, number: int, payload: str) -> tuple[Table
     )
     now, held = states.now(), timedelta(hours=1)
     kinds = frozenset({BlockedOperation.OPTIMIZE})
-    blockers.add(db, Blocker(f"0199eeee-{number:04}", table.table_id, kinds, now, now + held, held, payload))
+    actions.add_blocker(db, Blocker(f"0199eeee-{number:04}", table.table_id, kinds, now, now + held, held, payload))
     process = builders.process(
         table,
         f"0199cccc-{number:04}-7000-8000-000000000000",
@@ -119,7 +116,7 @@ def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -
         )
         tasks.add_many(db, [(task, b"")])
         number_ = Attempt(task.task_id, 1)
-        attempts.add(db, [TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload)])
+        tasks.add_attempts(db, [TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload)])
         files.append(Condemned(f"{number}/{payload}", FileKind.DATA, 5, now, payload))
     owner = process.process_id, process.table_id, process.table_uuid
     batches = pending_deletions.batches_of(files, *owner, now + timedelta(days=1))
@@ -132,7 +129,7 @@ def _properties(db: Connection, table: TableRuntime, payloads: Sequence[str]) ->
     tables.save(db, replace(tables.get(db, table.table_id), properties=given))
     partitions = [PartitionDigest(payload, 1, payload, payload, 1, 1, 1, 1, 1, 1) for payload in payloads]
     digest = FileDigest(1, 1, partitions=tuple(partitions), partitions_total=len(partitions))
-    table_stats.save_digest(db, table.table_id, table_stats.packed(digest), KeptDigest(digest, states.now()))
+    table_stats.save_digest(db, table.table_id, table_stats.pack_digest(digest), KeptDigest(digest, states.now()))
 
 
 def _accounts(db: Connection, payload: str) -> None:
@@ -142,5 +139,5 @@ def _accounts(db: Connection, payload: str) -> None:
 
 def _optimizers(db: Connection, payload: str) -> None:
     labels, now = (("host", payload), (payload, payload)), states.now()
-    optimizers.add(db, builders.optimizer(payload, group=payload, labels=labels, registered_at=now))
+    groups.add_optimizer(db, builders.optimizer(payload, group=payload, labels=labels, registered_at=now))
     groups.add_resource(db, Resource(payload, payload, payload, ResourceState.RUNNING, now, now, payload))

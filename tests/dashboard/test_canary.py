@@ -12,7 +12,7 @@ import pytest
 
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.mcp.tools import READING, WRITING
-from amoro_core.model.audit import AuditFilter
+from amoro_core.model.history_events import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Channel, Role
 from amoro_core.model.processes import CatalogConfig

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.settings import Settings, load_settings
 from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings, NotAllowed, WorkFailed
-from amoro_core.model.audit import AuditFilter
+from amoro_core.model.history_events import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Role
 from amoro_core.web.oidc import Attempt, OidcLogin, OwnAddress

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.file_markers import EncodedFiles
+from amoro_core.model.clustering import EncodedFiles
 from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import Figure, OptimizingTask, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store import events, optimizers, processes
+from amoro_core.store import events, groups, processes
 from amoro_core.store.database import Connection
 from tests.dashboard import states
 from tests.dashboard.conftest import Site, asked_of, words
@@ -232,7 +232,7 @@ def test_the_steps_of_a_process_say_where_it_is(
 def happen(db: Connection) -> None:
     (one,) = states.fill(db, 1)
     for name in ("optimizer-1", "optimizer-2"):
-        optimizers.add(db, builders.optimizer(name))
+        groups.add_optimizer(db, builders.optimizer(name))
     states.running(db, one)
     for number in range(150):
         kind = EventKind.FAILED if number % 50 == 0 else EventKind.PLANNED

@@ -15,7 +15,7 @@ from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store import catalogs, events, optimizers, pending_deletions
+from amoro_core.store import catalogs, events, groups, pending_deletions
 from amoro_core.store.connection import Connection
 from amoro_core.web.static import DIRECTORY
 from tests.browser.pages import paths_in
@@ -204,7 +204,7 @@ def test_every_link_to_a_table_with_a_slash_in_its_name_leads_to_its_number(site
     def fill(db: Connection) -> None:
         (one,) = states.fill(db, 1, identifier=SLASHED)
         for number in (1, 2):
-            optimizers.add(db, builders.optimizer(f"optimizer-{number}", registered_at=states.now()))
+            groups.add_optimizer(db, builders.optimizer(f"optimizer-{number}", registered_at=states.now()))
         states.running(db, one)
         states.ended(db, one, ENDED, type="expire-snapshots", action="expire-snapshots", lane="metadata")
         about = About(one.table_id, str(one.identifier), ENDED)

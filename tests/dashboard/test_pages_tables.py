@@ -18,7 +18,7 @@ from amoro_core.model.history_events import About, Event, EventKind
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, TableIdentifier, parse_table
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.store import blockers, catalogs, events, tables
+from amoro_core.store import actions, catalogs, events, tables
 from amoro_core.store.connection import Connection
 from amoro_core.transactions.table_registry import new_table
 from tests.dashboard import states
@@ -255,7 +255,7 @@ def test_a_blocker_is_released_after_a_confirmation(site: Site) -> None:
             states.now() + timedelta(hours=1),
             timedelta(hours=1),
         )
-        blockers.add(db, held)
+        actions.add_blocker(db, held)
 
     client = site(fill)
     assert f"/tables/lake.sales.orders/unblock/{blocker_id}" in client.get("/tables/1").text

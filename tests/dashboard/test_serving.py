@@ -18,9 +18,8 @@ from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.coordinator_app import PEOPLE_THREADS, optimizer_beside
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AddressInUse, InvalidSettings
-from amoro_core.model.principals import Role
+from amoro_core.model.principals import Certificates, Role
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.model.tls_files import Certificates
 from amoro_core.notifier import Changes, wait_for
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub

@@ -13,7 +13,7 @@ import pytest
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, InvalidArgument, TableRefused
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import commits
+from amoro_core.store import processes
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
@@ -218,7 +218,7 @@ def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(lossy: 
     assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append(b=SMALL)
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert world.tallies() == [{"a": 1}]
 
@@ -287,7 +287,7 @@ def test_killed_after_others_were_faster_the_commit_is_made_anew(world: World) -
     assert reached == ["commit.after_intent", "commit.after_loss"]
     world.restart()
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
     assert world.tallies() == [{"a": 1}]
 
@@ -302,7 +302,7 @@ def test_killed_before_an_unknown_commit_is_sent_again_it_is_applied_once(lossy:
     with dying_at("commit.before_resend") as reached:
         world.services.committing.commit(process_id)
     assert reached == ["commit.before_resend"]
-    [attempt] = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    [attempt] = world.store.read(lambda db: processes.list_commits(db, process_id))
     if applied:
         world.journal().send(attempt.payload)  # it was under way
     world.restart()

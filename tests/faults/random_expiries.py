@@ -22,7 +22,7 @@ from amoro_core.actions.expiring import NAME
 from amoro_core.errors import AmoroError
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
-from amoro_core.store import commits, pending_deletions
+from amoro_core.store import pending_deletions, processes
 from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
@@ -102,7 +102,7 @@ def expire(
         status = world.status(process_id)
         assert status in ENDED
         totals[f"expire-snapshots {status}"] += 1
-        attempts = world.store.read(lambda db, of=process_id: commits.list_for_process(db, of))
+        attempts = world.store.read(lambda db, of=process_id: processes.list_commits(db, of))
         totals["ambiguous expiries"] += len(proxy.played) > played
         totals["attempts"] += len(attempts)
         require_whole(world, table, process_id, tags)

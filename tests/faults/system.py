@@ -11,7 +11,7 @@ from amoro_core.errors import AmoroError
 from amoro_core.model.processes import Attempt, CatalogConfig, CommitAttempt, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.task_lifecycle import Failure
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.services.world import World as Services
 
 TABLE = TableIdentifier("cat", ("db",), "t")
@@ -68,7 +68,7 @@ class System(Services):
         return self.optimizing.find_process(process_id).process
 
     def attempts(self, process_id: str) -> tuple[CommitAttempt, ...]:
-        return tuple(self.store.read(lambda db: commits.list_for_process(db, process_id)))
+        return tuple(self.store.read(lambda db: processes.list_commits(db, process_id)))
 
     def outcomes(self, process_id: str) -> list[str]:
         return [attempt.outcome for attempt in self.attempts(process_id)]

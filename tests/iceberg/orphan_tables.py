@@ -33,7 +33,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.model.maintenance import Surroundings
-from amoro_core.model.uuid7 import uuid7
+from amoro_core.model.processes import uuid7
 from tests.engine.commits import Change, commit
 from tests.engine.writer import create_branch, create_tag, expire_snapshots, make_table, rollback
 

@@ -21,9 +21,8 @@ from sqlalchemy import text
 from amoro_core.errors import AmoroError, CommitRefused, DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import METADATA_KEY, Layout, LayoutKey, Strategy, layout_text
 from amoro_core.model.commits import CommitContent, SnapshotAdded, Trace
-from amoro_core.model.file_markers import METADATA_KEY, layout_text
 from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier

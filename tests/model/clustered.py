@@ -21,7 +21,7 @@ from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutK
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
 from amoro_core.services.task_lifecycle import ScheduledTask
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.model.crashes import Died, SteppedWorld, before, dying
 from tests.model.hidden import require_hidden
 from tests.model.invariants import require_tidy
@@ -264,7 +264,7 @@ def _require_ended(running: _Running) -> ProcessStatus:
     world, process_id, case = running.scene.world, running.process_id, running.case
     process = world.optimizing.find_process(process_id).process
     assert process.status in ENDED
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert {one.outcome for one in attempts}.isdisjoint({CommitOutcome.SENT, CommitOutcome.UNKNOWN})
     done = [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
     groups = [number for one in done for number in one.groups]

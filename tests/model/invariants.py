@@ -6,7 +6,7 @@ from pathlib import Path
 
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.model.lake import Lake, process_of
@@ -20,7 +20,7 @@ def require_ended(world: World, lake: Lake, process_id: str) -> ProcessStatus:
     status = world.status(process_id)
     assert status in ENDED
     assert world.table().status is OptimizingStatus.IDLE
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert {one.outcome for one in attempts}.isdisjoint({CommitOutcome.SENT, CommitOutcome.UNKNOWN})
     done = [one.snapshot_id for one in attempts if one.outcome is CommitOutcome.DONE]
     assert len(done) == (status is not ProcessStatus.FAILED)
@@ -32,7 +32,7 @@ def require_ended(world: World, lake: Lake, process_id: str) -> ProcessStatus:
 def require_tidy(world: World, lake: Lake, process_id: str) -> None:
     """No file of the process is missing where a snapshot has it, and none lies about that no snapshot names."""
     assert [path for path in sorted(_live(lake)) if not Path(path).exists()] == []
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     # Without sequence numbers a refuted attempt still lands when main is set back to its parent: its files are kept.
     kept = [one for one in attempts if one.may_come_back]
     gone = (one for one in attempts if one.outcome is not CommitOutcome.DONE and one not in kept)

@@ -21,7 +21,7 @@ from amoro_core.errors import CommitUnknown
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.engine import oracle
 from tests.engine.builders import as_pyiceberg_reads
 from tests.engine.chance import seed_ids
@@ -265,7 +265,7 @@ class Optimizing(Writers):
         world, process_id = self.worlds[which], self._active(which)
         self.lake.require()
         status = world.status(process_id)
-        attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+        attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
         for one in attempts:
             if one.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN):
                 assert [path for path in one.metadata_files if not Path(local_path(path)).exists()] == []
@@ -322,7 +322,7 @@ class Optimizing(Writers):
         process_id = self.active[which]
         if process_id is None or not self._is(which, ProcessStatus.COMMIT_UNKNOWN) or self.lake.version == 1:
             return False
-        attempt = self.worlds[which].store.read(lambda db: commits.list_for_process(db, process_id))[-1]
+        attempt = self.worlds[which].store.read(lambda db: processes.list_commits(db, process_id))[-1]
         self.lake.table.refresh()
         metadata = self.lake.table.metadata
         has_left = metadata.current_snapshot_id != attempt.evidence.parent_snapshot_id
@@ -347,7 +347,7 @@ class Optimizing(Writers):
             return "between tasks" if has_begun else "before execute"
         if status is ProcessStatus.COMMIT_UNKNOWN:
             return "commit unknown"
-        attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+        attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
         if self.is_sending and attempts and attempts[-1].outcome is CommitOutcome.SENT:
             return "inside commit"
         return "after death in commit" if attempts else "before commit"

@@ -20,7 +20,7 @@ from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.engine import oracle, writer
 from tests.engine.writer import make_catalog
 from tests.model.crashes import SteppedWorld, before, failing, instead_of_sending
@@ -131,7 +131,7 @@ def test_r9_each_attempt_is_validated_anew(world: SteppedWorld, lake: Lake) -> N
     process_id = executed(world)
     with before(world, "send", lambda: lake.append([row(7)]), lambda: lake.remove_file(ids_are(5))):
         assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.CONFLICT, CommitOutcome.CONFLICT]
     lake.require()
     require_tidy(world, lake, process_id)

@@ -86,7 +86,7 @@ PARTS: Mapping[str, Part] = {
             "amoro_core/planning/clustering/partition.py",
             "amoro_core/planning/clustering/partition.py",
             "amoro_core/planning/clustering/planner.py",
-            "amoro_core/model/file_markers.py",
+            "amoro_core/model/clustering.py",
         ),
         (
             "tests/unit/cluster",

@@ -13,8 +13,8 @@ from amoro_cli.main import run
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings
+from amoro_core.model.principals import PLAIN
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tls_files import PLAIN
 from amoro_optimizer.client import Client
 from tests.cli.contract import check_document
 from tests.engine.writer import make_catalog

@@ -37,8 +37,8 @@ from amoro_core.errors import (
     InvalidSettings,
     Untrusted,
 )
+from amoro_core.model.principals import PLAIN, Trust
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.model.tls_files import PLAIN, Trust
 from amoro_core.protocol import admin_pb2
 from amoro_optimizer.client import Client
 from tests.rpc.certificates import Authority, MakeAuthority, Pair

@@ -25,11 +25,10 @@ from amoro_core.errors import (
     TableNotFound,
     UnknownToken,
 )
-from amoro_core.model.principals import Role
+from amoro_core.model.principals import PLAIN, Role
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.model.tls_files import PLAIN
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub

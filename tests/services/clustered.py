@@ -21,8 +21,9 @@ from amoro_core.model.clustering import (
     LayoutKey,
     StageFacts,
     Strategy,
+    group_of,
+    group_suffix,
 )
-from amoro_core.model.file_markers import group_of, group_suffix
 from amoro_core.model.files import ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey

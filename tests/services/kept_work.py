@@ -23,7 +23,7 @@ from amoro_core.model.files import FORMAT_WITH_VECTORS
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol.codec import decode_cluster_output
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.commits import Change, commit
 from tests.engine.files import NAME_PREFIX, write_data_files
@@ -228,7 +228,7 @@ def cluster_for(world: World, is_over: Callable[[], bool], after_task: Callable[
 
 def _count(kept: Kept, world: World, process_id: str, sizes: Mapping[int, int]) -> None:
     """Add what became of a process whose tasks have written so many bytes each."""
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     done = [one for one in attempts if one.outcome is CommitOutcome.DONE]
     landed = {number for one in done for number in one.groups}
     kept.rewritten += sum(sizes.values())

@@ -19,7 +19,7 @@ from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.commits import Group
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.row_positions import PositionSet
-from amoro_core.store import commits, plans
+from amoro_core.store import plans, processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import row
 from tests.model.hidden import require_hidden
@@ -69,7 +69,7 @@ def process_of(world: World, process_id: str) -> OptimizingProcess:
 
 def figures(world: World, process_id: str) -> list[int]:
     """Rows carried over, by commit."""
-    done = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    done = world.store.read(lambda db: processes.list_commits(db, process_id))
     landed = [one.receipt for one in done if one.outcome is CommitOutcome.DONE and one.groups]
     return [sum(figure.value for figure in one.figures if figure.name == "rows_carried_over") for one in landed]
 

@@ -15,7 +15,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingType, parse_table
-from amoro_core.store import blockers, cluster_groups, commits, processes
+from amoro_core.store import actions, processes, table_stats
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -67,7 +67,7 @@ def process_of(world: World, process_id: str) -> OptimizingProcess:
 
 
 def attempts(world: World, process_id: str) -> list[tuple[CommitOutcome, tuple[int, ...]]]:
-    found = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    found = world.store.read(lambda db: processes.list_commits(db, process_id))
     return [(one.outcome, one.groups) for one in found]
 
 
@@ -130,7 +130,7 @@ def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> 
     assert len(str(said["amoro.cluster-groups"]).split(",")) == 6
     assert (said["amoro.cluster-depths-before"], said["amoro.cluster-depths-after"]) == ({"1": 2.0}, {"1": 1.0})
     uuid = process_of(world, process_id).table_uuid
-    known = world.store.read(lambda db: cluster_groups.of_table(db, world.table().table_id, uuid))
+    known = world.store.read(lambda db: table_stats.list_cluster_groups(db, world.table().table_id, uuid))
     assert {one.layout for one in known.values()} == {BY_ID}
     assert len(known) == 6
 
@@ -522,7 +522,7 @@ def test_the_announcement_lasts_as_long_as_the_process(world: World) -> None:
 
 
 def blockers_of(world: World) -> list[Blocker]:
-    return world.store.read(lambda db: blockers.list_active(db, world.now, world.table().table_id))
+    return world.store.read(lambda db: actions.list_blockers(db, world.now, world.table().table_id))
 
 
 # Who takes a group

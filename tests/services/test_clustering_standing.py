@@ -24,7 +24,7 @@ from amoro_core.model.task_payload import PositionMap, WorkResult
 from amoro_core.planning.clustering.model import ClusterFacts, ClusteringConfig, ClusterRequest, ClusterVerdict
 from amoro_core.protocol.codec import decode_cluster_input, decode_cluster_output, encode_cluster_output
 from amoro_core.services.task_lifecycle import ScheduledTask
-from amoro_core.store import commits, processes, tasks
+from amoro_core.store import processes, tasks
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -279,7 +279,7 @@ def test_whatever_place_it_dies_at_each_group_is_committed_once(plain_world: Wor
         plain_world.optimizers.forget(optimizer.optimizer_id)
     process_id = to_the_end(plain_world)
     assert plain_world.status(process_id) is ProcessStatus.SUCCESS
-    attempts = plain_world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = plain_world.store.read(lambda db: processes.list_commits(db, process_id))
     done = [number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups]
     assert sorted(done) == [1, 2, 3]
     metadata = plain_world.catalog.load_table("db.t").metadata

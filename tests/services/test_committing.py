@@ -33,7 +33,7 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
-from amoro_core.store import commits, tables
+from amoro_core.store import processes, tables
 from amoro_core.transactions.process_context import try_until
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -54,7 +54,7 @@ def snapshots_of(world: World, process: str) -> int:
 
 
 def outcomes(world: World, process: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in world.store.read(lambda db: commits.list_for_process(db, process))]
+    return [attempt.outcome for attempt in world.store.read(lambda db: processes.list_commits(db, process))]
 
 
 def data_files(world: World) -> set[str]:
@@ -309,7 +309,7 @@ CONFLICT, DONE, REFUTED, UNKNOWN = (
 
 
 def attempts(world: World, process: str) -> tuple[CommitAttempt, ...]:
-    return tuple(world.store.read(lambda db: commits.list_for_process(db, process)))
+    return tuple(world.store.read(lambda db: processes.list_commits(db, process)))
 
 
 def outcomes_of_attempts(world: World, process: str) -> list[CommitOutcome]:

@@ -17,7 +17,7 @@ from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits, pending_deletions, snapshot_leases
+from amoro_core.store import pending_deletions, processes, snapshot_leases
 from amoro_core.store.pending_deletions import BatchStatus
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
@@ -358,7 +358,7 @@ def test_an_unknown_expiry_ends_by_what_the_table_says(world: World, table: Tabl
     world.restart()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(ids(table)) == 1
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert [isinstance(one.evidence, SnapshotsGone) for one in attempts] == [True]
     assert set(condemned_paths(world)) == before - reached(table.metadata)
 

@@ -15,7 +15,7 @@ from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import MAP_ENDING, PositionMap
-from amoro_core.store import commits, pending_deletions
+from amoro_core.store import pending_deletions, processes
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.model.hidden import require_hidden
@@ -50,7 +50,7 @@ def maps(world: World) -> list[str]:
 
 
 def outcomes(world: World, process: str) -> list[CommitOutcome]:
-    return [attempt.outcome for attempt in world.store.read(lambda db: commits.list_for_process(db, process))]
+    return [attempt.outcome for attempt in world.store.read(lambda db: processes.list_commits(db, process))]
 
 
 def test_deletes_that_an_attempt_carried_over_are_removed_when_it_lost(world: World, process: str) -> None:

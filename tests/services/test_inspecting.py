@@ -22,8 +22,7 @@ from amoro_core.model.optimizing_config import EffectiveProperty, Enabled, Origi
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.plans import BOUNDS, KeptDigest
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.query_log_parser import ScanRecord
-from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanRecord, ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange

@@ -9,11 +9,11 @@ import pytest
 
 from amoro_core.errors import InvalidArgument, ProcessNotFound, TableNotFound
 from amoro_core.model.history_events import AttemptOutcome, EventFilter, EventKind
+from amoro_core.model.metrics import TABLE_SERIES, Point
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scan_stats import ScanUse
 from amoro_core.model.tables import OptimizingType, parse_table
-from amoro_core.model.time_series import TABLE_SERIES, Point
 from amoro_core.services.tables import TableService
 from amoro_core.services.task_lifecycle import Failure
 from amoro_core.services.time_series import Range

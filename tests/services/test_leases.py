@@ -25,7 +25,7 @@ from amoro_core.model.verification import RowsDigest, Verification
 from amoro_core.services.verification import VerifyingService
 from amoro_core.store import pending_deletions, processes, snapshot_leases, tables
 from amoro_core.store.connection import Connection
-from amoro_core.store.readonly import ReadingStore
+from amoro_core.store.database import ReadingStore
 from amoro_core.store.snapshot_leases import SnapshotLease
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day

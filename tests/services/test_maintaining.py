@@ -13,7 +13,7 @@ from amoro_core.errors import CommitRefused, InvalidArgument, TableBusy, TableRe
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import METADATA, CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
-from amoro_core.store import actions, commits, processes
+from amoro_core.store import actions, processes
 from amoro_core.transactions.process_context import read_case
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
@@ -197,7 +197,7 @@ def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(
     assert head is not None
     table.manage_snapshots().create_tag(head, name_of(world)).commit()
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    attempts = world.store.read(lambda db: processes.list_commits(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED]
     assert tags(world) == {name_of(world): head}
 
@@ -280,7 +280,7 @@ def test_what_active_processes_need_can_be_asked_for(world: World, table: Table)
     world.committing.commit(tag)
     world.iceberg.lose_answers(arrives=False)
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
-    (attempt,) = world.store.read(lambda db: commits.list_for_process(db, rewrite))
+    (attempt,) = world.store.read(lambda db: processes.list_commits(db, rewrite))
     needed = world.maintaining.pinned(table_id)
     assert needed.snapshot_ids == {head, attempt.snapshot_id}
     assert needed.paths == inputs | outputs | set(attempt.metadata_files)

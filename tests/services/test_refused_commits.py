@@ -25,7 +25,7 @@ from amoro_core.iceberg.manifest.manifest_cache import KnownTables
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
-from amoro_core.store import commits, tables
+from amoro_core.store import processes, tables
 from tests.engine import oracle, writer, writer3
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
@@ -47,7 +47,7 @@ def known(world: World, process: str) -> OptimizingProcess:
 
 
 def attempts(world: World, process: str) -> tuple[CommitAttempt, ...]:
-    return tuple(world.store.read(lambda db: commits.list_for_process(db, process)))
+    return tuple(world.store.read(lambda db: processes.list_commits(db, process)))
 
 
 def metadata_files(world: World) -> set[str]:
@@ -403,7 +403,7 @@ def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_re
 ) -> None:
     with world.iceberg.lose_answers(arrives=False):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
-    (attempt,) = world.store.read(lambda db: commits.list_for_process(db, process))
+    (attempt,) = world.store.read(lambda db: processes.list_commits(db, process))
     table = made_anew(world, appends)
     there = files_below(table)
 

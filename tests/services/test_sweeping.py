@@ -25,7 +25,7 @@ from amoro_core.model.maintenance import Condemned, Ended, FileKind, Removal, Su
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.services.trash import require_confirmed
-from amoro_core.store import commits, pending_deletions, processes
+from amoro_core.store import pending_deletions, processes
 from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.condemning import NAME, Condemn
@@ -508,6 +508,6 @@ def test_a_snapshot_that_may_be_expiring_is_leased_to_nobody(trashed: TrashPlace
     sent = CommitAttempt(
         process_id, 1, SnapshotsGone((head,)), b"", (), (), (), CommitOutcome.SENT, process.created_at, Receipt.told("")
     )
-    trashed.world.store.write(lambda db: commits.add(db, sent))
+    trashed.world.store.write(lambda db: processes.add_commit(db, sent))
     with pytest.raises(TableBusy, match=f"may be removing snapshot {head}"):
         take(trashed, head)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amoro_core.errors import GroupNotFound, UnknownToken
-from amoro_core.model.clustering import CLUSTER, ClusterOutput
-from amoro_core.model.file_markers import group_suffix
+from amoro_core.model.clustering import CLUSTER, ClusterOutput, group_suffix
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, WorkResult

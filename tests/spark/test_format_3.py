@@ -18,7 +18,7 @@ from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import commits
+from amoro_core.store import processes
 from tests.engine.oracle import live_rows
 from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
@@ -396,7 +396,7 @@ def test_vectors_that_spark_writes_while_files_are_rewritten_cost_no_work(servic
         vectors = spark.sql(f"SELECT count(*) FROM {table}.delete_files WHERE file_format = 'PUFFIN'").collect()[0][0]
         assert (tasks, vectors > 0) == (PARTS, True)
         services.finish(process_id)
-        (landed,) = world.store.read(lambda db, process_id=process_id: commits.list_for_process(db, process_id))
+        (landed,) = world.store.read(lambda db, process_id=process_id: processes.list_commits(db, process_id))
         assert (landed.outcome, len(landed.groups)) == (CommitOutcome.DONE, PARTS)
         figures = {figure.name: figure.value for figure in landed.receipt.figures}
         assert figures["rows_carried_over"] == PARTS, number

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amoro_core.model.clustering import ClusterOptions, Strategy
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import ClusterOptions, Strategy, group_of
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import WorkResult

@@ -19,7 +19,7 @@ from pyspark import SparkContext
 
 from amoro_core.bootstrap import coordinator_app
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.model import file_markers
+from amoro_core.model import clustering
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.rpc import optimizing
@@ -156,7 +156,7 @@ def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, 
     after = look(table)
     oracle.assert_same_rows(before.rows, after.rows)
     assert after.snapshots == before.snapshots + 1
-    assert {file_markers.group_of(file.path) for file in oracle.live_files(table)} - {None}
+    assert {clustering.group_of(file.path) for file in oracle.live_files(table)} - {None}
     assert_nothing_is_left(table)
     assert '"kind": "cluster"' in optimizer.output
 

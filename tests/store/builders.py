@@ -28,8 +28,8 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.store import optimizers, processes, tables, tasks
-from amoro_core.store.column_codecs import to_json
+from amoro_core.store import groups, processes, tables, tasks
+from amoro_core.store.connection import to_json
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
 
@@ -175,7 +175,7 @@ def stages(owner: OptimizingProcess) -> list[OptimizingTask]:
 def add_stages(db: Connection) -> list[OptimizingTask]:
     """A table, its running process, an optimizer, and one task in each status."""
     owner = processes.add(db, process(tables.add(db, runtime())))
-    optimizers.add(db, optimizer())
+    groups.add_optimizer(db, optimizer())
     made = stages(owner)
     tasks.add_many(db, [(each, f"input {each.task_id.number}".encode()) for each in made])
     return made
@@ -201,7 +201,7 @@ def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
 
     Of the tasks of a process the first is rewritten, the second runs, and the others wait.
     """
-    store.write(lambda db: optimizers.add(db, builders.optimizer(HELD.optimizer_id)))
+    store.write(lambda db: groups.add_optimizer(db, builders.optimizer(HELD.optimizer_id)))
     for start in range(0, known, _AT_ONCE):
         store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))
     for number in range(running):

@@ -23,9 +23,9 @@ from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFul
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
 from amoro_core.store import accounts, catalogs, groups, processes, tables
+from amoro_core.store.connect import names_in
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
-from amoro_core.store.database_info import names_in
 from tests.store.builders import catalog, process, runtime
 from tests.store.ready import services
 

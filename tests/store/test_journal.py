@@ -8,7 +8,7 @@ import pytest
 
 from amoro_core.model.history_events import About, AttemptOutcome, Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingProcess, ProcessStatus, TaskId, TaskStatus
-from amoro_core.store import attempts, events, optimizers, processes, tables, tasks
+from amoro_core.store import events, groups, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store.builders import NOW, minutes, optimizer, process, runtime, task
 
@@ -32,30 +32,32 @@ def named(found: list[TaskAttempt]) -> list[tuple[int, int]]:
 def test_an_attempt_is_read_as_it_was_written(store: Store) -> None:
     owner = store.write(known)
     one = replace(ended(owner, 1, 1), acked_at=None, outcome=AttemptOutcome.LOST)
-    store.write(lambda db: attempts.add(db, [one]))
-    assert store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 9)) == [one]
+    store.write(lambda db: tasks.add_attempts(db, [one]))
+    assert store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (0, 0), 9)) == [one]
 
 
 def test_attempts_that_ended_and_those_that_run_are_one_list(store: Store) -> None:
     owner = store.write(known)
 
     def fill(db: Connection) -> None:
-        optimizers.add(db, optimizer())
+        groups.add_optimizer(db, optimizer())
         held = task(owner, 2, status=TaskStatus.ACKED, attempt=2, thread=THREAD, scheduled_at=NOW, acked_at=minutes(1))
         tasks.add_many(db, [(task(owner, 1), b""), (held._replace(input_rows=7), b""), (task(owner, 3), b"")])
         for number, attempt in ((1, 1), (1, 2), (2, 1)):
-            attempts.add(db, [ended(owner, number, attempt)])
+            tasks.add_attempts(db, [ended(owner, number, attempt)])
 
     store.write(fill)
-    everything = store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 9))
+    everything = store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (0, 0), 9))
     assert named(everything) == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert everything[-1] == TaskAttempt(
         Attempt(TaskId(owner.process_id, 2), 2), THREAD, AttemptOutcome.RUNNING, NOW, minutes(1), None, "", "", 7, 90
     )
-    page = store.read(lambda db: attempts.list_page(db, owner.process_id, None, (1, 1), 2))
+    page = store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (1, 1), 2))
     assert named(page) == [(1, 2), (2, 1)]
-    assert named(store.read(lambda db: attempts.list_page(db, owner.process_id, 2, (0, 0), 9))) == [(2, 1), (2, 2)]
-    counted = store.read(lambda db: (attempts.count(db, owner.process_id), attempts.count(db, owner.process_id, 1)))
+    assert named(store.read(lambda db: tasks.list_attempts(db, owner.process_id, 2, (0, 0), 9))) == [(2, 1), (2, 2)]
+    counted = store.read(
+        lambda db: (tasks.count_attempts(db, owner.process_id), tasks.count_attempts(db, owner.process_id, 1))
+    )
     assert counted == (4, 2)
 
 
@@ -63,21 +65,21 @@ def test_of_a_task_the_latest_hundred_attempts_stay(store: Store) -> None:
     owner = store.write(known)
 
     def fill(db: Connection) -> None:
-        attempts.add(db, [ended(owner, 2, 1)])
+        tasks.add_attempts(db, [ended(owner, 2, 1)])
         for number in range(1, 131):
-            attempts.add(db, [ended(owner, 1, number)])
+            tasks.add_attempts(db, [ended(owner, 1, number)])
 
     store.write(fill)
-    kept = named(store.read(lambda db: attempts.list_page(db, owner.process_id, None, (0, 0), 999)))
+    kept = named(store.read(lambda db: tasks.list_attempts(db, owner.process_id, None, (0, 0), 999)))
     assert kept == [*((1, number) for number in range(31, 131)), (2, 1)]
 
 
 def test_attempts_go_with_their_process(store: Store) -> None:
     owner = store.write(known)
-    store.write(lambda db: attempts.add(db, [ended(owner, 1, 1)]))
+    store.write(lambda db: tasks.add_attempts(db, [ended(owner, 1, 1)]))
     store.write(lambda db: processes.save(db, replace(owner, status=ProcessStatus.CLOSED, finished_at=minutes(3))))
     assert store.write(lambda db: processes.remove_ended(db, minutes(4), 9)) == 1
-    assert store.read(lambda db: attempts.count(db, owner.process_id)) == 0
+    assert store.read(lambda db: tasks.count_attempts(db, owner.process_id)) == 0
 
 
 def event(number: int, **fields: object) -> Event:

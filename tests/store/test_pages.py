@@ -13,24 +13,21 @@ import pytest
 
 from amoro_core.errors import InvalidArgument, ProcessNotFound
 from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.metrics import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
 from amoro_core.model.paging import Line, Page, Window, sealed
-from amoro_core.model.processes import CatalogConfig, OptimizerThread, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.model.processes import (
+    CatalogConfig,
+    OptimizerThread,
+    ProcessStatus,
+    ResourceGroup,
+    TaskStatus,
+    uuid7,
+    uuid7_ms,
+)
 from amoro_core.model.tables import BlockedOperation, Blocker, OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.model.time_series import SYSTEM_STEPS, TABLE_STEPS, Point, Sample, Series, Step, TableFigures, fitting
-from amoro_core.model.uuid7 import made_ms, uuid7
 from amoro_core.scheduling.policy import Accounts
 from amoro_core.services.listings import Queue, QueueService
-from amoro_core.store import (
-    blockers,
-    catalogs,
-    groups,
-    optimizers,
-    pending_deletions,
-    processes,
-    tables,
-    tasks,
-    time_series,
-)
+from amoro_core.store import actions, catalogs, groups, pending_deletions, processes, tables, tasks, time_series
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
 from tests.store import builders
@@ -119,11 +116,11 @@ def test_pages_of_optimizers(store: Store, seed: int, group: str) -> None:
 
     def add(name: str) -> object:
         made = optimizer(name, token_hash=name, group="night")
-        return store.write(lambda db: optimizers.add(db, made))
+        return store.write(lambda db: groups.add_optimizer(db, made))
 
-    changing = Changing(seed, add, lambda name: store.write(lambda db: optimizers.remove(db, name)))
+    changing = Changing(seed, add, lambda name: store.write(lambda db: groups.remove_optimizer(db, name)))
     other = optimizer("name-5000x", token_hash="x", group="day")
-    store.write(lambda db: optimizers.add(db, other))
+    store.write(lambda db: groups.add_optimizer(db, other))
     found = seen(lambda window: service.page(group, window).mapped(lambda pair: pair[0].optimizer_id), changing)
     assert ("name-5000x" in found) == (group == "")
     require_once(found, changing)
@@ -139,9 +136,9 @@ def test_pages_of_blockers(store: Store, seed: int) -> None:
     def add(name: str) -> object:
         owner = owners[next(turn) % 2]
         made = Blocker(name, owner, frozenset({BlockedOperation.OPTIMIZE}), NOW, NOW + HOUR, HOUR, "")
-        return store.write(lambda db: blockers.add(db, made))
+        return store.write(lambda db: actions.add_blocker(db, made))
 
-    changing = Changing(seed, add, lambda name: store.write(lambda db: blockers.remove(db, name)))
+    changing = Changing(seed, add, lambda name: store.write(lambda db: actions.remove_blocker(db, name)))
 
     def page(window: Window, table_id: int | None = None) -> Page[str]:
         return service.page(table_id, window).mapped(lambda one: one.blocker.blocker_id)
@@ -213,9 +210,9 @@ def test_what_names_no_process_and_tells_no_time_is_refused(store: Store, unknow
 
 
 def test_an_id_tells_when_it_was_made() -> None:
-    assert made_ms(uuid7(NOW)) == int(NOW.timestamp() * 1000)
-    assert made_ms(uuid7(NOW).upper()) is None
-    assert made_ms("01990000-0001") is None
+    assert uuid7_ms(uuid7(NOW)) == int(NOW.timestamp() * 1000)
+    assert uuid7_ms(uuid7(NOW).upper()) is None
+    assert uuid7_ms("01990000-0001") is None
 
 
 # The first entries of the queue: of both lists or of one
@@ -314,7 +311,7 @@ def test_the_limit_is_of_all_groups_in_their_order(site: Site) -> None:
 
 def busy(site: Site) -> None:
     """Three tables of which the last is behind for what it used within the hour, of which 14 minutes are left."""
-    site.store.write(lambda db: optimizers.add(db, builders.optimizer()))
+    site.store.write(lambda db: groups.add_optimizer(db, builders.optimizer()))
     known = site.pending("a", "b", "c")
     site.ran(known[0], minutes(-50), minutes(-46))
     site.ran(known[1], minutes(-20), minutes(-18))

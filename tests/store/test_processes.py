@@ -32,7 +32,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
-from amoro_core.store import commits, groups, optimizers, processes, queue_stats, tables, tasks
+from amoro_core.store import groups, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store.builders import (
     NOW,
@@ -347,8 +347,8 @@ def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, event
     def begin(db: Connection) -> OptimizingTask:
         count = len(tables.list_tables(db))
         if count == 0:
-            optimizers.add(db, optimizer())
-            optimizers.add(db, optimizer("optimizer-2"))
+            groups.add_optimizer(db, optimizer())
+            groups.add_optimizer(db, optimizer("optimizer-2"))
         owner = processes.add(db, process(tables.add(db, runtime(f"t{count}")), f"process-{count:05}"))
         tasks.add_many(db, [(task(owner), b"")])
         return task(owner)
@@ -370,16 +370,16 @@ def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, event
 def test_commit_attempts_are_read_as_they_were_sent_in_order(store: Store) -> None:
     def fill(db: Connection) -> OptimizingProcess:
         owner = processes.add(db, process(tables.add(db, runtime())))
-        commits.add(db, attempt(owner, 2, groups=(), files=(), metadata_files=()))
-        commits.add(db, attempt(owner, 1))
+        processes.add_commit(db, attempt(owner, 2, groups=(), files=(), metadata_files=()))
+        processes.add_commit(db, attempt(owner, 1))
         return owner
 
     owner = store.write(fill)
-    assert store.read(lambda db: commits.list_for_process(db, owner.process_id)) == [
+    assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [
         attempt(owner, 1),
         attempt(owner, 2, groups=(), files=(), metadata_files=()),
     ]
-    assert store.read(lambda db: commits.list_for_process(db, "nobody")) == []
+    assert store.read(lambda db: processes.list_commits(db, "nobody")) == []
 
 
 OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
@@ -390,13 +390,13 @@ OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said: CommitOutcome) -> None:
     def fill(db: Connection) -> OptimizingProcess:
         owner = processes.add(db, process(tables.add(db, runtime())))
-        commits.add(db, attempt(owner, outcome=known))
+        processes.add_commit(db, attempt(owner, outcome=known))
         return owner
 
     owner = store.write(fill)
 
     def save(db: Connection) -> None:
-        commits.save_outcome(db, owner.process_id, 1, said)
+        processes.save_commit_outcome(db, owner.process_id, 1, said)
 
     if said is known or (known in OPEN and said is not CommitOutcome.SENT):
         store.write(save)
@@ -405,12 +405,12 @@ def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said:
         with pytest.raises(IllegalState, match=f"is {known}, it cannot become {said}"):
             store.write(save)
         expected = known
-    assert store.read(lambda db: commits.list_for_process(db, owner.process_id)) == [attempt(owner, outcome=expected)]
+    assert store.read(lambda db: processes.list_commits(db, owner.process_id)) == [attempt(owner, outcome=expected)]
 
 
 def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
     with pytest.raises(ProcessNotFound, match="p-nothing has no commit attempt 1"):
-        store.write(lambda db: commits.save_outcome(db, "p-nothing", 1, CommitOutcome.DONE))
+        store.write(lambda db: processes.save_commit_outcome(db, "p-nothing", 1, CommitOutcome.DONE))
 
 
 def test_every_stage_is_among_the_builders() -> None:

@@ -17,8 +17,7 @@ from amoro_core.errors import Fenced, StateDirectoryLocked, StoreFailed
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.store import catalogs, groups
 from amoro_core.store.connect import StateLock
-from amoro_core.store.database import Store
-from amoro_core.store.readonly import ReadingStore
+from amoro_core.store.database import ReadingStore, Store
 
 CATALOG = CatalogConfig("sales", (("type", "sql"),))
 

@@ -25,9 +25,8 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import actions, commits, processes, schema, tables
-from amoro_core.store.database import Connection, Store
-from amoro_core.store.readonly import ReadingStore
+from amoro_core.store import actions, processes, schema, tables
+from amoro_core.store.database import Connection, ReadingStore, Store
 from amoro_core.store.schema import MIGRATIONS, migrate
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from tests.store.builders import NOW, add_stages, attempt, process, runtime
@@ -297,8 +296,8 @@ def test_a_process_that_waits_keeps_nobody_from_its_lane_and_waits_for_it_afterw
 def test_second_commit_of_a_process_is_refused(store: Store) -> None:
     def run(db: Connection) -> None:
         owner = processes.add(db, process(tables.add(db, runtime())))
-        commits.add(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
-        commits.add(db, attempt(owner, 2))
+        processes.add_commit(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
+        processes.add_commit(db, attempt(owner, 2))
 
     store.write(run)
     again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"

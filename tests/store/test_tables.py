@@ -25,8 +25,8 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
-from amoro_core.store import accounts, catalogs, groups, optimizers, pending_deletions, processes, table_stats, tables
-from amoro_core.store.column_codecs import from_ms, to_ms
+from amoro_core.store import accounts, catalogs, groups, pending_deletions, processes, table_stats, tables
+from amoro_core.store.connection import from_ms, to_ms
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import MOST_IN_A_BATCH, Batch, BatchStatus, batches_of
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
@@ -220,57 +220,57 @@ def test_default_group_exists_from_the_start(store: Store) -> None:
 
 def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
     made = optimizer(labels=(("b", "1"), ("a", "2")))
-    store.write(lambda db: optimizers.add(db, made))
-    assert store.read(lambda db: optimizers.get(db, "optimizer-1")) == made
-    assert store.read(lambda db: optimizers.find_by_token_hash(db, "hash-of-optimizer-1")) == made
-    assert store.read(lambda db: optimizers.find_by_token_hash(db, "another")) is None
+    store.write(lambda db: groups.add_optimizer(db, made))
+    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == made
+    assert store.read(lambda db: groups.find_by_token_hash(db, "hash-of-optimizer-1")) == made
+    assert store.read(lambda db: groups.find_by_token_hash(db, "another")) is None
 
 
 def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
     def fill(db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
-        optimizers.add(db, optimizer("b", registered_at=minutes(2)))
-        optimizers.add(db, optimizer("c", registered_at=minutes(1), group="spark"))
-        optimizers.add(db, optimizer("a", registered_at=minutes(2)))
+        groups.add_optimizer(db, optimizer("b", registered_at=minutes(2)))
+        groups.add_optimizer(db, optimizer("c", registered_at=minutes(1), group="spark"))
+        groups.add_optimizer(db, optimizer("a", registered_at=minutes(2)))
 
     store.write(fill)
-    assert [each.optimizer_id for each in store.read(optimizers.list_optimizers)] == ["c", "a", "b"]
-    of_group = store.read(lambda db: optimizers.list_optimizers(db, "default"))
+    assert [each.optimizer_id for each in store.read(groups.list_optimizers)] == ["c", "a", "b"]
+    of_group = store.read(lambda db: groups.list_optimizers(db, "default"))
     assert [each.optimizer_id for each in of_group] == ["a", "b"]
 
 
 def test_optimizer_of_an_unknown_group_is_refused_by_name(store: Store) -> None:
     with pytest.raises(GroupNotFound, match="'nowhere'"):
-        store.write(lambda db: optimizers.add(db, optimizer(group="nowhere")))
+        store.write(lambda db: groups.add_optimizer(db, optimizer(group="nowhere")))
 
 
 def test_second_optimizer_of_an_id_or_token_is_refused(store: Store) -> None:
-    store.write(lambda db: optimizers.add(db, optimizer()))
+    store.write(lambda db: groups.add_optimizer(db, optimizer()))
     same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
     same_token = replace(optimizer(), optimizer_id="optimizer-9")
     for twin in (same_id, same_token):
         with pytest.raises(AlreadyExists, match="optimizer-1"):
-            store.write(partial(optimizers.add, optimizer=twin))
+            store.write(partial(groups.add_optimizer, optimizer=twin))
 
 
 def test_optimizer_is_saved_and_removed(store: Store) -> None:
-    store.write(lambda db: optimizers.add(db, optimizer()))
+    store.write(lambda db: groups.add_optimizer(db, optimizer()))
     changed = optimizer(threads=0, memory_bytes=1)
-    assert store.write(lambda db: optimizers.save(db, changed)) == changed
-    assert store.read(lambda db: optimizers.get(db, "optimizer-1")) == changed
+    assert store.write(lambda db: groups.save_optimizer(db, changed)) == changed
+    assert store.read(lambda db: groups.get_optimizer(db, "optimizer-1")) == changed
     for _ in range(2):
-        store.write(lambda db: optimizers.remove(db, "optimizer-1"))
+        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
     with pytest.raises(UnknownToken):
-        store.read(lambda db: optimizers.get(db, "optimizer-1"))
+        store.read(lambda db: groups.get_optimizer(db, "optimizer-1"))
     with pytest.raises(UnknownToken):
-        store.write(lambda db: optimizers.save(db, changed))
+        store.write(lambda db: groups.save_optimizer(db, changed))
 
 
 def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
     store.write(add_stages)
     with pytest.raises(IllegalState, match="optimizer-1 still holds tasks"):
-        store.write(lambda db: optimizers.remove(db, "optimizer-1"))
-    assert store.read(optimizers.list_optimizers) == [optimizer()]
+        store.write(lambda db: groups.remove_optimizer(db, "optimizer-1"))
+    assert store.read(groups.list_optimizers) == [optimizer()]
 
 
 def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:

@@ -23,7 +23,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.scheduling.policy import Use, choose_tasks, quota_limit, share_of
-from amoro_core.store import groups, optimizers, processes, queue_stats, tables, tasks
+from amoro_core.store import groups, processes, queue_stats, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.queue_stats import TaskSum
 from amoro_core.transactions.advance_process import Effects
@@ -67,7 +67,7 @@ class Site:
     def _begin(self, db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
         for name, (group, kinds, largest) in OPTIMIZERS.items():
-            optimizers.add(db, optimizer(name, group=group, kinds=kinds, max_cluster_bytes=largest))
+            groups.add_optimizer(db, optimizer(name, group=group, kinds=kinds, max_cluster_bytes=largest))
         for number in range(8):
             tables.add(db, runtime(f"t{number}", quota=self.chance.choice((0.1, 0.5, 2.0))))
 
@@ -140,16 +140,16 @@ class Site:
         tables.save(db, replace(one, quota=self.chance.choice((0.1, 0.5, 2.0))))
 
     def _resize(self, db: Connection) -> None:
-        one = self.chance.choice(optimizers.list_optimizers(db))
-        optimizers.save(db, replace(one, threads=self.chance.choice((1, 4, 30))))
+        one = self.chance.choice(groups.list_optimizers(db))
+        groups.save_optimizer(db, replace(one, threads=self.chance.choice((1, 4, 30))))
 
     def expected(self, db: Connection, asked: PollRequest, threads: Sequence[int]) -> list[TaskId]:
         """What `choose_tasks` chooses of what the store has, by the present accounts."""
-        able = optimizers.get(db, asked.optimizer_id)
+        able = groups.get_optimizer(db, asked.optimizer_id)
         planned = list_planned(db, asked.group, able.kinds, max_cluster_bytes=able.max_cluster_bytes)
         accounts, size = (
             self.scheduler.accounts[asked.group],
-            sum(one.threads for one in optimizers.list_optimizers(db, asked.group)),
+            sum(one.threads for one in groups.list_optimizers(db, asked.group)),
         )
         running = Counter(one.table_id for one in tasks.list_held(db) if one.group == asked.group)
         uses = {
@@ -207,7 +207,7 @@ def test_tasks_are_scheduled_in_fair_turns_of_all_that_waits(store: Store, seed:
 def _filled(store: Store, count: int = 3) -> TaskScheduler:
     def fill(db: Connection) -> None:
         for name in ("optimizer-1", "optimizer-2"):
-            optimizers.add(db, optimizer(name))
+            groups.add_optimizer(db, optimizer(name))
         owner = processes.add(db, process(tables.add(db, runtime())))
         tasks.add_many(db, [(task(owner, number), b"x" * 100) for number in range(1, count + 1)])
 

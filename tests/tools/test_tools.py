@@ -18,7 +18,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.mcp.server import checked, make_server
 from amoro_core.mcp.tools import MOST_BYTES, READING, WRITING, cleaned, fitted, size_of, tools
-from amoro_core.model.audit import AuditFilter
+from amoro_core.model.history_events import AuditFilter
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.model.processes import CatalogConfig

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from amoro_core.actions.rewriting import copy_rule, encoded_files, rewrite_work, told_copying
-from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import OTHERS, PLANNED, UNTOLD, EncodedFiles, Layout, LayoutKey, Strategy, commonest
 from amoro_core.model.commits import Group
-from amoro_core.model.file_markers import OTHERS, PLANNED, UNTOLD, EncodedFiles, commonest
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.plans import PartitionKey, TaskPlan

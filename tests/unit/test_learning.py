@@ -8,8 +8,15 @@ from datetime import date
 import pytest
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.query_log_parser import ScanRecord, filters_of, scans_of_event_log, scans_of_queries, summed
-from amoro_core.model.scan_stats import ColumnFilter, Operator
+from amoro_core.model.scan_stats import (
+    ColumnFilter,
+    Operator,
+    ScanRecord,
+    filters_of,
+    scans_of_event_log,
+    scans_of_queries,
+    summed,
+)
 
 EQ, RANGE, IN, PREFIX = Operator.EQUAL, Operator.RANGE, Operator.IN, Operator.PREFIX
 DAY = date(2026, 11, 22)

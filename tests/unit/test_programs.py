@@ -23,7 +23,7 @@ from amoro_core.bootstrap.process import StderrHandler, event_formatter, on_sign
 from amoro_core.containers.local import Processes
 from amoro_core.errors import AmoroError
 from amoro_core.model.group_config import Liveness, Resource, ResourceState
-from amoro_core.model.uuid7 import uuid7
+from amoro_core.model.processes import uuid7
 from tests.acceptance.processes import wait_until
 
 PROGRAM = """

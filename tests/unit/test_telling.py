@@ -18,7 +18,7 @@ from amoro_core.model.alert_rules import (
     matching,
 )
 from amoro_core.model.history_events import AttemptOutcome, EventKind, TaskAttempt
-from amoro_core.model.metrics import Sample
+from amoro_core.model.metrics import MetricSample
 from amoro_core.model.processes import (
     Attempt,
     Delay,
@@ -200,11 +200,11 @@ def test_an_action_is_told_to_pause_and_to_go_on() -> None:
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TASKS = [
-    Sample("amoro_open_tasks", 3, ("a", "planned")),
-    Sample("amoro_open_tasks", 2, ("a", "acked")),
-    Sample("amoro_open_tasks", 5, ("b", "planned")),
-    Sample("amoro_optimizer_threads", 0, ("a",)),
-    Sample("amoro_optimizer_threads", 4, ("b",)),
+    MetricSample("amoro_open_tasks", 3, ("a", "planned")),
+    MetricSample("amoro_open_tasks", 2, ("a", "acked")),
+    MetricSample("amoro_open_tasks", 5, ("b", "planned")),
+    MetricSample("amoro_optimizer_threads", 0, ("a",)),
+    MetricSample("amoro_optimizer_threads", 4, ("b",)),
 ]
 NOW_TASKS = Counted(TASKS)
 RULES = {condition.name: condition.when for condition in CONDITIONS}
@@ -224,13 +224,13 @@ def test_a_series_that_is_missing_is_not_zero() -> None:
     assert RULES["tasks-wait"].values(NOW_TASKS) == {("a",): 3}
     assert RULES["tasks-wait"].values(Counted(TASKS[:3])) == {}
     assert RULES["tasks-not-taken"].values(NOW_TASKS) == {}
-    assert RULES["tasks-not-taken"].values(Counted([*TASKS, Sample("amoro_open_tasks", 0, ("b", "acked"))])) == {
+    assert RULES["tasks-not-taken"].values(Counted([*TASKS, MetricSample("amoro_open_tasks", 0, ("b", "acked"))])) == {
         ("b",): 5
     }
 
 
 def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
-    ended = Sample("amoro_processes_total", 7, ("full", "failed"))
+    ended = MetricSample("amoro_processes_total", 7, ("full", "failed"))
     before = {("amoro_processes_total", ("full", "failed")): 4.0}
     assert Counted([ended]).increase(metrics.ENDED, "result") == {("failed",): 7}
     assert Counted([ended], before).increase(metrics.ENDED, "result") == {("failed",): 3}
@@ -239,17 +239,17 @@ def test_growth_counts_from_an_hour_ago_or_from_nothing() -> None:
 @pytest.mark.parametrize(("failed", "others", "found"), [(3, 11, {(): 3 / 14}), (3, 12, {}), (2, 0, {}), (0, 0, {})])
 def test_a_share_needs_a_least_number(failed: float, others: float, found: dict[tuple[str, ...], float]) -> None:
     name = "amoro_processes_total"
-    samples = [Sample(name, failed, ("full", "failed")), Sample(name, others, ("full", "success"))]
+    samples = [MetricSample(name, failed, ("full", "failed")), MetricSample(name, others, ("full", "success"))]
     assert RULES["processes-fail"].values(Counted(samples)) == found
 
 
 def test_moments_are_told_as_what_is_left() -> None:
-    end = Sample("amoro_certificate_expiry_seconds", 1000)
+    end = MetricSample("amoro_certificate_expiry_seconds", 1000)
     assert RULES["certificate-ends"].values(Counted([end], now_s=1030.0)) == {(): -30}
 
 
 def test_a_condition_is_raised_once_it_has_lasted() -> None:
-    samples = [Sample("amoro_state_disk_free_ratio", 0.05)]
+    samples = [MetricSample("amoro_state_disk_free_ratio", 0.05)]
     (held,) = evaluate_rules(CONDITIONS, Counted(samples), (), NOON)
     assert (held.condition.name, held.text, held.since) == (
         "disk-low",
@@ -259,7 +259,7 @@ def test_a_condition_is_raised_once_it_has_lasted() -> None:
     last = NOON + held.condition.lasts
     (again,) = evaluate_rules(CONDITIONS, Counted(samples), (held,), last)
     assert (again.since, again.is_raised(last - timedelta(seconds=1)), again.is_raised(last)) == (NOON, False, True)
-    assert evaluate_rules(CONDITIONS, Counted([Sample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
+    assert evaluate_rules(CONDITIONS, Counted([MetricSample("amoro_state_disk_free_ratio", 0.5)]), (again,), last) == ()
     set_back = NOON - timedelta(hours=1)  # a clock that is set back must not make it hold in the future
     assert evaluate_rules(CONDITIONS, Counted(samples), (held,), set_back)[0].since == set_back
 
@@ -278,9 +278,9 @@ class Watched:
         self.now, self.failed, self.reads = NOON, 0.0, 0
         self.service = ConditionService(self._read, lambda: self.now)
 
-    def _read(self) -> list[Sample]:
+    def _read(self) -> list[MetricSample]:
         self.reads += 1
-        return [Sample("amoro_failed_checks_total", self.failed, ("full",))]
+        return [MetricSample("amoro_failed_checks_total", self.failed, ("full",))]
 
     def names(self, later: timedelta) -> list[str]:
         self.now += later

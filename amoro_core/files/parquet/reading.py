@@ -12,9 +12,8 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import VECTOR, blobs_in, positions_in
 from amoro_core.files.schema.projection import leaf_ids
 from amoro_core.files.storage.io import FileAccess, reading_file
-from amoro_core.model.clustering import Layout
+from amoro_core.model.clustering import METADATA_KEY, Layout, parse_layout_text
 from amoro_core.model.commits import FileFacts, VectorFacts
-from amoro_core.model.file_markers import METADATA_KEY, parse_layout_text
 from amoro_core.model.files import FileFormat
 
 #: Target of decoded bytes in a batch; with the row limit it decides how many rows are decoded at once.

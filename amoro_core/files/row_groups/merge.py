@@ -41,7 +41,7 @@ from amoro_core.files.row_groups.parquet_format import (
 from amoro_core.files.schema.schemas import has_lineage
 from amoro_core.files.schema.write_options import WriterOptions
 from amoro_core.files.storage.io import FileAccess, reading_file, translated
-from amoro_core.model.file_markers import is_copied
+from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import LINEAGE_IDS
 from amoro_core.model.task_payload import CopyRule
 

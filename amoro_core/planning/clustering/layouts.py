@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from amoro_core.errors import AmoroError, InvalidArgument, TableRefused
-from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Layout, LayoutKey, Sorting, SortOrder, Strategy
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import MAX_CURVE_COLUMNS, Layout, LayoutKey, Sorting, SortOrder, Strategy, group_of
 from amoro_core.model.files import DataFile
 from amoro_core.planning.clustering.model import (
     AUTO,

@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from amoro_core.model.file_markers import is_copied
+from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.paths import normalise

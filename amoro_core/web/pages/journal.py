@@ -4,8 +4,7 @@ import shlex
 
 from starlette.routing import Route
 
-from amoro_core.model.audit import AuditOutcome
-from amoro_core.model.history_events import EventKind
+from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal

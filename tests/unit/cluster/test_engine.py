@@ -20,8 +20,18 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, StorageFull
 from amoro_core.files.schema.schemas import arrow_schema
-from amoro_core.model.clustering import CLUSTER, ClusterInput, Layout, LayoutKey, Strategy
-from amoro_core.model.file_markers import METADATA_KEY, group_of, group_suffix, layout_text, parse_layout_text
+from amoro_core.model.clustering import (
+    CLUSTER,
+    METADATA_KEY,
+    ClusterInput,
+    Layout,
+    LayoutKey,
+    Strategy,
+    group_of,
+    group_suffix,
+    layout_text,
+    parse_layout_text,
+)
 from amoro_core.model.task_payload import Work
 from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.cluster.engine import planning_bytes

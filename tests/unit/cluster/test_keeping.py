@@ -15,8 +15,7 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing
 from amoro_core.files.parquet import reading
-from amoro_core.model.clustering import ClusterInput, Layout, Strategy
-from amoro_core.model.file_markers import METADATA_KEY, group_of, parse_layout_text
+from amoro_core.model.clustering import METADATA_KEY, ClusterInput, Layout, Strategy, group_of, parse_layout_text
 from amoro_core.model.files import LINEAGE_NAMES, DataFile
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput
 from amoro_optimizer.cluster.order_preserving_rewrite import rewrite_in_order

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from zlib import crc32
 
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,

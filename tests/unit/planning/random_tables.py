@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DataFile, DeleteFile, DeleteKind, Partition
 from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from tests.unit.planning.builders import by_bounds, data, equality_delete, own_delete, position_delete

@@ -314,8 +314,8 @@ def test_what_is_stored_is_small_however_long_names_are() -> None:
     drawn = Random(1)
     names = ["".join(chr(drawn.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(200)]
     many = tuple(PartitionDigest(name, 50, "minor", name, 1, 2, 3, 4, 5, 6) for name in names)
-    document = table_stats.packed(FileDigest(7, 1, partitions=many, partitions_total=5000))
+    document = table_stats.pack_digest(FileDigest(7, 1, partitions=many, partitions_total=5000))
     assert 4000 < len(document) <= table_stats.LARGEST
     days = [(f"day=2026-01-{n:03}", 50, "minor", f"{n} fragments", n, n, n, n, n, n) for n in range(200)]
     ordinary = tuple(PartitionDigest(*one) for one in days)
-    assert len(table_stats.packed(FileDigest(7, 1, partitions=ordinary))) < 6000
+    assert len(table_stats.pack_digest(FileDigest(7, 1, partitions=ordinary))) < 6000

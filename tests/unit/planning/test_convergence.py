@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from amoro_core.model.plans import OptimizingPlan, PartitionKey

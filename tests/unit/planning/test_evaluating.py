@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, PartitionKey

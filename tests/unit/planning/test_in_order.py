@@ -8,8 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy, group_of
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import TaskPlan

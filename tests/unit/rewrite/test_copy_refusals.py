@@ -48,7 +48,7 @@ from amoro_core.files.row_groups.parquet_format import (
     encoded,
 )
 from amoro_core.files.schema.schemas import arrow_schema
-from amoro_core.model.file_markers import SUFFIX
+from amoro_core.model.clustering import SUFFIX
 from amoro_core.model.files import ColumnMetrics, DataFile
 from amoro_core.model.task_payload import RewriteOutput
 

@@ -20,7 +20,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
 from amoro_core.files.row_groups.merge import split_offsets
 from amoro_core.files.row_groups.parquet_format import FileMetaData, encoded
-from amoro_core.model.file_markers import is_copied
+from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
 from amoro_core.model.task_payload import CopyRule, RewriteOutput
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
-from amoro_core.model.clustering import Column, Layout, LayoutKey, Strategy
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import Column, Layout, LayoutKey, Strategy, group_of
 from amoro_core.model.files import DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.scan_stats import ColumnChoice, ColumnFilter, Operator, ScanUse

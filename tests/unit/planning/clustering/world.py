@@ -10,8 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
-from amoro_core.model.clustering import Column, Layout, Sorting, Strategy
-from amoro_core.model.file_markers import group_of
+from amoro_core.model.clustering import Column, Layout, Sorting, Strategy, group_of
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, FileFormat, Partition, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
