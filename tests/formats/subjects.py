@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import AnyTable, Role, TableFormat, with_roles
-from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdded, StagedCommit
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -120,7 +120,7 @@ class IcebergSubject:
     @contextmanager
     def lost(self, *, applied: bool) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SqliteCatalog, "commit_table", _losing(SqliteCatalog.commit_table, applied))
+            patch.setattr(SqlCatalog, "commit_table", _losing(SqlCatalog.commit_table, applied))
             yield
 
     def _loaded(self) -> Any:

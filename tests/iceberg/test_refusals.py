@@ -27,7 +27,6 @@ from amoro_core.errors import (
 )
 from amoro_core.iceberg.catalog.catalogs import catalog_errors, close_catalogs, load_table, open_catalog
 from amoro_core.iceberg.catalog.errors import error_text, is_lock, is_refusal, is_without_rights
-from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.iceberg.partition_filter import parse_condition
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
@@ -155,7 +154,6 @@ def test_what_fails_after_the_metadata_file_is_unknown(
 
     found, attempt = staged(config, rewritten(table))
     monkeypatch.setattr("pyiceberg.catalog.sql.Session.commit", lost)
-    monkeypatch.setattr(SqliteCatalog, "_change", lost)
     with pytest.raises(CommitUnknown, match="connection reset"):
         found.send(attempt.payload)
 

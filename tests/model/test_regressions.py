@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CommitUnknown, StoreFailed
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.iceberg.catalog.sql import SqliteCatalog
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import processes
@@ -196,14 +196,14 @@ def test_c2_an_error_within_the_catalogs_client_after_the_commit_is_no_failure(
     """apache/iceberg #12499: any throwable, out of memory too, may hide a commit that landed."""
     fill(lake)
     process_id = executed(world)
-    commit_table = SqliteCatalog.commit_table
+    commit_table = SqlCatalog.commit_table
 
     def late(*given: Any) -> object:
         commit_table(*given)
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(SqliteCatalog, "commit_table", late)
+        patch.setattr(SqlCatalog, "commit_table", late)
         with suppress(type(error)):
             assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     assert world.clearing.clean_up(process_id) == ()

@@ -43,7 +43,6 @@ from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.iceberg.catalog.configuration import configuration_file
 from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
 from amoro_core.iceberg.catalog.rest import ETags, Tagged
-from amoro_core.iceberg.catalog.sql import SqliteCatalog, database_file
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.support.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
@@ -311,10 +310,7 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
     if kind in ("sql", "rest", "hive") and "uri" not in properties:
         raise CatalogMisconfigured(f"catalog {name}: uri is missing", hint=_URIS[kind])
     if kind == "sql":
-        existing = _for_existing_database(name, properties["uri"])
-        if (file := database_file(properties)) is not None:
-            return SqliteCatalog(name, file, **properties)
-        properties = {**existing, **properties}
+        properties = {**_for_existing_database(name, properties["uri"]), **properties}
     limit_driver(kind)
     settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
     if kind == "rest":
@@ -328,9 +324,9 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
 
         return GuardedHiveCatalog(name, **settings)
     if kind == "sql":
-        from amoro_core.iceberg.catalog.sql import RowSqlCatalog
+        from amoro_core.iceberg.catalog.sql import QueriedSqlCatalog
 
-        return RowSqlCatalog(name, **settings)
+        return QueriedSqlCatalog(name, **settings)
     # pyiceberg's load_catalog would merge its own configuration of that name, even from the current directory.
     return make(name, settings)
 
