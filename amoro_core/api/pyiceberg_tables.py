@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 
 from amoro_cli.connection import connect, resolve_place
 from amoro_cli.progress import progress_report
-from amoro_core.api.client import TABLE, Client, Duration, Kind, duration, told_in
+from amoro_core.api.client import Client, Duration, Kind, duration, with_hints
 from amoro_core.api.results import Optimizing, Plan, Verification
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.errors import InvalidArgument
@@ -30,7 +30,7 @@ _KINDS = {
 }
 
 
-@told_in(TABLE)
+@with_hints
 def plan(
     table: Table,
     *,
@@ -64,7 +64,7 @@ def plan(
         )
 
 
-@told_in(TABLE)
+@with_hints
 def optimize(
     table: Table,
     *,
@@ -105,7 +105,7 @@ def optimize(
     return done
 
 
-@told_in(TABLE)
+@with_hints
 def verify(
     table: Table,
     *,
@@ -145,7 +145,7 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None 
                 f"{name} is another table there: its UUID is {known.table_uuid}, not {table.metadata.table_uuid}",
                 hint="Another catalog has the same name: rename this one, or use another state directory.",
             )
-        yield Client(connection, TABLE), name
+        yield Client(connection), name
 
 
 def _config_of(catalog: Catalog) -> CatalogConfig:

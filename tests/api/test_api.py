@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
@@ -85,7 +86,7 @@ def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table
     with pytest.raises(FrozenInstanceError):
         planned.tasks = 3
     assert "full requested: 3 fragments" in str(planned)
-    assert str(planned).endswith("Nothing was changed. Run: optimize(table, type='full')")
+    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
     assert "unpartitioned" in planned.explain()
     page = planned._repr_html_()
     assert page.count("<table>") == 1
@@ -173,7 +174,7 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
         client.disable("cat.db.t")
         with pytest.raises(TableRefused, match="switched off") as off:
             client.optimize("cat.db.t")
-        assert off.value.hint == "Switch it on with `client.enable('cat.db.t')` or by the table's property."
+        assert off.value.hint == "Switch it on with `amoro table enable cat.db.t` or by the table's property."
         assert off.value.__notes__ == [f"Hint: {off.value.hint}"]
         with pytest.raises(InvalidArgument, match="'huge' is not a type"):
             client.plan("cat.db.t", type="huge")
@@ -184,7 +185,7 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
             client.plan("cat.db.t", type="major", force=True)
         with pytest.raises(InvalidArgument, match="force needs the type full") as forced:
             client.optimize("cat.db.t", force=True)
-        assert forced.value.hint == "Ask for that type: type='full', force=True."
+        assert forced.value.hint == "Ask for that type: --type full --force."
     with pytest.raises(InvalidArgument, match="is not a table that pyiceberg has loaded"):
         plan("cat.db.t", home=home)
     with pytest.raises(UnknownToken):
@@ -286,7 +287,8 @@ def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Pat
         writer.append(table, [row(number, "a"), row(number + 10, "b")])
     planned = plan(table, type="full", where="part = 'a'", home=home)
     assert [one.partition for one in planned.partitions] == ["part=a"]
-    assert str(planned).endswith("""Run: optimize(table, type='full', where="part = 'a'")""")
+    command = shlex.join(["amoro", "optimize", "cat.db.t", "--type", "full", "--where", "part = 'a'"])
+    assert str(planned).endswith(f"Run: {command}")
     done = optimize(table, type="full", where="part = 'a'", home=home)
     assert (done.receipt.data_files_before if done.receipt else 0, done.process.where if done.process else "") == (
         3,
