@@ -3,12 +3,10 @@
 import difflib
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -18,8 +16,9 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from amoro_core.errors import AmoroError, MalformedRequest, NotFound, UnknownToken
+from amoro_core.errors import AmoroError, InvalidArgument, MalformedRequest, NotFound, UnknownToken
 from amoro_core.logger import get_logger
+from amoro_core.model.paging import opened, sealed
 from amoro_core.model.properties import parse_duration
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import admin_pb2
@@ -289,34 +288,22 @@ def paths() -> Mapping[str, Mapping[str, Route]]:
     return found
 
 
-_DIGEST_BYTES = 8
-_START_AGAIN = "Give `next` of the page before with the same filters and order, or start without a cursor."
-
-
 def cursor_of(path: str, filters: Mapping[str, Sequence[str]], place: str) -> str:
     """The cursor of the place in the list of that path with those filters."""
-    body = _digest(path, filters) + place.encode()
-    return urlsafe_b64encode(sha256(body).digest()[:_DIGEST_BYTES] + body).decode().rstrip("=")
+    return sealed(_scope(path, filters), (place,))
 
 
 def place_of(path: str, filters: Mapping[str, Sequence[str]], cursor: str) -> str:
     """The place that the cursor stands for. Raises MalformedRequest for one of another list, and for a broken one."""
     try:
-        raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-        check, digest, place = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :]
-        text = place.decode()
-    except ValueError as error:
-        raise MalformedRequest("after is no cursor", hint=_START_AGAIN, value=cursor) from error
-    if check != sha256(digest + place).digest()[:_DIGEST_BYTES]:
-        raise MalformedRequest("after is no cursor", hint=_START_AGAIN, value=cursor)
-    if digest != _digest(path, filters):
-        raise MalformedRequest("after is the cursor of another list", hint=_START_AGAIN, value=cursor)
-    return text
+        (place,) = opened(cursor, _scope(path, filters), (str,))
+    except InvalidArgument as error:
+        raise MalformedRequest(f"after: {error.message}", hint=error.hint, value=cursor) from error
+    return str(place)
 
 
-def _digest(path: str, filters: Mapping[str, Sequence[str]]) -> bytes:
-    known = sorted((name, list(values)) for name, values in filters.items() if name not in ("after", "limit"))
-    return sha256(json.dumps([path, known]).encode()).digest()[:_DIGEST_BYTES]
+def _scope(path: str, filters: Mapping[str, Sequence[str]]) -> list[object]:
+    return [path, sorted((name, list(values)) for name, values in filters.items() if name not in ("after", "limit"))]
 
 
 MOST_BYTES = 8 * 1024 * 1024
