@@ -1,16 +1,22 @@
-"""The application: its routes, and the guards around them."""
+"""The web application: its routes, probes and metrics, and the middleware around them."""
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
+from functools import partial
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
 
+from amoro_core.errors import UnknownToken
 from amoro_core.logger import get_logger
-from amoro_core.web import health_routes, mcp_endpoint, pages, rest, scan_reports, static
-from amoro_core.web.app_context import AppContext
+from amoro_core.web import mcp_endpoint, pages, scan_reports, static
+from amoro_core.web.app_context import AppContext, bearer, offered
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
+from amoro_core.web.rest import handler
 
 log = get_logger("amoro.http")
 
@@ -18,9 +24,9 @@ log = get_logger("amoro.http")
 def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
     """The application over these parts; it answers to loopback's names and to `hosts`."""
     routes = [
-        *health_routes.routes(),
+        *_probe_routes(),
         *static.routes(),
-        *rest.routes(),
+        *handler.routes(),
         *mcp_endpoint.routes(),
         *scan_reports.routes(),
         *pages.routes(),
@@ -38,3 +44,25 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("request.failed", method=request.method, path=request.url.path, error=repr(error))
     return PlainTextResponse("internal error: the coordinator's log has more\n", 500)
+
+
+def _probe_routes() -> Sequence[BaseRoute]:
+    """The routes of metrics and probes."""
+    return (Route("/metrics", _metrics), Route("/livez", _alive), Route("/readyz", _alive))
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _metrics(request: Request) -> Response:
+    parts, loop = offered(request), asyncio.get_running_loop()
+    try:
+        token = bearer(request)
+    except UnknownToken:
+        token = ""
+    if not token or not await loop.run_in_executor(parts.pool, partial(parts.may_scrape, token)):
+        needed = {"WWW-Authenticate": "Bearer"}
+        return PlainTextResponse("a token with the role viewer is needed\n", 401, headers=needed)
+    text = await loop.run_in_executor(parts.pool, parts.metrics)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -8,7 +8,7 @@ import pytest
 
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.web.charts.charts import Bar, histogram
+from amoro_core.web.charts import Bar, histogram
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.page_request import PageRequest
 from amoro_core.web.pages.processes import Attempts, Tried, settled

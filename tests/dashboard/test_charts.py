@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import fromstring
 
-from amoro_core.web.charts.charts import MOST_BARS, MOST_POINTS, Bar, Line, gantt, lines
+from amoro_core.web.charts import MOST_BARS, MOST_POINTS, Bar, Line, gantt, lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 MINUTE = 60_000

@@ -9,8 +9,7 @@ from starlette.routing import Route
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.web.charts.charts import Line, lines
-from amoro_core.web.charts.svg import Chart, duration
+from amoro_core.web.charts import Chart, Line, duration, lines
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.page_request import (
     ROWS,

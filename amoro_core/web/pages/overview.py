@@ -15,7 +15,7 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
-from amoro_core.web.charts.svg import Chart
+from amoro_core.web.charts import Chart
 from amoro_core.web.pages.framework import Site, may
 from amoro_core.web.pages.page_request import Confirmation, Field, Page, PageRequest, Redirect
 from amoro_core.web.pages.table import RANGES, SeriesRequest, drawn, found_series

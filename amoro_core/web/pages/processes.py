@@ -19,7 +19,7 @@ from amoro_core.model.history_events import AttemptOutcome
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, UNDOABLE, ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.web.charts.charts import Bar, Progress, gantt, steps
+from amoro_core.web.charts import Bar, Progress, gantt, steps
 from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, to
 
 MOST = 5000  # of a process: of its first tasks, where there are more

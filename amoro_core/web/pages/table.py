@@ -13,8 +13,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.web.charts.charts import Line, lines
-from amoro_core.web.charts.svg import Chart
+from amoro_core.web.charts import Chart, Line, lines
 from amoro_core.web.pages.page_request import ROWS, Listed, Page, PageRequest, command, to_table
 
 HOUR_MS = 3_600_000

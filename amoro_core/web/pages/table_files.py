@@ -14,8 +14,7 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as kept
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
-from amoro_core.web.charts.charts import Moment, SizeCounts, histogram, timeline
-from amoro_core.web.charts.svg import Chart
+from amoro_core.web.charts import Chart, Moment, SizeCounts, histogram, timeline
 from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, to_table, whole_number
 from amoro_core.web.pages.table import known_table, on_table
 

@@ -1,9 +1,9 @@
-"""`Idempotency-Key`: a POST that is repeated with its key is answered as before, and does nothing."""
+"""The REST API: requests become calls of the AdminService, answers become JSON; keys and tags guard repetitions."""
 
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -13,6 +13,7 @@ from urllib.parse import quote
 from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from amoro_core.admin.dispatcher import MAX_WAIT_S
@@ -21,6 +22,7 @@ from amoro_core.model.accounts import KeptAnswer
 from amoro_core.model.principals import Channel, anonymous
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import address_of, call, offered, principal_of
+from amoro_core.web.middleware import PrefixRoute
 from amoro_core.web.rest import openapi
 from amoro_core.web.rest.requests import (
     PREFIX,
@@ -103,6 +105,11 @@ def _hash(*parts: bytes) -> str:
 
 _JSON = "application/json"
 _ENDED = ("success", "partial", "failed", "closed", "commit_unknown", "held")
+
+
+def routes() -> Sequence[BaseRoute]:
+    """The route of everything below /api/v1."""
+    return (PrefixRoute(PREFIX, Rest()),)
 
 
 class Rest:
