@@ -30,7 +30,7 @@ def _quantile(part: float, metric: str, by: str) -> str:
 #: Rows of the board, each with its panels.
 ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
     (
-        "Is it well",
+        "Overview",
         (
             Graph(
                 "Coordinators",
@@ -42,14 +42,14 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             Graph("Optimizer threads", "Threads of all groups.", "none", (("sum(amoro_optimizer_threads)", ""),), True),
             Graph(
                 "Commits unknown",
-                "Commits that were sent, and of which the catalog does not say whether they were applied.",
+                "Sent commits of unknown outcome.",
                 "none",
                 (('sum(amoro_active_processes{status="commit_unknown"})', ""),),
                 is_number=True,
             ),
             Graph(
-                "Checks that failed, 24 h",
-                "Results that did not add up and were not committed.",
+                "Failed checks, 24 h",
+                "Results that failed the check before the commit.",
                 "none",
                 (("round(sum(increase(amoro_failed_checks_total[24h])))", ""),),
                 is_number=True,
@@ -64,17 +64,17 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
         "Tables",
         (
             Graph(
-                "Tables by status", "Where tables stand.", "none", (("sum by (status) (amoro_tables)", "{{status}}"),)
+                "Tables by status", "Registered tables.", "none", (("sum by (status) (amoro_tables)", "{{status}}"),)
             ),
             Graph(
                 "Refused tables",
-                "Tables that are left as they are, by the word that says why.",
+                "Refused tables, by reason.",
                 "none",
                 (("sum by (reason) (amoro_refused_tables)", "{{reason}}"),),
             ),
             Graph(
                 "Longest wait for a plan",
-                "Of a table that needs work, by group.",
+                "Of a pending table, by group.",
                 "s",
                 (("max by (group) (amoro_oldest_pending_table_seconds)", "{{group}}"),),
             ),
@@ -85,7 +85,7 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
         (
             Graph(
                 "Open tasks and threads",
-                "Tasks that wait or run, and the threads that there are, by group.",
+                "Waiting and running tasks, and threads, by group.",
                 "none",
                 (
                     ("sum by (group, status) (amoro_open_tasks)", "{{group}} {{status}}"),
@@ -94,19 +94,19 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             ),
             Graph(
                 "Active processes",
-                "Processes that hold a table, by status.",
+                "Active processes, by status.",
                 "none",
                 (("sum by (status) (amoro_active_processes)", "{{status}}"),),
             ),
             Graph(
-                "Processes that ended, per hour",
+                "Ended processes per hour",
                 "By type and result.",
                 "none",
                 (("sum by (type, result) (increase(amoro_processes_total[1h])) > 0", "{{type}} {{result}}"),),
             ),
             Graph(
                 "Data files",
-                "Files that commits took out of tables, and those that they put in their place.",
+                "Files that commits removed and added.",
                 "cps",
                 (
                     (_rate("amoro_data_files_removed_total"), "removed"),
@@ -116,36 +116,36 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             ),
             Graph(
                 "Bytes rewritten",
-                "Bytes of files that were rewritten.",
+                "Bytes of rewritten files.",
                 "Bps",
                 ((_rate("amoro_rewritten_bytes_total"), "bytes"),),
             ),
             Graph(
                 "Rows verified",
-                "Rows whose number was found equal before their commit.",
+                "Rows with verified counts.",
                 "cps",
                 ((_rate("amoro_verified_rows_total"), "rows"),),
             ),
         ),
     ),
     (
-        "How it goes",
+        "Attempts and durations",
         (
             Graph(
                 "Attempts of tasks",
-                "By outcome: lost ones went with their optimizer.",
+                "By outcome: lost attempts ended with their optimizer.",
                 "cps",
                 ((_rate("amoro_task_attempts_total", "outcome"), "{{outcome}}"),),
             ),
             Graph(
                 "Commits sent",
-                "By outcome: a conflict was lost to another writer and is tried again.",
+                "By outcome: a conflict is retried after another writer's commit.",
                 "cps",
                 ((_rate("amoro_commit_attempts_total", "outcome"), "{{outcome}}"),),
             ),
             Graph(
-                "Optimizers lost and logins refused",
-                "Optimizers that went without a word, and callers with a wrong password or token, within an hour.",
+                "Lost optimizers and refused logins",
+                "Optimizers that stopped sending heartbeats, and calls with a wrong password or token, within an hour.",
                 "none",
                 (
                     ("round(sum(increase(amoro_optimizers_lost_total[1h])))", "lost"),
@@ -166,7 +166,7 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             ),
             Graph(
                 "Catalogs",
-                "1 when the catalog answered when it was last asked.",
+                "1 if the catalog answered the last request, else 0.",
                 "none",
                 (("min by (catalog) (amoro_catalog_up)", "{{catalog}}"),),
             ),
@@ -216,7 +216,7 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             ),
             Graph(
                 "Held and paused",
-                "Processes that wait for a person, and tables on which an action is paused.",
+                "Processes that wait for confirmation, and tables with a paused action.",
                 "none",
                 (
                     ("sum(amoro_maintenance_held)", "held"),

@@ -88,14 +88,14 @@ class Rule:
 
 
 class Severity(StrEnum):
-    """Who is to hear of it, and when."""
+    """Urgency of an alert."""
 
-    PAGE = "page"  # somebody is to be woken
-    LOOK = "look"  # somebody is to look in the morning
+    PAGE = "page"  # page the on-call engineer
+    LOOK = "look"  # can wait until morning
 
 
 class Unit(StrEnum):
-    """What the value of a condition counts."""
+    """Unit of a condition's value."""
 
     NUMBER = "number"
     SHARE = "share"  # 0 to 1
@@ -104,12 +104,12 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that somebody has to look after."""
+    """A problem that needs attention."""
 
     name: str
     severity: Severity
     when: Rule
-    lasts: timedelta  # for how long it has to hold
+    lasts: timedelta  # how long it must hold before it is raised
     text: str  # {value} and {label} are replaced
     meaning: str
     remedy: str
@@ -141,7 +141,7 @@ class ActiveAlert:
 
     @property
     def text(self) -> str:
-        """What it says, with value and labels."""
+        """Its text with value and labels."""
         return self.condition.text.format(value=_written(self.value, self.condition.unit), **self.named)
 
 
@@ -220,17 +220,17 @@ CONDITIONS = (
         Rule('up{job="amoro"} == 0 or absent(up{job="amoro"})', _only_outside),
         5 * _MINUTE,
         "The coordinator does not answer: nothing is optimized",
-        "Nobody answers Prometheus. Only Prometheus can see it.",
-        "Look whether it runs, and at its log: systemctl status amoro, amoro doctor.",
+        "Prometheus cannot reach the coordinator. Only Prometheus can detect this.",
+        "Check that it is running and read its log: systemctl status amoro, amoro doctor.",
     ),
     Condition(
         "no-leader",
         Severity.PAGE,
         Rule("sum(amoro_leader) == 0", lambda now: matching(now.sum(metrics.LEADER), eq, 0)),
         _MINUTE,
-        "A coordinator answers, and none owns the state directory: nothing is optimized",
-        "A coordinator has lost its state directory: it was moved, restored, or another coordinator has opened it.",
-        "Find out who uses the state directory, and start one coordinator on it: amoro up.",
+        "The coordinator does not own the state directory: nothing is optimized",
+        "The coordinator lost its state directory: it was moved, restored, or opened by another coordinator.",
+        "Check which process uses the state directory, and start one coordinator on it: amoro up.",
     ),
     Condition(
         "store-failed",
@@ -238,8 +238,8 @@ CONDITIONS = (
         Rule("min(amoro_store_up) == 0", lambda now: matching(now.min(metrics.STORE_UP), eq, 0)),
         timedelta(),
         "The state database can't be read or written: nothing is planned or committed",
-        "The last read or write of the state database failed. No task or commit is lost by it; work waits.",
-        "Look at the disk of the state directory: its room, its rights. amoro state check says whether it is sound.",
+        "The last read or write of the state database failed. No task or commit is lost; work waits.",
+        "Check the disk of the state directory: space and rights. amoro state check verifies the database.",
     ),
     Condition(
         "check-failed",
@@ -250,8 +250,8 @@ CONDITIONS = (
             by=("type",),
         ),
         timedelta(),
-        "{value} results of {type} did not add up and were not committed",
-        "Before a commit, rows or files of a result were not what they had to be. The table is as it was.",
+        "{value} results of {type} failed the check before the commit",
+        "Rows or files of a result were wrong before a commit. Nothing was committed.",
         "Report it with the process's id: amoro process list --status failed.",
     ),
     Condition(
@@ -262,9 +262,9 @@ CONDITIONS = (
             lambda now: matching(now.increase(metrics.GUARD_HITS), gt, 0),
         ),
         timedelta(),
-        "{value} files that were to be deleted are needed: they were kept, and the process is held",
-        "The guard found condemned files that are needed, right before their deletion.",
-        "Look at the held process before anybody confirms it: amoro process list --status held.",
+        "{value} condemned files are still needed: they were kept, and the process is held",
+        "Right before their deletion the guard found condemned files that the table needs.",
+        "Check the held process before you confirm it: amoro process list --status held.",
     ),
     Condition(
         "lost-refs",
@@ -274,9 +274,9 @@ CONDITIONS = (
             lambda now: matching(now.increase(metrics.LOST_REFS), gt, 0),
         ),
         timedelta(),
-        "{value} branches or tags were removed by an expiry beside their making, and brought back",
-        "A catalog applied an expiry to another state than the one that it was made for.",
-        "Look at the table's branches and tags, and turn expire-snapshots off for tables whose tags are made often.",
+        "{value} branches or tags were removed by a concurrent expiry, and restored",
+        "A catalog applied an expiry to a table state other than the planned one.",
+        "Check the table's branches and tags, and turn expire-snapshots off for tables that are tagged often.",
     ),
     Condition(
         "late-deletes",
@@ -286,10 +286,10 @@ CONDITIONS = (
             lambda now: matching(now.increase(metrics.LATE_DELETES), gt, 0),
         ),
         timedelta(),
-        "{value} snapshots of other applications delete rows that were rewritten before: these rows are still there",
-        "Another application planned deletes, did not look whether their files are still there, and committed them"
-        " after these were rewritten.",
-        "amoro event list --kind late-deletes has table, snapshot and application: repeat the delete, and let the"
+        "{value} snapshots of other applications delete rows of replaced files: these rows still exist",
+        "Another application committed deletes after their files were rewritten, without validating that the files"
+        " still exist.",
+        "amoro event list --kind late-deletes shows table, snapshot and application: repeat the delete, and make the"
         " application validate that the files it deletes from exist.",
     ),
     Condition(
@@ -300,9 +300,9 @@ CONDITIONS = (
             lambda now: matching(now.sum(metrics.ACTIVE, status=("commit_unknown",)), gt, 0),
         ),
         10 * _MINUTE,
-        "{value} commits were sent, and the catalog does not say whether they were applied",
-        "The answer to a commit was lost, and the catalog can't be asked since. Its table is held until it can.",
-        "See to it that the catalog answers: amoro process list --status commit_unknown, amoro catalog show NAME.",
+        "{value} commits were sent, and their outcome is unknown",
+        "The answer to a commit was lost, and the catalog has not answered since. The table waits for it.",
+        "Make the catalog available: amoro process list --status commit_unknown, amoro catalog show NAME.",
     ),
     Condition(
         "disk-low",
@@ -310,7 +310,7 @@ CONDITIONS = (
         Rule("min(amoro_state_disk_free_ratio) < 0.1", lambda now: matching(now.min(metrics.DISK_FREE), lt, 0.1)),
         5 * _MINUTE,
         "{value} of the disk with the state directory is free",
-        "The disk with the state database is nearly full. When it is full nothing is planned or committed.",
+        "The disk with the state database is nearly full. On a full disk nothing is planned or committed.",
         "Free some space, or move the state directory to a larger disk while the coordinator is stopped.",
         Unit.SHARE,
     ),
@@ -320,7 +320,7 @@ CONDITIONS = (
         Rule("sum(amoro_optimizer_threads) == 0", lambda now: matching(now.sum(metrics.THREADS), eq, 0)),
         10 * _MINUTE,
         "No optimizer is registered in any group: nothing is optimized",
-        "The coordinator evaluates and plans, and nobody does the work.",
+        "The coordinator evaluates and plans, but no optimizer runs the tasks.",
         "Start an optimizer: amoro optimizer run, or amoro group scale GROUP N.",
     ),
     Condition(
@@ -333,7 +333,7 @@ CONDITIONS = (
         ),
         5 * _MINUTE,
         "{value} tasks wait in group {group}, which has no optimizer",
-        "Tasks are planned in a group that has no thread.",
+        "Tasks are planned in a group without threads.",
         "Start an optimizer for the group: amoro optimizer run --group GROUP, or amoro group scale GROUP N.",
     ),
     Condition(
@@ -346,8 +346,8 @@ CONDITIONS = (
         ),
         timedelta(),
         "Optimizers of group {group} could not be started {value} times in a row",
-        "The group's container starts optimizers, and they end or never register.",
-        "amoro group show GROUP has the reason, amoro optimizer logs the output of an instance.",
+        "The group's container starts optimizers, but they end or never register.",
+        "amoro group show GROUP shows the reason, amoro optimizer logs the output of an instance.",
     ),
     Condition(
         "catalog-unreachable",
@@ -359,8 +359,8 @@ CONDITIONS = (
         ),
         10 * _MINUTE,
         "Catalog {catalog} does not answer",
-        "Each question to the catalog has failed for a while. Its tables are neither evaluated nor committed.",
-        "amoro doctor asks each catalog and says what it hears; amoro catalog show NAME has its settings.",
+        "All requests to the catalog have failed for a while. Its tables are neither evaluated nor committed.",
+        "amoro doctor checks each catalog; amoro catalog show NAME shows its settings.",
     ),
     Condition(
         "tasks-not-taken",
@@ -373,9 +373,9 @@ CONDITIONS = (
             by=("group",),
         ),
         15 * _MINUTE,
-        "Optimizers of group {group} are there, and take none of its {value} tasks",
+        "Optimizers of group {group} take none of its {value} tasks",
         "Optimizers are registered and run nothing, although tasks wait.",
-        "Look at their state and log: amoro optimizer list. They may be draining, or know no such kind of work.",
+        "Check their state and log: amoro optimizer list. They may be draining, or not support this kind of work.",
     ),
     Condition(
         "processes-fail",
@@ -389,7 +389,7 @@ CONDITIONS = (
         timedelta(),
         "{value} of the processes within an hour have failed",
         "More than a fifth of the processes that ended within an hour, and at least three, have failed.",
-        "amoro process list --status failed has them, and why.",
+        "amoro process list --status failed lists them with reasons.",
         Unit.SHARE,
     ),
     Condition(
@@ -403,8 +403,8 @@ CONDITIONS = (
         ),
         timedelta(),
         "{value} of the commits within an hour lost to another writer",
-        "More than half of the commits within an hour, and at least ten, were made in vain: others write faster.",
-        "Give such tables a longer interval between commits of their writers, or a longer min-plan-interval.",
+        "More than half of the commits within an hour, and at least ten, lost to concurrent writers.",
+        "Let the writers of these tables commit less often, or set a longer min-plan-interval.",
         Unit.SHARE,
     ),
     Condition(
@@ -417,8 +417,8 @@ CONDITIONS = (
         ),
         10 * _MINUTE,
         "A table of group {group} has waited {value} for its turn",
-        "A table was found to need work an hour ago and is not planned yet.",
-        "Add threads to the group: amoro group scale GROUP N. amoro table list --status pending has the tables.",
+        "A table has been pending for an hour and is not planned yet.",
+        "Add threads to the group: amoro group scale GROUP N. amoro table list --status pending lists the tables.",
         Unit.SECONDS,
     ),
     Condition(
@@ -429,9 +429,9 @@ CONDITIONS = (
             lambda now: matching(now.increase(metrics.OPTIMIZERS_LOST), gt, 0),
         ),
         timedelta(),
-        "{value} optimizers went without a word within an hour",
-        "Optimizers were killed, hang, or lost their network. Their tasks were planned again.",
-        "Look for the reason where they ran: memory first. amoro optimizer logs has the output of instances.",
+        "{value} optimizers stopped sending heartbeats within an hour",
+        "Optimizers were killed, hang, or lost their network. Their tasks were rescheduled.",
+        "Check their machines, memory first. amoro optimizer logs shows the output of instances.",
     ),
     Condition(
         "maintenance-held",
@@ -443,8 +443,8 @@ CONDITIONS = (
         ),
         60 * _MINUTE,
         "{value} processes of {action} wait until somebody confirms them",
-        "A breaker found that a process of maintenance would delete unusually much.",
-        "amoro process show PROCESS says what it would do; amoro table maintain TABLE ACTION --confirm lets it go on.",
+        "A maintenance process would delete an unusual amount, and a breaker stopped it.",
+        "amoro process show PROCESS shows its plan; amoro table maintain TABLE ACTION --confirm continues it.",
     ),
     Condition(
         "maintenance-paused",
@@ -456,8 +456,8 @@ CONDITIONS = (
         ),
         timedelta(),
         "{action} is paused on {value} tables",
-        "The action has failed, or changed nothing, too often on these tables.",
-        "amoro table actions TABLE says why.",
+        "The action failed, or had no effect, repeatedly on these tables.",
+        "amoro table actions TABLE shows the reason.",
     ),
     Condition(
         "tables-refused",
@@ -469,8 +469,8 @@ CONDITIONS = (
         ),
         60 * _MINUTE,
         "{value} tables are refused by the word {reason}",
-        "The tables have something that is not handled, and are left exactly as they are.",
-        "amoro table list --status refused has them; the page of refusals says what to do for each word.",
+        "The tables have an unsupported feature, and are not changed.",
+        "amoro table list --status refused lists them; the page of refusals has a remedy for each word.",
     ),
     Condition(
         "certificate-ends",
@@ -480,9 +480,9 @@ CONDITIONS = (
             lambda now: matching(now.until(metrics.CERTIFICATE_END), lt, 14 * _DAY_S),
         ),
         timedelta(),
-        "The certificate for listening ends in {value}",
-        "The certificate ends within 14 days, or has ended. Clients refuse one that has.",
-        "Renew it: the coordinator takes the new files by itself.",
+        "The server certificate expires in {value}",
+        "The certificate expires within 14 days, or has expired. Clients reject an expired one.",
+        "Renew it: the coordinator picks up the new files without a restart.",
         Unit.SECONDS,
     ),
     Condition(
@@ -493,9 +493,9 @@ CONDITIONS = (
             lambda now: matching(now.increase(metrics.LOGIN_FAILURES), ge, 20),
         ),
         timedelta(),
-        "{value} callers showed a wrong password or token within an hour",
-        "Somebody tries passwords or tokens, or a program goes on with one that was revoked.",
-        "The coordinator's log names the addresses. Revoke what leaked: amoro token list, amoro token revoke NAME.",
+        "{value} calls with a wrong password or token within an hour",
+        "Somebody tries passwords or tokens, or a program uses a revoked one.",
+        "The coordinator's log lists the addresses. Revoke leaked tokens: amoro token list, amoro token revoke NAME.",
     ),
     Condition(
         "restarts",
@@ -503,7 +503,7 @@ CONDITIONS = (
         Rule("max(changes(amoro_start_time_seconds[1h])) > 2", _only_outside),
         timedelta(),
         "The coordinator was started {value} times within an hour",
-        "The coordinator ends again and again. Only Prometheus can see it.",
-        "Its log says why it ended: a full disk, memory, or a lost state directory.",
+        "The coordinator ends repeatedly. Only Prometheus can detect this.",
+        "Its log has the reason: a full disk, memory, or a lost state directory.",
     ),
 )

@@ -51,68 +51,66 @@ def _histogram(name: str, meaning: str, *labels: str) -> Metric:
 
 _ONLY = " Only in groups with `table-metrics`."
 
-BUILD = _gauge("build_info", "1, with the version that runs.", "version")
-STARTED = _gauge("start_time_seconds", "When the coordinator was started, since 1970.")
-TABLES = _gauge("tables", "Tables that are known, by group and status.", "group", "status")
-REFUSED = _gauge("refused_tables", "Tables that are refused, by the word that says why.", "reason")
-OLDEST_PENDING = _gauge(
-    "oldest_pending_table_seconds", "How long the table that waits longest for a plan has waited.", "group"
-)
-ACTIVE = _gauge(
-    "active_processes", "Processes that hold a table; one in commit_unknown needs attention.", "type", "status"
-)
-TASKS = _gauge("open_tasks", "Tasks that wait for a thread (planned) or have one.", "group", "status")
+BUILD = _gauge("build_info", "1, labelled with the running version.", "version")
+STARTED = _gauge("start_time_seconds", "Start time of the coordinator, since 1970.")
+TABLES = _gauge("tables", "Registered tables, by group and status.", "group", "status")
+REFUSED = _gauge("refused_tables", "Refused tables, by reason.", "reason")
+OLDEST_PENDING = _gauge("oldest_pending_table_seconds", "Longest time that a table has waited for a plan.", "group")
+ACTIVE = _gauge("active_processes", "Active processes; a process in commit_unknown needs attention.", "type", "status")
+TASKS = _gauge("open_tasks", "Open tasks: planned ones wait for a thread, others have one.", "group", "status")
 OPTIMIZERS = _gauge("optimizers", "Registered optimizers.", "group", "state")
 THREADS = _gauge("optimizer_threads", "Threads of registered optimizers.", "group")
-ENDED = _counter("processes", "Processes that ended, by result.", "type", "result")
-FILES_REMOVED = _counter("data_files_removed", "Data files that commits took out of tables.")
-FILES_ADDED = _counter("data_files_added", "Data files that commits put in their place.")
-DELETES_REMOVED = _counter("delete_files_removed", "Delete files that commits took out of tables.")
-BYTES_READ = _counter("rewritten_bytes", "Bytes of the files that were rewritten.")
-ROWS = _counter("verified_rows", "Rows whose number was found equal before and after, before they were committed.")
+ENDED = _counter("processes", "Ended processes, by result.", "type", "result")
+FILES_REMOVED = _counter("data_files_removed", "Data files that commits removed from tables.")
+FILES_ADDED = _counter("data_files_added", "Data files that commits added to tables.")
+DELETES_REMOVED = _counter("delete_files_removed", "Delete files that commits removed from tables.")
+BYTES_READ = _counter("rewritten_bytes", "Bytes of rewritten files.")
+ROWS = _counter("verified_rows", "Rows of results whose row counts were verified before the commit.")
 REBASED_GROUPS = _counter(
-    "groups_rebased", "Results of tasks that were committed although others had changed files they were made of."
+    "groups_rebased", "Task results that were committed although other writers had changed their input files."
 )
-REBASED_BYTES = _counter("rebased_bytes", "Bytes of the files that these tasks had written.")
+REBASED_BYTES = _counter("rebased_bytes", "Bytes of the files of these task results.")
 DROPPED_GROUPS = _counter(
     "groups_dropped",
-    "Results of tasks that were not committed, since others had changed files they were made of.",
+    "Task results that were not committed because other writers had changed their input files.",
     "type",
 )
 LATE_DELETES = _counter(
-    "late_deletes", "Snapshots of others that delete rows of files which a commit had replaced before: rows are back."
+    "late_deletes", "Snapshots of other writers that delete rows of files after their replacement: these rows remain."
 )
-MAINTAINED = _counter("maintenance_processes", "Processes of maintenance that ended, by result.", "action", "result")
-CONDEMNED = _counter("files_condemned", "Files that maintenance condemned, by kind.", "kind")
-DELETED = _counter("files_deleted", "Condemned files that were deleted, by kind.", "kind")
-DELETED_BYTES = _counter("deleted_bytes", "Bytes of condemned files that were deleted, where they are known.")
-DELETE_FAILURES = _counter("delete_failures", "Deletes of condemned files that failed, each try counted.")
-TRASH = _gauge("trash_bytes", "Bytes of files that are condemned and not deleted yet, where they are known.")
-HELD = _gauge("maintenance_held", "Processes that a breaker or the guard holds until a person confirms them.", "action")
+MAINTAINED = _counter("maintenance_processes", "Ended maintenance processes, by result.", "action", "result")
+CONDEMNED = _counter("files_condemned", "Files condemned by maintenance, by kind.", "kind")
+DELETED = _counter("files_deleted", "Deleted condemned files, by kind.", "kind")
+DELETED_BYTES = _counter("deleted_bytes", "Bytes of deleted condemned files, as far as their sizes are known.")
+DELETE_FAILURES = _counter("delete_failures", "Failed attempts to delete condemned files.")
+TRASH = _gauge("trash_bytes", "Bytes of condemned files that are not deleted yet, as far as their sizes are known.")
+HELD = _gauge("maintenance_held", "Processes held by a breaker or the guard until they are confirmed.", "action")
 PAUSED = _gauge(
-    "maintenance_paused", "Tables on which an action is paused: it has failed, or changed nothing, too often.", "action"
+    "maintenance_paused",
+    "Tables with an action paused after repeated failures or runs without effect.",
+    "action",
 )
-LEASES = _gauge("leases", "Leases of snapshots that hold now.")
-GUARD_HITS = _counter("guard_hits", "Condemned files that were needed after all, found right before their deletion.")
-LOST_REFS = _counter("lost_refs", "Branches and tags that an expiry beside their making removed, brought back since.")
-LEADER = _gauge("leader", "1 while the state directory is this coordinator's, 0 once it is not.")
-EPOCH = _gauge("coordinator_epoch", "How many coordinators have opened the state database so far.")
-STORE_UP = _gauge("store_up", "1 when the last read and the last write of the state database worked, else 0.")
-DISK_FREE = _gauge("state_disk_free_ratio", "The free part of the disk with the state directory, 0 to 1.")
-CERTIFICATE_END = _gauge("certificate_expiry_seconds", "When the certificate for listening ends, since 1970.")
-CATALOG_UP = _gauge("catalog_up", "1 when the catalog answered when it was last asked, else 0.", "catalog")
-CATALOG_ERRORS = _counter("catalog_errors", "Questions to a catalog that failed.", "catalog")
-FAILED_STARTS = _gauge("failed_starts", "Starts of optimizers of a group that failed, in a row.", "group")
-OPTIMIZERS_LOST = _counter("optimizers_lost", "Optimizers that went without a word.")
-TASK_ATTEMPTS = _counter("task_attempts", "Attempts of tasks that ended, by outcome.", "outcome")
-COMMIT_ATTEMPTS = _counter("commit_attempts", "Commits that were sent, by outcome.", "outcome")
-FAILED_CHECKS = _counter("failed_checks", "Results that did not add up and were not committed, by type.", "type")
-LOGIN_FAILURES = _counter("login_failures", "Callers who showed a wrong password or token.")
-TASK_TIME = _histogram("task", "How long attempts of tasks took from their ack to their result.", "kind")
-COMMIT_TIME = _histogram("commit", "How long commits took, from their validation to the catalog's answer.", "type")
-TRANSACTION_TIME = _histogram("transaction", "How long write transactions of the state database took.")
-RPC_TIME = _histogram("rpc", "How long calls took; polls wait for work.", "method")
-HTTP_TIME = _histogram("http", "How long HTTP requests took.", "route")
+LEASES = _gauge("leases", "Active snapshot leases.")
+GUARD_HITS = _counter("guard_hits", "Condemned files that the guard found to be needed right before their deletion.")
+LOST_REFS = _counter("lost_refs", "Branches and tags removed by a concurrent expiry and restored.")
+LEADER = _gauge("leader", "1 while this coordinator owns the state directory, else 0.")
+EPOCH = _gauge("coordinator_epoch", "Number of coordinators that have opened the state database so far.")
+STORE_UP = _gauge("store_up", "1 if the last read and the last write of the state database succeeded, else 0.")
+DISK_FREE = _gauge("state_disk_free_ratio", "Free share of the disk with the state directory, 0 to 1.")
+CERTIFICATE_END = _gauge("certificate_expiry_seconds", "Expiry time of the server certificate, since 1970.")
+CATALOG_UP = _gauge("catalog_up", "1 if the catalog answered the last request, else 0.", "catalog")
+CATALOG_ERRORS = _counter("catalog_errors", "Failed requests to a catalog.", "catalog")
+FAILED_STARTS = _gauge("failed_starts", "Consecutive failed starts of optimizers of a group.", "group")
+OPTIMIZERS_LOST = _counter("optimizers_lost", "Optimizers that stopped sending heartbeats.")
+TASK_ATTEMPTS = _counter("task_attempts", "Ended task attempts, by outcome.", "outcome")
+COMMIT_ATTEMPTS = _counter("commit_attempts", "Sent commits, by outcome.", "outcome")
+FAILED_CHECKS = _counter("failed_checks", "Results that failed the check before the commit, by type.", "type")
+LOGIN_FAILURES = _counter("login_failures", "Login attempts and calls with a wrong password or token.")
+TASK_TIME = _histogram("task", "Duration of task attempts from ack to result.", "kind")
+COMMIT_TIME = _histogram("commit", "Duration of commits from validation to the catalog's answer.", "type")
+TRANSACTION_TIME = _histogram("transaction", "Duration of write transactions of the state database.")
+RPC_TIME = _histogram("rpc", "Duration of gRPC calls; polls wait for work.", "method")
+HTTP_TIME = _histogram("http", "Duration of HTTP requests.", "route")
 TABLE_HEALTH = _gauge("table_health", f"Health of a table, 0 to 100.{_ONLY}", "table")
 TABLE_FILES = _gauge("table_data_files", f"Data files of a table.{_ONLY}", "table")
 TABLE_SMALL = _gauge("table_small_files", f"Data files of a table below the target size.{_ONLY}", "table")
