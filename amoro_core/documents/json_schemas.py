@@ -7,13 +7,11 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from amoro_core.documents.message_json import describe_field, encode
-from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
-from amoro_core.protocol import queue_pb2 as queue
-from amoro_core.protocol import snapshots_pb2 as shown
+from amoro_core.protocol.operations import ROUTES, Route
 
 Body = dict[str, Any]
 
@@ -71,11 +69,23 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "integer"}
 _FLAG: Schema = {"type": "boolean"}
+_SERVICE = pb.DESCRIPTOR.services_by_name["AdminService"]
 
 
 def schemas() -> dict[str, Schema]:
     """The schema of each document, by the name in its key `schema`, such as amoro.tables/v1."""
-    return {name: _document(name, make()) for name, make in _DOCUMENTS.items()}
+    lists = {route.schema: _answer(route) for route in ROUTES if route.items}
+    answers = {route.schema: _answer(route) for route in ROUTES if not route.items}
+    return {name: _document(name, make()) for name, make in sorted({**lists, **answers, **_SPECIAL}.items())}
+
+
+def _answer(route: Route) -> Callable[[], dict[str, Schema]]:
+    """The answer of the route's operation, or the list of its items."""
+    answer = _SERVICE.methods_by_name[route.operation].output_type
+    if not route.items:
+        return _one(answer)
+    item = answer.fields_by_name[route.items].message_type
+    return (_page if "next" in answer.fields_by_name else _list)(route.key or route.items, item)
 
 
 def file_name(name: str) -> str:
@@ -225,78 +235,31 @@ def _package() -> dict[str, Schema]:
 #: Keys that only some documents of the name have: tables are forgotten with a catalog only.
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
 
-_DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
-    "amoro.audit/v1": _page("audit", audit.AuditEvent.DESCRIPTOR),
+#: Documents that are not the answer of a route as it is.
+_SPECIAL: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.audited/v1": _one(audit.AuditEvent.DESCRIPTOR),
     "amoro.attempts/v1": lambda: {"process_id": _TEXT, **_page("attempts", journal.AttemptInfo.DESCRIPTOR)()},
-    "amoro.backup/v1": _one(pb.BackupStateResponse.DESCRIPTOR),
-    "amoro.actions/v1": _one(pb.ListActionsResponse.DESCRIPTOR),
-    "amoro.blocker/v1": _one(pb.Blocker.DESCRIPTOR),
-    "amoro.blockers/v1": _page("blockers", pb.Blocker.DESCRIPTOR),
-    "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
-    "amoro.catalogs/v1": _page("catalogs", pb.Catalog.DESCRIPTOR),
     "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
-    "amoro.checked/v1": _one(pb.CatalogCheck.DESCRIPTOR),
-    "amoro.clustering/v1": _one(pb.Clustering.DESCRIPTOR),
-    "amoro.comparison/v1": _one(shown.SnapshotComparison.DESCRIPTOR),
-    "amoro.digest/v1": _one(journal.TableDigest.DESCRIPTOR),
     "amoro.event/v1": _one(journal.Event.DESCRIPTOR),
-    "amoro.events/v1": _page("events", journal.Event.DESCRIPTOR),
     "amoro.exported/v1": lambda: {"files": {"type": "array", "items": _TEXT}},
     "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
-    "amoro.coordinator/v1": _one(pb.GetStatusResponse.DESCRIPTOR),
     "amoro.findings/v1": _findings,
     "amoro.group/v1": _group,
     "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
-    "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
-    "amoro.hurried/v1": _one(pb.HurryTrashResponse.DESCRIPTOR),
-    "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
-    "amoro.learned/v1": _one(pb.LearnedScans.DESCRIPTOR),
-    "amoro.lease/v1": _one(pb.Lease.DESCRIPTOR),
-    "amoro.leases/v1": _page("leases", pb.Lease.DESCRIPTOR),
-    "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
     "amoro.maintain/v1": _maintain,
     "amoro.maintenance/v1": lambda: {"table": _TEXT, "actions": {"type": "array", "items": _object(_maintain())}},
-    "amoro.metadata/v1": _one(shown.TableMetadata.DESCRIPTOR),
     "amoro.optimize/v1": _optimize,
     "amoro.optimized/v1": _outcomes(_optimized),
-    "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
-    "amoro.optimizers/v1": _page("optimizers", pb.Optimizer.DESCRIPTOR),
-    "amoro.overview/v1": _one(queue.Overview.DESCRIPTOR),
     "amoro.package/v1": _package,
-    "amoro.plan/v1": _one(pb.Plan.DESCRIPTOR),
     "amoro.plans/v1": _outcomes(_ranked),
-    "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
-    "amoro.processes/v1": _page("processes", pb.Process.DESCRIPTOR),
-    "amoro.properties/v1": _one(pb.GetTablePropertiesResponse.DESCRIPTOR),
-    "amoro.queue/v1": _one(queue.ListQueueResponse.DESCRIPTOR),
-    "amoro.released/v1": _one(pb.ReleaseOptimizerResponse.DESCRIPTOR),
     "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
-    "amoro.saved-plan/v1": _one(pb.SavedPlan.DESCRIPTOR),
     "amoro.selected/v1": _outcomes(lambda: {"result": _nullable(_object(_message(pb.Table.DESCRIPTOR)))}),
-    "amoro.selection/v1": _one(pb.SelectTablesResponse.DESCRIPTOR),
-    "amoro.series/v1": _one(journal.GetSeriesResponse.DESCRIPTOR),
-    "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
     "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
-    "amoro.state/v1": _one(pb.StateFacts.DESCRIPTOR),
     "amoro.status/v1": lambda: {
         **_message(pb.GetStatusResponse.DESCRIPTOR),
         **_list("conditions", monitoring.Condition.DESCRIPTOR)(),
     },
-    "amoro.suggested/v1": _one(pb.SuggestedColumns.DESCRIPTOR),
-    "amoro.table/v1": _one(pb.Table.DESCRIPTOR),
-    "amoro.tables/v1": _page("tables", pb.Table.DESCRIPTOR),
     "amoro.task/v1": _one(pb.TaskInfo.DESCRIPTOR, process_id=_TEXT, table=_TEXT),
     "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)()},
-    "amoro.token/v1": _one(pb.Token.DESCRIPTOR),
     "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
-    "amoro.trash/v1": _page("trash", pb.Trash.DESCRIPTOR),
-    "amoro.trashed/v1": _one(pb.ShowTrashResponse.DESCRIPTOR),
-    "amoro.retention/v1": _one(shown.Retention.DESCRIPTOR),
-    "amoro.restored/v1": _one(pb.Trash.DESCRIPTOR),
-    "amoro.upgrade/v1": _one(shown.TableUpgrade.DESCRIPTOR),
-    "amoro.user/v1": _one(accounts.User.DESCRIPTOR),
-    "amoro.users/v1": _page("users", accounts.User.DESCRIPTOR),
-    "amoro.login/v1": _one(accounts.LoginLink.DESCRIPTOR),
-    "amoro.verification/v1": _one(pb.Verification.DESCRIPTOR),
 }
