@@ -1,4 +1,4 @@
-"""Mistakes by name that some test must tell: `python -m tests.mutants.named [--name WORDS]`.
+"""Named mistakes that a test must detect: `python -m tests.mutants.named [--name WORDS]`.
 
 Makes each change of `named.toml` in a copy of the code, runs its tests there, and writes the page. Ends with 1 when one
 survives.
@@ -21,15 +21,15 @@ PAGE = ROOT / "docs" / "mutants-by-name.md"
 _COPIED = ("amoro_core", "amoro_optimizer", "amoro_cli", "tests", "proto", "pyproject.toml")
 _TESTS_FAILED = 1  # pytest's exit code; others mean that the tests could not run
 
-_HEAD = """# Mutants by name
+_HEAD = """# Named mutants
 
-Mistakes that format 3, following rows beside other writers, and clustering invite, and the wrong products that
-`make test` must never let pass. Each was made in a copy of the code (`tests/mutants/named.toml` has the change), and
-these tests of `make test` were run, which pass without it.
+Likely mistakes with format 3, position translation and clustering, and failures that `make test` must always detect.
+`python -m tests.mutants.named` applies each change of `tests/mutants/named.toml` to a copy of the code and runs the
+named tests of `make test`, which pass without the change.
 
-Written by `python -m tests.mutants.named`, which `make mutants` runs, too: {killed} of {made} killed.
+Written by `python -m tests.mutants.named`, part of `make mutants`: {killed} of {made} killed.
 
-| Mistake | In | Tests | Became |
+| Mistake | File | Tests | Result |
 |---|---|---|---|
 """
 
