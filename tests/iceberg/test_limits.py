@@ -20,9 +20,9 @@ from sqlalchemy import create_engine
 from amoro_core.errors import CatalogUnavailable, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalog import timeouts
-from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.iceberg.catalog.rest import ETags
-from amoro_core.iceberg.catalog.timeouts import Limits, TimedRequests, Watchdog, limit_requests
+from amoro_core.iceberg.catalog.catalogs import ETags, close_catalogs
+from amoro_core.iceberg.catalog.rest import TimedRequests
+from amoro_core.iceberg.catalog.timeouts import Limits, Watchdog, limit_requests
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL

@@ -5,9 +5,11 @@ import json
 import os
 import re
 import threading
-from collections import defaultdict
+from abc import ABC, abstractmethod
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,6 @@ from amoro_core.errors import (
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.iceberg.catalog.configuration import configuration_file
 from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
-from amoro_core.iceberg.catalog.rest import ETags, Tagged
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.support.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
@@ -51,6 +52,52 @@ from amoro_core.model.location_policy import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import DATABASE_FILTER, TABLE_FILTER, TABLE_FORMATS, TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, is_secret, without_secrets
+
+#: The tables that were loaded longest ago are forgotten first.
+MOST_ETAGS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    config: CatalogConfig
+    etag: str
+    metadata_location: str
+
+
+class Tagged(ABC):
+    """A catalog that remembers the ETag of the table that it loaded last; "" without one."""
+
+    etag = ""
+
+    @abstractmethod
+    def is_current(self, identifier: TableIdentifier, etag: str) -> bool:
+        """Whether the server says that the table is what it was with that ETag; any other answer is a no."""
+
+
+class ETags:
+    """The ETags of tables as they were loaded last, of all threads."""
+
+    def __init__(self, most: int = MOST_ETAGS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[TableIdentifier, _Loaded] = OrderedDict()
+
+    def keep(self, config: CatalogConfig, identifier: TableIdentifier, etag: str, metadata_location: str) -> None:
+        """Keep the ETag of an answer; an answer without one takes back what was kept."""
+        with self._lock:
+            self._kept.pop(identifier, None)
+            if etag:
+                self._kept[identifier] = _Loaded(config, etag, metadata_location)
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+
+    def find(self, config: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> str:
+        """The ETag of the table with that metadata, loaded through that very configuration; "" if none is known."""
+        with self._lock:
+            found = self._kept.get(identifier)
+        is_same = found and found.config == config and found.metadata_location == metadata_location
+        return found.etag if found and is_same else ""
+
 
 _METADATA = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _HINT = "version-hint.text"
