@@ -57,7 +57,7 @@ def list_token_page(db: Connection, after: str, limit: int) -> list[AccessToken]
 
 def count_tokens(db: Connection) -> int:
     """How many there are."""
-    return int(db.select("SELECT count(*) AS known FROM access_token")[0]["known"])
+    return db.count("access_token")
 
 
 def remove_token(db: Connection, name: str) -> None:
@@ -126,7 +126,7 @@ def list_user_page(db: Connection, after: str, limit: int) -> list[UserAccount]:
 
 def count_users(db: Connection) -> int:
     """How many there are."""
-    return int(db.select("SELECT count(*) AS known FROM user_account")[0]["known"])
+    return db.count("user_account")
 
 
 def _unknown(name: str) -> NotFound:
@@ -217,12 +217,8 @@ def trim_sessions(db: Connection, now: datetime) -> int:
 
 
 def save_builtin_token(db: Connection, kind: str, token_hash: str) -> None:
-    """Keep the hash; the one kept before under the kind counts no more."""
-    db.execute(
-        "INSERT INTO token (kind, token_hash) VALUES (:kind, :token_hash) "
-        "ON CONFLICT (kind) DO UPDATE SET token_hash = excluded.token_hash",
-        {"kind": kind, "token_hash": token_hash},
-    )
+    """Store the hash, replacing the previous one of its kind."""
+    db.upsert("token", {"kind": kind, "token_hash": token_hash}, ["kind"])
 
 
 def find_builtin_token(db: Connection, kind: str) -> str | None:

@@ -24,13 +24,11 @@ _COLUMNS = (
     "fruitless", "paused_at_ms", "paused_for", "properties_digest",
 )  # fmt: skip
 _KEY = ("table_id", "action_name")
-_CHANGES = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS if column not in _KEY)
-_SAVE = f"{insert_into('table_action', _COLUMNS)} ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET {_CHANGES}"
 
 
 def save(db: Connection, record: ActionRecord) -> ActionRecord:
     """Store the record, replacing the previous one. Raises Referenced for an unknown table."""
-    db.execute(_SAVE, _to_row(record))
+    db.upsert("table_action", _to_row(record), _KEY)
     return record
 
 
@@ -202,12 +200,8 @@ def list_blocker_page(db: Connection, now: datetime, table_id: int | None, after
 
 def count_blockers(db: Connection, now: datetime, table_id: int | None) -> int:
     """How many blockers have not expired, of one table or all."""
-    (row,) = db.select(
-        "SELECT count(*) AS known FROM table_blocker WHERE expires_at_ms > :now "
-        "AND (:table_id IS NULL OR table_id = :table_id)",
-        {"now": to_ms(now), "table_id": table_id},
-    )
-    return int(row["known"])
+    where = "expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id)"
+    return db.count("table_blocker", where, {"now": to_ms(now), "table_id": table_id})
 
 
 def find_blocker_against(

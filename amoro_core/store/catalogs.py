@@ -55,8 +55,7 @@ def list_page(db: Connection, after: str, limit: int) -> list[CatalogConfig]:
 
 def count(db: Connection) -> int:
     """How many there are."""
-    (row,) = db.select("SELECT count(*) AS known FROM catalog_metadata")
-    return int(row["known"])
+    return db.count("catalog_metadata")
 
 
 def known_among(db: Connection, names: Iterable[str]) -> frozenset[str]:

@@ -87,6 +87,18 @@ class Connection:
             raise ValueError(f"no INSERT of one row: {sql}")
         return number
 
+    def upsert(self, table: str, row: Parameters, key: Sequence[str]) -> None:
+        """Insert the row, or set its columns in the row of its key. Raises Duplicate, Referenced."""
+        try:
+            self.database.table(table).upsert(dict(row), pk=tuple(key))
+        except sqlite3.IntegrityError as error:
+            _refuse_named(error)
+            raise
+
+    def count(self, table: str, where: str | None = None, parameters: Parameters = _NONE) -> int:
+        """The number of rows that satisfy the condition; of all rows without one."""
+        return int(self.database.table(table).count_where(where, dict(parameters)))
+
     def close(self) -> None:
         """Give the connection up."""
         self.database.close()

@@ -24,13 +24,10 @@ _COLUMNS = ("group_name", "scheduling_policy", "properties_json", "container_nam
 _INSERT = insert_into("resource_group", _COLUMNS)
 _UPDATE = update_of("resource_group", _COLUMNS, ("group_name",))
 _USERS = (
-    ("optimizer", "SELECT count(*) AS used FROM optimizer WHERE group_name = :name"),
-    ("table", "SELECT count(*) AS used FROM table_runtime WHERE group_name = :name"),
+    ("optimizer", "optimizer", "group_name = :name"),
+    ("table", "table_runtime", "group_name = :name"),
     # Held by a process planned before its table changed the group.
-    (
-        "open task",
-        "SELECT count(*) AS used FROM task_runtime WHERE group_name = :name AND finished_at_ms IS NULL",
-    ),
+    ("open task", "task_runtime", "group_name = :name AND finished_at_ms IS NULL"),
 )
 
 
@@ -59,9 +56,8 @@ def save(db: Connection, group: ResourceGroup) -> ResourceGroup:
 def remove(db: Connection, name: str) -> None:
     """Raises GroupNotFound; IllegalState while optimizers are registered in it or tables name it."""
     get(db, name)
-    for what, statement in _USERS:
-        used = db.select(statement, {"name": name})[0]["used"]
-        if used:
+    for what, table, where in _USERS:
+        if used := db.count(table, where, {"name": name}):
             raise IllegalState(
                 f"optimizer group {name!r} is used by {used} {what}{'' if used == 1 else 's'}; it stays",
                 hint="Scale it to 0 or drain its optimizers, and give its tables another self-optimizing.group.",
@@ -98,7 +94,7 @@ def list_page(db: Connection, after: str, limit: int) -> list[ResourceGroup]:
 
 def count(db: Connection) -> int:
     """How many there are."""
-    return int(db.select("SELECT count(*) AS known FROM resource_group")[0]["known"])
+    return db.count("resource_group")
 
 
 def _to_row(group: ResourceGroup) -> Row:
@@ -269,11 +265,7 @@ def list_optimizer_page(db: Connection, group: str, after: str, limit: int) -> l
 
 def count_optimizers(db: Connection, group: str) -> int:
     """How many optimizers are registered, of a group or ("") all."""
-    (row,) = db.select(
-        "SELECT count(*) AS known FROM optimizer WHERE :group_name = '' OR group_name = :group_name",
-        {"group_name": group},
-    )
-    return int(row["known"])
+    return db.count("optimizer", ":group = '' OR group_name = :group", {"group": group})
 
 
 def save_optimizer(db: Connection, optimizer: Optimizer) -> Optimizer:

@@ -27,22 +27,16 @@ class KeptPlan:
 
 def save_plan(db: Connection, process_id: str, kept: KeptPlan) -> None:
     """Store it, replacing the previous one."""
-    db.execute(
-        "INSERT INTO process_plan (process_id, document_json, measures_json, options_json, keep_ms, start_at_ms, "
-        "expires_at_ms) VALUES (:process_id, :document, :measures, :options, :keep_ms, :start, :expires) "
-        "ON CONFLICT (process_id) DO UPDATE SET document_json = excluded.document_json, "
-        "measures_json = excluded.measures_json, options_json = excluded.options_json, keep_ms = excluded.keep_ms, "
-        "start_at_ms = excluded.start_at_ms, expires_at_ms = excluded.expires_at_ms",
-        {
-            "process_id": process_id,
-            "document": to_json(dict(kept.document)),
-            "measures": to_json(dict(kept.measures)),
-            "options": to_json(_options_to_json(kept.options)),
-            "keep_ms": round(kept.keep.total_seconds() * 1000),
-            "start": to_ms_or_none(kept.start_at),
-            "expires": to_ms_or_none(kept.expires_at),
-        },
-    )
+    row = {
+        "process_id": process_id,
+        "document_json": to_json(dict(kept.document)),
+        "measures_json": to_json(dict(kept.measures)),
+        "options_json": to_json(_options_to_json(kept.options)),
+        "keep_ms": round(kept.keep.total_seconds() * 1000),
+        "start_at_ms": to_ms_or_none(kept.start_at),
+        "expires_at_ms": to_ms_or_none(kept.expires_at),
+    }
+    db.upsert("process_plan", row, ["process_id"])
 
 
 def get_plan(db: Connection, process_id: str) -> KeptPlan:

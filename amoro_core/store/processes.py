@@ -218,8 +218,7 @@ def list_page(
 def count(db: Connection, table_id: int | None = None, status: ProcessStatus | None = None) -> int:
     """How many processes there are; of the table, in the status, where given."""
     conditions, parameters = _conditions(table_id, status)
-    sql = f"SELECT count(*) AS known FROM table_process WHERE {' AND '.join(conditions)}"
-    return int(db.select(sql, parameters)[0]["known"])
+    return db.count("table_process", " AND ".join(conditions), parameters)
 
 
 def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
@@ -257,7 +256,7 @@ def list_active_ids(db: Connection) -> list[str]:
 
 def count_active(db: Connection) -> int:
     """How many processes have not ended."""
-    return int(db.select(f"SELECT count(*) AS known FROM table_process WHERE {_ACTIVE}")[0]["known"])
+    return db.count("table_process", _ACTIVE)
 
 
 def list_left_over(db: Connection) -> list[OptimizingProcess]:
@@ -422,11 +421,7 @@ def settle_clearing(db: Connection, process_id: str, paths: Iterable[str], *, ke
 
 def count_kept(db: Connection, process_id: str) -> int:
     """How many files of those that the process was to remove are kept."""
-    rows = db.select(
-        "SELECT count(*) AS kept FROM process_clearing WHERE process_id = :process_id AND kept = 1",
-        {"process_id": process_id},
-    )
-    return int(rows[0]["kept"])
+    return db.count("process_clearing", "process_id = :process_id AND kept = 1", {"process_id": process_id})
 
 
 _INSERT_COMMIT = insert_into(

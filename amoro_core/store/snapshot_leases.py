@@ -91,12 +91,8 @@ def list_page(
 
 def count(db: Connection, now: datetime, table_id: int | None) -> int:
     """How many leases hold now; of the table if given."""
-    (row,) = db.select(
-        "SELECT count(*) AS known FROM snapshot_lease WHERE expires_at_ms > :now_ms "
-        "AND (:table_id IS NULL OR table_id = :table_id)",
-        {"now_ms": to_ms(now), "table_id": table_id},
-    )
-    return int(row["known"])
+    where = "expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id)"
+    return db.count("snapshot_lease", where, {"now": to_ms(now), "table_id": table_id})
 
 
 def place_of(lease: SnapshotLease) -> tuple[int, str]:

@@ -27,17 +27,13 @@ def pack_digest(digest: FileDigest) -> bytes:
 
 def save_digest(db: Connection, table_id: int, document: bytes, kept: KeptDigest) -> None:
     """Keep the digest, packed as `document`, in the place of the table's former one."""
-    db.execute(
-        "INSERT INTO table_digest (table_id, snapshot_id, read_at_ms, document) "
-        "VALUES (:table_id, :snapshot_id, :read_at_ms, :document) ON CONFLICT (table_id) DO UPDATE SET "
-        "snapshot_id = excluded.snapshot_id, read_at_ms = excluded.read_at_ms, document = excluded.document",
-        {
-            "table_id": table_id,
-            "snapshot_id": kept.digest.snapshot_id,
-            "read_at_ms": to_ms(kept.read_at),
-            "document": document,
-        },
-    )
+    row = {
+        "table_id": table_id,
+        "snapshot_id": kept.digest.snapshot_id,
+        "read_at_ms": to_ms(kept.read_at),
+        "document": document,
+    }
+    db.upsert("table_digest", row, ["table_id"])
 
 
 def find_digest(db: Connection, table_id: int) -> KeptDigest | None:
@@ -142,32 +138,24 @@ def forget_scans_before(db: Connection, day: date) -> None:
 
 def save_choice(db: Connection, table_id: int, choice: ColumnChoice | None) -> None:
     """Keep the columns chosen for a table in the place of those before; None: there are none."""
-    db.execute("DELETE FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
     if choice is None:
+        db.execute("DELETE FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
         return
-    db.execute(
-        "INSERT INTO table_cluster_choice "
-        "(table_id, columns_json, strategy, chosen_at_ms, scans, saved, evidence_json) "
-        "VALUES (:table_id, :columns, :strategy, :chosen_at_ms, :scans, :saved, :evidence)",
-        {
-            "table_id": table_id,
-            "columns": json.dumps(choice.columns),
-            "strategy": choice.strategy.value,
-            "chosen_at_ms": to_ms(choice.chosen_at),
-            "scans": choice.scans,
-            "saved": choice.saved,
-            "evidence": json.dumps(dict(choice.evidence)),
-        },
-    )
+    row = {
+        "table_id": table_id,
+        "columns_json": json.dumps(choice.columns),
+        "strategy": choice.strategy.value,
+        "chosen_at_ms": to_ms(choice.chosen_at),
+        "scans": choice.scans,
+        "saved": choice.saved,
+        "evidence_json": json.dumps(dict(choice.evidence)),
+    }
+    db.upsert("table_cluster_choice", row, ["table_id"])
 
 
 def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
     """The columns chosen for a table; None where none were."""
-    row = db.select_one(
-        "SELECT columns_json, strategy, chosen_at_ms, scans, saved, evidence_json FROM table_cluster_choice "
-        "WHERE table_id = :table_id",
-        {"table_id": table_id},
-    )
+    row = db.select_one("SELECT * FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
     if row is None:
         return None
     chosen_at: datetime = from_ms(row["chosen_at_ms"])

@@ -261,7 +261,7 @@ def count_by_group(db: Connection) -> dict[str, int]:
 
 def count(db: Connection) -> int:
     """How many tables are known."""
-    return int(db.select("SELECT count(*) AS known FROM table_identifier")[0]["known"])
+    return db.count("table_identifier")
 
 
 def first_of_uuid(db: Connection, table_uuid: str) -> tuple[int, TableIdentifier] | None:
@@ -403,18 +403,13 @@ def save_data_commit(db: Connection, table_id: int, uuid: str, commit: DataCommi
     if commit is None:
         forget_data_commit(db, table_id)
         return
-    db.execute(
-        "INSERT INTO table_data_commit (table_id, table_uuid, snapshot_id, committed_at_ms) "
-        "VALUES (:table_id, :uuid, :snapshot_id, :committed_at_ms) ON CONFLICT (table_id) DO UPDATE SET "
-        "table_uuid = excluded.table_uuid, snapshot_id = excluded.snapshot_id, "
-        "committed_at_ms = excluded.committed_at_ms",
-        {
-            "table_id": table_id,
-            "uuid": uuid,
-            "snapshot_id": commit.snapshot_id,
-            "committed_at_ms": commit.committed_at_ms,
-        },
-    )
+    row = {
+        "table_id": table_id,
+        "table_uuid": uuid,
+        "snapshot_id": commit.snapshot_id,
+        "committed_at_ms": commit.committed_at_ms,
+    }
+    db.upsert("table_data_commit", row, ["table_id"])
 
 
 def find_data_commit(db: Connection, table_id: int, uuid: str) -> DataCommit | None:
@@ -433,24 +428,6 @@ def forget_data_commit(db: Connection, table_id: int) -> None:
 
 _LENGTH = struct.Struct(">i")
 _NULL = -1
-
-_RECORD = {
-    OptimizingType.MINOR: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, minor_at_ms) "
-        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
-        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET minor_at_ms = excluded.minor_at_ms"
-    ),
-    OptimizingType.MAJOR: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, major_at_ms) "
-        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
-        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET major_at_ms = excluded.major_at_ms"
-    ),
-    OptimizingType.FULL: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) "
-        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
-        "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET full_at_ms = excluded.full_at_ms"
-    ),
-}
 
 
 def partitions_last_optimized(db: Connection, table_id: int) -> dict[PartitionKey, LastOptimized]:
@@ -471,10 +448,9 @@ def partitions_last_optimized(db: Connection, table_id: int) -> dict[PartitionKe
 def record_partitions(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: str, at: datetime) -> None:
     """Note that these partitions were optimized with this type; the times of other types stay."""
     for key in keys:
-        db.execute(
-            _RECORD[OptimizingType(type_)],
-            {"table_id": table_id, "spec_id": key.spec_id, "partition": _encode(key.partition), "at_ms": to_ms(at)},
-        )
+        column = f"{OptimizingType(type_).value}_at_ms"  # here: other types come without partitions
+        row = {"table_id": table_id, "spec_id": key.spec_id, "partition": _encode(key.partition), column: to_ms(at)}
+        db.upsert("table_partition", row, ["table_id", "spec_id", "partition"])
 
 
 def forget_partitions(db: Connection, table_id: int) -> None:
