@@ -168,8 +168,9 @@ def sample_rows_of(
 
 #: Memory beside the rows that a rewrite has not: keys, places and what the allocator keeps between steps (measured).
 _UNCOUNTED_BYTES = 24 << 20
-#: Shares of the memory limit: rows sorted at once, and those of a row group; encoding needs as much again (measured).
-_SORT_SHARE, _ROW_GROUP_SHARE = 4, 8
+#: Shares of the memory limit: rows sorted at once, of which a column is in memory twice, and those of a row group;
+#: encoding needs as much again (measured).
+_SORT_SHARE, _ROW_GROUP_SHARE = 5, 8
 #: What a spill may take beyond what its first rows say, in hundredths.
 _SPILL_MARGIN = 110
 
@@ -226,7 +227,7 @@ def cluster(
         )
         try:
             group = _Group(work, run, order, stages, outputs, masks, live_rows)
-            group.write(held_bytes(order, memory_bytes // _SORT_SHARE), root, free)
+            group.write(held_bytes(memory_bytes // _SORT_SHARE), root, free)
             rows_read = sum(file.data.record_count for file in rewritten.rewritten)
             rows_written = sum(file.record_count for file in outputs.data_files)
             if live_rows != rows_written:

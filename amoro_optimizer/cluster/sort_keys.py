@@ -152,7 +152,7 @@ def sort_rows(parts: Sequence[Part], descending: Sequence[bool]) -> npt.NDArray[
     deciding = [
         part if isinstance(part, np.ndarray) else _codes(part, down)
         for part, down in zip(parts, descending, strict=True)
-        if not _is_constant(part)
+        if not is_constant(part)
     ]
     if not deciding:
         return np.arange(len(parts[0]), dtype=np.int64)
@@ -161,7 +161,13 @@ def sort_rows(parts: Sequence[Part], descending: Sequence[bool]) -> npt.NDArray[
     return np.lexsort(deciding[::-1])
 
 
-def _is_constant(part: Part) -> bool:
+def joined(parts: Sequence[Part]) -> Part:
+    """The rows of all, one after the other."""
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else pa.concat_arrays(parts)
+
+
+def is_constant(part: Part) -> bool:
+    """Whether all values are equal."""
     if len(part) < 2:
         return True
     if isinstance(part, np.ndarray):
@@ -171,12 +177,8 @@ def _is_constant(part: Part) -> bool:
 
 def _codes(values: pa.Array, descending: bool) -> npt.NDArray[np.int64]:
     """Numbers in the order of binary values."""
-    rows = pc.sort_indices(values).to_numpy()
-    ordered = values.take(pa.array(rows))
-    steps = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
-    codes = np.empty(len(values), np.int64)
-    codes[rows] = np.concatenate([[0], np.cumsum(steps)])
-    return -codes if descending else codes
+    ranks = pc.rank(values, "descending" if descending else "ascending", tiebreaker="dense")
+    return ranks.to_numpy().astype(np.int64)
 
 
 #: How the parts of one column are made.
@@ -341,7 +343,6 @@ class _Column:
     parts: Parts
     key: LayoutKey
     descending: tuple[bool, ...]  # of each part, for binary ones
-    is_binary: bool  # one of the parts
 
 
 class Order:
@@ -360,11 +361,6 @@ class Order:
     def is_curve(self) -> bool:
         """Whether the columns' ranks make a place on a curve."""
         return self.layout.strategy is not Strategy.LINEAR
-
-    @property
-    def compares_texts(self) -> bool:
-        """Whether rows are compared by whole texts or other binary values of any length."""
-        return not self.is_curve and any(column.is_binary for column in self._columns)
 
     def of_keys(self) -> "Order":
         """The same order of rows that have the columns of `key_schema` alone."""
@@ -419,7 +415,7 @@ def _column(schema: Schema, key: LayoutKey) -> _Column:
     none = pa.array([], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
     binary = [not isinstance(part, np.ndarray) for part in parts(none)]
     turned = [key.descending and one for one in binary]
-    return _Column(path, is_optional, parts, key, (*([False] if is_optional else []), *turned), any(binary))
+    return _Column(path, is_optional, parts, key, (*([False] if is_optional else []), *turned))
 
 
 def _parts(column: _Column, batch: pa.RecordBatch) -> list[Part]:

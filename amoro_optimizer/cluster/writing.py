@@ -1,35 +1,22 @@
-"""Rows in memory, put in order by moving them twice, each time within what a processor's cache holds.
+"""Rows put in order in memory, or range by range where they are too many, and written."""
 
-A row that is taken from anywhere costs a miss of the cache for each of its columns. So the order is found of the keys
-alone, each block of rows is put in order for itself, and pieces of the whole are gathered from all blocks.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from amoro_optimizer.cluster.range_bounds import RangeBounds
 from amoro_optimizer.cluster.range_partitioner import Cuts, Sample, keyed_points, place_hashes, sample_rows
-from amoro_optimizer.cluster.sort_keys import Counts, Order, Part, sort_rows, taken
+from amoro_optimizer.cluster.sort_keys import Counts, Part, joined, sort_rows, taken
 from amoro_optimizer.cluster.spill_ranges import MOST_RANGES, Ranges
 from amoro_optimizer.rewrite.spilling import give_back
 
-#: What is moved at once: a block at least, a piece at most.
-_BLOCK_BYTES, _PIECE_BYTES = 2 << 20, 8 << 20
-_MOST_ROWS = 1 << 16
-#: Of each block there is something in each piece, so many blocks would be cut small.
-_MOST_BLOCKS = 256
-#: Parts of the whole whose memory is let go when they are read.
-_SHARES = 4
-
-
-#: Rows of a block in order, and the place of each among all rows.
-_Run: TypeAlias = tuple[Counts, pa.RecordBatch]
+#: Rows written at once: as many as take so many bytes, and at most.
+_PIECE_BYTES, _MOST_ROWS = 8 << 20, 1 << 16
 
 
 def ordered(
@@ -37,50 +24,35 @@ def ordered(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of tagged batches, at least one, in order and without tags: pieces, each with the number of its output.
 
-    `held` is emptied, and memory is let go as rows are read. `checkpoint` is called between steps, and may raise.
+    `held` is emptied. `checkpoint` is called for each piece, and may raise.
     """
     rows, nbytes = sum(batch.num_rows for batch in held), sum(batch.nbytes for batch in held)
-    blocks = list(_blocks(held, max(_BLOCK_BYTES, nbytes // _MOST_BLOCKS)))
-    order, starts = _order(blocks, cuts)
+    keys = [joined(parts) for parts in zip(*map(cuts.tagged_keys, held), strict=True)]
+    order = _sorted(keys, cuts.descending)
+    starts = _starts(keys, order, cuts.outputs)
+    del keys
     edges = _edges(starts, rows, max(1, min(_MOST_ROWS, _PIECE_BYTES * rows // max(1, nbytes))))
     outputs = np.searchsorted(starts, edges, side="right").tolist()
-    shares = np.unique(np.searchsorted(edges, np.arange(_SHARES + 1) * rows // _SHARES))
-    waiting = _moved(blocks, order, edges[shares], cuts, checkpoint)
-    del order
-    for low, high in pairwise(shares.tolist()):
-        pieces = list(zip(*(_sliced(run, edges[low : high + 1]) for run in waiting.pop()), strict=True))
-        for at, piece in enumerate(pieces, low):
-            checkpoint()
-            yield outputs[at], _gathered(piece, int(edges[at]))
+    whole = _combined(held, cuts)
+    for number, (low, high) in zip(outputs, pairwise(edges.tolist()), strict=False):
+        checkpoint()
+        yield number, whole.take(pa.array(order[low:high]))
 
 
-def _blocks(held: list[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
-    """All rows, in batches of at least so many bytes but for the last; `held` is emptied."""
-    held.reverse()
-    while held:
-        together, nbytes = [held.pop()], 0
-        while held and (nbytes := nbytes + together[-1].nbytes) < least_bytes:
-            together.append(held.pop())
-        yield together[0] if len(together) == 1 else pa.concat_batches(together)
-
-
-def _order(blocks: Sequence[pa.RecordBatch], cuts: Cuts) -> tuple[Counts, Counts]:
-    """All rows in their order, and which of these is the first of each output but the first."""
-    keys = [_joined(parts) for parts in zip(*map(cuts.tagged_keys, blocks), strict=True)]
-    order = _sorted(keys, cuts.descending)
-    return order, _starts(keys, order, cuts.outputs)
-
-
-def _joined(parts: Sequence[Part]) -> Part:
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else pa.concat_arrays(parts)
+def _combined(held: list[pa.RecordBatch], cuts: Cuts) -> pa.RecordBatch:
+    """All rows without tags as one batch; `held` is emptied, and each column released once it is copied."""
+    table = pa.Table.from_batches(list(map(cuts.untagged, held)))
+    held.clear()
+    schema, arrays = table.schema, []
+    while table.num_columns:
+        arrays.append(pa.concat_arrays(table.column(0).chunks))
+        table = table.remove_column(0)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _sorted(keys: list[Part], descending: tuple[bool, ...]) -> Counts:
-    """The rows in order: by their keys, equal ones by their places."""
-    places = np.asarray(keys[-1])
-    if (places[1:] > places[:-1]).all():  # as they come: the sort keeps that
-        return sort_rows(keys[:-1], descending)
-    by_place = np.argsort(places)
+    """The rows in order: by their keys, equal ones by their places, of which no two are equal."""
+    by_place = np.argsort(np.asarray(keys[-1]))
     return by_place[sort_rows([taken(part, by_place) for part in keys[:-1]], descending)]
 
 
@@ -104,47 +76,11 @@ def _edges(starts: Counts, rows: int, size: int) -> Counts:
     return np.concatenate([*(np.arange(low, high, size) for low, high in outputs), [rows]])
 
 
-def _moved(
-    blocks: list[pa.RecordBatch], order: Counts, edges: Counts, cuts: Cuts, checkpoint: Callable[[], None]
-) -> list[list[_Run]]:
-    """Of the rows from each edge to the next the runs in each block, the last rows' ones first; `blocks` is emptied."""
-    counts = [block.num_rows for block in blocks]
-    numbers = np.repeat(np.arange(len(blocks), dtype=np.uint16), counts)
-    by_block = np.argsort(numbers[order], kind="stable")  # of 16 bits: by counting
-    moved: list[list[_Run]] = [[] for _ in edges[1:]]
-    end = len(order)
-    while blocks:
-        checkpoint()
-        rows = cuts.untagged(blocks.pop())
-        first = end - rows.num_rows
-        places = by_block[first:end]
-        own = order[places] - first
-        for runs, (low, high) in zip(reversed(moved), pairwise(np.searchsorted(places, edges).tolist()), strict=True):
-            runs.append((places[low:high], rows.take(pa.array(own[low:high]))))
-        end = first
-    return moved
-
-
-def _sliced(run: _Run, edges: Counts) -> list[_Run]:
-    """The rows from each edge to the next."""
-    places, rows = run
-    bounds = pairwise(np.searchsorted(places, edges).tolist())
-    return [(places[low:high], rows.slice(low, high - low)) for low, high in bounds]
-
-
-def _gathered(piece: Sequence[_Run], first: int) -> pa.RecordBatch:
-    """The rows of all, in order; `first` is the place of the first."""
-    rows = pa.concat_batches([rows for _, rows in piece])
-    order = np.empty(rows.num_rows, np.int64)
-    order[np.concatenate([places for places, _ in piece]) - first] = np.arange(rows.num_rows)
-    return rows.take(pa.array(order))
-
-
 #: Of what a range may take ranges that are split are to have so much, in hundredths: samples are not exact.
 _FILLED = 60
 _LEAST_SHARE = 4096
-#: What is held of rows that are compared by texts: an array of Arrow has less than 2 GiB of them.
-_MOST_OF_TEXTS = (2 << 30) - (64 << 20)
+#: What is held of rows that are sorted at once: an array of Arrow has less than 2 GiB of texts.
+_MOST_HELD = (2 << 30) - (64 << 20)
 
 
 class Sink(Protocol):
@@ -177,7 +113,7 @@ class RangeWriter:
         self.spilled_bytes = 0
         self._cuts = cuts
         self._sink = sink
-        self._share_bytes = max(held_bytes(cuts.order, share_bytes), _LEAST_SHARE)
+        self._share_bytes = max(held_bytes(share_bytes), _LEAST_SHARE)
         self._spill = spill
         self._checkpoint = checkpoint
         self._on_rows = on_rows
@@ -249,9 +185,9 @@ class RangeWriter:
             self._on_rows(rows.num_rows)
 
 
-def held_bytes(order: Order, share_bytes: int) -> int:
+def held_bytes(share_bytes: int) -> int:
     """How much of the share is for rows that are sorted at once."""
-    return min(share_bytes, _MOST_OF_TEXTS) if order.compares_texts else share_bytes
+    return min(share_bytes, _MOST_HELD)
 
 
 def collected(

@@ -108,7 +108,7 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Ite
 
 
 #: Shares of the memory limit: rows that wait for a block, rows that are sorted at once, and those of a row group.
-_BLOCKS_SHARE, _SORT_SHARE, _ROW_GROUP_SHARE = 4, 3, 6
+_BLOCKS_SHARE, _SORT_SHARE, _ROW_GROUP_SHARE = 4, 5, 6
 
 
 @dataclass(frozen=True, slots=True, repr=False)

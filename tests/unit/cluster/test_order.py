@@ -42,9 +42,9 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_optimizer.cluster.range_bounds import Buckets, RangeBounds
+from amoro_optimizer.cluster.range_bounds import RangeBounds
 from amoro_optimizer.cluster.range_partitioner import Coordinates, hilbert, zorder
-from amoro_optimizer.cluster.sort_keys import Order, Words, flat, sort_rows, taken
+from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows, taken
 from tests.tiers import count
 
 from .scalar import compared, transformed
@@ -231,37 +231,6 @@ def test_a_layout_that_is_not_handled_is_refused_by_name(layout: Layout, message
     with pytest.raises(TableRefused, match=message) as refused:
         Order(schema, layout)
     assert refused.value.reason == "configuration"
-
-
-HIGHEST = 2**64 - 1
-
-
-def spread(chance: np.random.Generator, count: int) -> Words:
-    return chance.integers(0, HIGHEST, count, np.uint64, endpoint=True)
-
-
-def crowded(chance: np.random.Generator, count: int) -> Words:
-    """Half of them side by side, the others far away."""
-    return np.concatenate([np.arange(count // 2, dtype=np.uint64) + np.uint64(2**63), spread(chance, count)])
-
-
-def at_both_ends(chance: np.random.Generator, count: int) -> Words:
-    return np.concatenate([spread(chance, count), np.array([0, HIGHEST], np.uint64)])
-
-
-def narrow(chance: np.random.Generator, count: int) -> Words:
-    return np.arange(count, dtype=np.uint64) + np.uint64(2**63 - count // 2)
-
-
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 500, 4096])
-@pytest.mark.parametrize("made", [spread, crowded, at_both_ends, narrow])
-def test_words_are_counted_as_a_search_by_halving_counts_them(made, count: int) -> None:
-    chance = np.random.default_rng(count)
-    words = np.unique(made(chance, count))
-    around = np.concatenate([words, words + np.uint64(1), words - np.uint64(1)])
-    wanted = chance.permutation(np.concatenate([around, spread(chance, 2000), np.array([0, HIGHEST], np.uint64)]))
-    found = Buckets(words).count_up_to(wanted)
-    assert found.tolist() == np.searchsorted(words, wanted, side="right").tolist()
 
 
 def random_points(count: int, rows: int) -> list[Coordinates]:
