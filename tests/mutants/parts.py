@@ -1,4 +1,4 @@
-"""The parts of the code that are mutated, each with the tests that watch it and a page of its own."""
+"""Parts of the code that are mutated, each with its tests and its page."""
 
 from __future__ import annotations
 
@@ -22,26 +22,20 @@ class Part:
 PARTS: Mapping[str, Part] = {
     "commit": Part(
         "matching, validation and commit",
-        "The modules: `live`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, "
-        "`manifests`,\n`merging`, `heads`, `entries`, `tracing`; not `guards`, which keeps foreign classes out and "
-        "decides nothing about rows);\n`services.committing` with `transactions.cases`. The tests: those of them that "
-        "need neither a JVM nor processes, as\n`[tool.mutmut]` in `pyproject.toml` names them.",
+        "The modules and tests of `[tool.mutmut]` in `pyproject.toml`: matching of deletes, validation,\n"
+        "manifests and commits of Iceberg, the commit service. The tests need neither a JVM nor processes.",
         Path("docs/mutants.md"),
     ),
     "maintenance": Part(
         "decisions on deletes",
-        "The modules: the selection of snapshots and orphans (`maintaining.snapshots`, `maintaining.orphans`), what a "
-        "table\nreaches (`iceberg.reachable`), the guard (`iceberg.guarding`, `iceberg.guard_reading`), the sweep with "
-        "its batches\n(`services.sweeping`, `store.condemned`), moves to a trash (`transactions.trashing`) "
-        "and undo (`validating.undoing`). The tests: those of "
-        "`tests/mutants/parts.py`.",
+        "The modules and tests of `tests/mutants/parts.py`: selection of snapshots and orphans, reachable\n"
+        "files, the guard, the deletion of files in batches, the trash, and undo.",
         Path("docs/mutants-of-maintenance.md"),
         ("amoro_core",),
         (
             "amoro_core/maintenance/snapshots.py",
             "amoro_core/maintenance/orphans.py",
             "amoro_core/iceberg/maintenance/reachable.py",
-            "amoro_core/iceberg/maintenance/reachability_guard.py",
             "amoro_core/iceberg/maintenance/reachability_guard.py",
             "amoro_core/services/file_deletion.py",
             "amoro_core/store/pending_deletions.py",
@@ -62,28 +56,18 @@ PARTS: Mapping[str, Part] = {
         ),
     ),
     "clustering": Part(
-        "what puts rows in order and plans groups",
-        "The modules: the order of rows, ranks, curves, samples and cut points (`amoro_optimizer.cluster`: `order`, "
-        "`buckets`,\n`points`, `curves`, `sample`, `cuts`, `ordering`, `writing`); depth, groups that are kept and "
-        "plans (`planning.clustering`: `depth`,\n`grouping`, `kept`, `layouts`, `partition`, `pieces`, `planner`); "
-        "names and footers of clustered files\n(`model.clustered_files`). The tests: those of "
-        "`tests/mutants/parts.py`.",
+        "clustering",
+        "The modules and tests of `tests/mutants/parts.py`: sort keys, ranks, curves, samples and cut\n"
+        "points; depth, groups and plans; names and footers of clustered files.",
         Path("docs/mutants-of-clustering.md"),
         ("amoro_core", "amoro_optimizer"),
         (
             "amoro_optimizer/cluster/range_bounds.py",
-            "amoro_optimizer/cluster/range_bounds.py",
-            "amoro_optimizer/cluster/range_partitioner.py",
             "amoro_optimizer/cluster/range_partitioner.py",
             "amoro_optimizer/cluster/sort_keys.py",
             "amoro_optimizer/cluster/writing.py",
-            "amoro_optimizer/cluster/range_partitioner.py",
-            "amoro_optimizer/cluster/writing.py",
-            "amoro_core/planning/clustering/grouping.py",
             "amoro_core/planning/clustering/grouping.py",
             "amoro_core/planning/clustering/layouts.py",
-            "amoro_core/planning/clustering/layouts.py",
-            "amoro_core/planning/clustering/partition.py",
             "amoro_core/planning/clustering/partition.py",
             "amoro_core/planning/clustering/planner.py",
             "amoro_core/model/clustering.py",
@@ -95,26 +79,18 @@ PARTS: Mapping[str, Part] = {
         ),
     ),
     "following": Part(
-        "what follows rows beside other writers",
-        "The modules: what a commit sees and the rules on the head's state (`validating`: `sight`, `state_rules`, "
-        "`reading`,\n`joining`, `looking_up`, `lineage`), translation (`validating.rebasing`, `positions`), vectors, "
-        "maps and lineage in\nfiles (`files`: `vectors`, `vector_reading`, `vector_writing`, `position_maps`, "
-        "`lineage`, `row_lookup`), and what is\nread and written for an attempt (`formats.known`, "
-        "`formats.carrying`). The tests: those of `tests/mutants/parts.py`.",
+        "position translation",
+        "The modules and tests of `tests/mutants/parts.py`: the view of the head and its rules, translation\n"
+        "of positions, deletion vectors, maps of deleted rows, row lineage, and the files of a commit\n"
+        "attempt.",
         Path("docs/mutants-of-following.md"),
         ("amoro_core",),
         (
             "amoro_core/validation/view.py",
             "amoro_core/validation/rules.py",
             "amoro_core/validation/position_translation.py",
-            "amoro_core/validation/position_translation.py",
-            "amoro_core/validation/position_translation.py",
             "amoro_core/validation/result_check.py",
-            "amoro_core/validation/view.py",
             "amoro_core/model/row_positions.py",
-            "amoro_core/files/deletes/vectors.py",
-            "amoro_core/files/deletes/vectors.py",
-            "amoro_core/files/deletes/vectors.py",
             "amoro_core/files/deletes/vectors.py",
             "amoro_core/files/schema/schemas.py",
             "amoro_core/files/deletes/row_matcher.py",
