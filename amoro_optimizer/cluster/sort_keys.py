@@ -178,7 +178,8 @@ def is_constant(part: Part) -> bool:
 def _codes(values: pa.Array, descending: bool) -> npt.NDArray[np.int64]:
     """Numbers in the order of binary values."""
     ranks = pc.rank(values, "descending" if descending else "ascending", tiebreaker="dense")
-    return ranks.to_numpy().astype(np.int64)
+    codes: npt.NDArray[np.int64] = ranks.to_numpy().astype(np.int64)
+    return codes
 
 
 #: How the parts of one column are made.
