@@ -467,8 +467,8 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     from amoro_core.web.server import WebServer
 
     services, settings, pool = coordinator.services, coordinator.settings, coordinator.people_pool
-    people = oidc_login_of(settings, listener.port)
-    context = replace(offer(services, pool), people=people, mcp_writes=settings.mcp_writes)
+    oidc = oidc_login_of(settings, listener.port)
+    context = replace(offer(services, pool), oidc=oidc, mcp_writes=settings.mcp_writes)
     app = make_app(context, (settings.http_host, *settings.http_hosts))
     server = WebServer(listener, app, proxies=settings.trusted_proxies, changes=(services.changes,))
     server.start()
@@ -478,8 +478,8 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     finally:
         coordinator.http_address = ""
         server.stop()
-        if people is not None:
-            people.close()
+        if oidc is not None:
+            oidc.close()
 
 
 READER_THREADS = 4

@@ -182,50 +182,50 @@ _STATES = ("active", "draining")
 
 
 def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series, float]:
-    found: Counter[Series] = Counter()
+    result: Counter[Series] = Counter()
     oldest: dict[Series, float] = {}
     uses = tables.count_by_status(db)
     for use in uses:
-        found[metrics.TABLES, (use.group, use.status.value)] += use.tables
+        result[metrics.TABLES, (use.group, use.status.value)] += use.tables
         if use.refusal:
-            found[metrics.REFUSED, (use.refusal,)] += use.tables
+            result[metrics.REFUSED, (use.refusal,)] += use.tables
         if use.status is OptimizingStatus.PENDING:
             oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
     for process in processes.list_active(db):
-        found[metrics.ACTIVE, (process.type, str(process.status))] += 1
+        result[metrics.ACTIVE, (process.type, str(process.status))] += 1
         if process.status == ProcessStatus.HELD:
-            found[metrics.HELD, (process.action,)] += 1
+            result[metrics.HELD, (process.action,)] += 1
     for action, number in actions.count_paused(db).items():
-        found[metrics.PAUSED, (action,)] = number
-    found[metrics.TRASH, ()] = sum(batch.bytes for batch in pending_deletions.list_facts(db))
-    found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
+        result[metrics.PAUSED, (action,)] = number
+    result[metrics.TRASH, ()] = sum(batch.bytes for batch in pending_deletions.list_facts(db))
+    result[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
     for (group, status), number in queue_stats.count_open(db).items():
-        found[metrics.TASKS, (group, status.value)] += number
+        result[metrics.TASKS, (group, status.value)] += number
     for optimizer in groups.list_optimizers(db):
-        found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
-        found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
+        result[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
+        result[metrics.THREADS, (optimizer.group,)] += optimizer.threads
     # A table may name a group that does not exist: no optimizer works for it, which is worth an alert.
     made = groups.list_groups(db)
     for group_ in made:
-        found[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
-    found[metrics.EPOCH, ()] = current_epoch(db)
+        result[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
+    result[metrics.EPOCH, ()] = current_epoch(db)
     each = _of_tables(db, made)
     known = {group.name for group in made} | {use.group for use in uses}
-    return {**_resting(sorted(known), types), **{key: float(value) for key, value in found.items()}, **oldest, **each}
+    return {**_resting(sorted(known), types), **{key: float(value) for key, value in result.items()}, **oldest, **each}
 
 
 #: The most tables of a group with series of their own: each costs Prometheus memory.
 MOST_TABLES = 2000
 
 
-def _of_tables(db: Connection, made: Iterable[ResourceGroup]) -> dict[Series, float]:
+def _of_tables(db: Connection, result: Iterable[ResourceGroup]) -> dict[Series, float]:
     """The series of each evaluated table, of groups that ask for them."""
-    told: dict[Series, float] = {}
-    for group in made:
+    values: dict[Series, float] = {}
+    for group in result:
         if parse_group(group.properties).has_table_metrics:
             for runtime in tables.list_of_group(db, group.name, MOST_TABLES):
-                told |= _of_table(runtime)
-    return told
+                values |= _of_table(runtime)
+    return values
 
 
 def _of_table(runtime: TableRuntime) -> dict[Series, float]:

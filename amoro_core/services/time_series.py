@@ -65,8 +65,8 @@ class SamplingService:
         minute = now.replace(second=0, microsecond=0)
         if minute == self._sampled:
             return False
-        found = self._store.read(lambda db: sampled(db, now))
-        self._store.write(lambda db: time_series.add(db, found, now))
+        result = self._store.read(lambda db: sampled(db, now))
+        self._store.write(lambda db: time_series.add(db, result, now))
         self._sampled = minute
         return True
 
@@ -74,10 +74,10 @@ class SamplingService:
         """Series of the system and its groups; all without names. Raises InvalidArgument."""
         asked = _known(names, SYSTEM_SERIES)
         step = self._step(SYSTEM_STEPS, wanted)
-        found = self._store.read(
+        result = self._store.read(
             lambda db: time_series.list_series(db, asked, label, step, _floor(wanted.since, step), wanted.until)
         )
-        return _bounded(FoundSeries(tuple(found), step))
+        return _bounded(FoundSeries(tuple(result), step))
 
     def read_table(self, table: TableIdentifier, names: Iterable[str], wanted: Range) -> FoundSeries:
         """Series of a table; all without names. No catalog is asked. Raises TableNotFound, InvalidArgument."""
@@ -90,13 +90,13 @@ class SamplingService:
             if known is None:
                 raise TableNotFound(f"table {table} is not known", table=table)
             rows = time_series.list_figures(db, known.table_id, step, oldest, wanted.until)
-            made = []
+            result = []
             for place, name in enumerate(TABLE_SERIES):
                 values = ((at, astuple(figures)[place]) for at, figures in rows)
                 points = tuple(Point(at, 1, value, value, value) for at, value in values)
                 if name in asked:
-                    made.append(Series(name, "", points))
-            return FoundSeries(tuple(made), step)
+                    result.append(Series(name, "", points))
+            return FoundSeries(tuple(result), step)
 
         return _bounded(self._store.read(read))
 
@@ -141,16 +141,16 @@ def _of_groups(db: Connection, now: datetime) -> list[Sample]:
     queued = {group: counts.get((group, TaskStatus.PLANNED), 0) for group in threads}
     # Those at work come first, where there are more than are kept.
     order = sorted(threads, key=lambda name: (not (threads[name] or queued[name]), name))
-    found = []
+    result = []
     for name in order[:MOST_GROUPS]:
         busy = sum(counts.get((name, status), 0) for status in (TaskStatus.SCHEDULED, TaskStatus.ACKED))
-        found += [
+        result += [
             Sample("threads", threads[name], name),
             Sample("threads-busy", busy, name),
             Sample("queue-tasks", queued[name], name),
             Sample("queue-age", _seconds(now - waiting.get(name, now)), name),
         ]
-    return found
+    return result
 
 
 def _seconds(age: timedelta) -> int:
@@ -166,18 +166,18 @@ def _floor(moment: datetime, step: Step) -> datetime:
 
 def _known(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     """The names, all without any. Raises InvalidArgument for one that is not known."""
-    every, asked = tuple(known), tuple(names)
-    for name in asked:
+    every, wanted = tuple(known), tuple(names)
+    for name in wanted:
         if name not in every:
             raise InvalidArgument(f"there is no series {name!r}", hint=f"One of: {', '.join(every)}.")
-    return tuple(name for name in every if not asked or name in asked)
+    return tuple(name for name in every if not wanted or name in wanted)
 
 
-def _bounded(found: FoundSeries) -> FoundSeries:
-    points = sum(len(one.points) for one in found.series)
+def _bounded(result: FoundSeries) -> FoundSeries:
+    points = sum(len(one.points) for one in result.series)
     if points > MOST_POINTS:
         raise InvalidArgument(
             f"{points} values are more than {MOST_POINTS}",
             hint="Ask for fewer series, a shorter time or a longer step.",
         )
-    return found
+    return result

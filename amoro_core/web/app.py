@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from amoro_core.errors import UnknownToken
 from amoro_core.logger import get_logger
 from amoro_core.web import mcp_endpoint, pages, scan_reports, static
-from amoro_core.web.app_context import AppContext, bearer, offered
+from amoro_core.web.app_context import AppContext, bearer, context_of
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
 from amoro_core.web.rest import handler
 
@@ -37,7 +37,7 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
         middleware=[timing, Middleware(HeaderGuard), Middleware(HostGuard, hosts=hosts), Middleware(OriginGuard)],
         exception_handlers={Exception: _failed},
     )
-    app.state.offered = parts
+    app.state.context = parts
     return app
 
 
@@ -56,7 +56,7 @@ async def _alive(request: Request) -> Response:
 
 
 async def _metrics(request: Request) -> Response:
-    parts, loop = offered(request), asyncio.get_running_loop()
+    parts, loop = context_of(request), asyncio.get_running_loop()
     try:
         token = bearer(request)
     except UnknownToken:

@@ -26,16 +26,16 @@ class AppContext:
     may_scrape: Callable[[str], bool]  # whether a token may read the metrics
     pool: Executor
     repeats: RepeatingService
-    doors: LoginService
+    logins: LoginService
     mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
     meters: Meters = field(default_factory=Meters)
-    people: OidcLogin | None = None  # of an OpenID provider
+    oidc: OidcLogin | None = None  # of an OpenID provider
 
 
-def offered(request: Request) -> AppContext:
+def context_of(request: Request) -> AppContext:
     """What the application of the request offers."""
-    found: AppContext = request.app.state.offered
-    return found
+    result: AppContext = request.app.state.context
+    return result
 
 
 Answer = TypeVar("Answer", bound=Message)
@@ -46,10 +46,10 @@ async def ask(request: Request, method: str, message: Message, answer: type[Answ
 
     Raises UnknownToken for a request without credentials, and the errors of the operation.
     """
-    found = await call(request, method, message)
-    if not isinstance(found, answer):
-        raise TypeError(f"{method} answers {type(found).__name__}, not {answer.__name__}")
-    return found
+    response = await call(request, method, message)
+    if not isinstance(response, answer):
+        raise TypeError(f"{method} answers {type(response).__name__}, not {answer.__name__}")
+    return response
 
 
 async def principal_of(request: Request) -> Principal:
@@ -57,18 +57,18 @@ async def principal_of(request: Request) -> Principal:
 
     It is looked up once for each request. Raises UnknownToken.
     """
-    found: Principal | None = getattr(request.state, "principal", None)
-    if found is None:
+    result: Principal | None = getattr(request.state, "principal", None)
+    if result is None:
         is_rest = request.url.path.startswith("/api/")
         way, visitor = Channel.REST if is_rest else Channel.PAGE, None
         if not is_rest and "authorization" not in request.headers:
-            visitor = await offered(request).doors.visitor(request)
+            visitor = await context_of(request).logins.visitor(request)
         if visitor is not None:
-            found = replace(visitor, way=way, address=address_of(request))
+            result = replace(visitor, way=way, address=address_of(request))
         else:
-            found = await offered(request).operations.admit(bearer(request), way, address_of(request))
-        request.state.principal = found
-    return found
+            result = await context_of(request).operations.admit(bearer(request), way, address_of(request))
+        request.state.principal = result
+    return result
 
 
 def address_of(request: Request) -> str:
@@ -81,8 +81,8 @@ async def call(
 ) -> Message:
     """As `ask`, where any answer is right; `require_seen` as for `Operations.call`."""
     principal = await principal_of(request)
-    found: Message = await offered(request).operations.call(method, message, principal, require_seen)
-    return found
+    response: Message = await context_of(request).operations.call(method, message, principal, require_seen)
+    return response
 
 
 def bearer(request: Request) -> str:

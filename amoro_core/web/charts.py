@@ -42,11 +42,11 @@ def element(name: str, *children: str | Markup, **attributes: str | int | float)
 
     `class_` is the attribute class, and an underscore in a name stands for a hyphen.
     """
-    told = "".join(
+    text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items() if value != ""
     )
     inside = "".join(child if isinstance(child, Markup) else escaped(child) for child in children)
-    return Markup(f"<{name}{told}>{inside}</{name}>")  # noqa: S704 - all of it is escaped here
+    return Markup(f"<{name}{text}>{inside}</{name}>")  # noqa: S704 - all of it is escaped here
 
 
 def drawing(marks: Iterable[Markup], title: str, height: int) -> Markup:
@@ -272,8 +272,8 @@ def _x(share: float) -> float:
 
 
 def _dot(one: Moment, x: float, y: float) -> Markup:
-    told = f"{one.snapshot_id}: {one.operation or 'commit'} at {format_time(one.at_ms)}"
-    return element("circle", element("title", told), cx=percent(x), cy=y, r=5, class_="s1" if one.is_ours else "s0")
+    values = f"{one.snapshot_id}: {one.operation or 'commit'} at {format_time(one.at_ms)}"
+    return element("circle", element("title", values), cx=percent(x), cy=y, r=5, class_="s1" if one.is_ours else "s0")
 
 
 def _timeline_figures(snapshots: Sequence[Moment]) -> Figures:
@@ -356,12 +356,12 @@ def _bars(bars: Sequence[Bar], start: int, length: int, top: int, thread: int) -
     marks = []
     for bar in bars:
         took = bar.end_ms - bar.start_ms
-        told = f"{bar.text}, thread {thread}: {bar.state}, {duration(took)} from {duration(bar.start_ms - start)}"
+        text = f"{bar.text}, thread {thread}: {bar.state}, {duration(took)} from {duration(bar.start_ms - start)}"
         at, width = percent((bar.start_ms - start) / length), percent(max(took / length, 0.001))
         # Not by `element`: there are thousands.
         mark = (
             f'<rect x="{at}" y="{top}" width="{width}" height="{_GANTT_LANE - 2}" class="bar {escaped(bar.state)}">'
-            f"<title>{escaped(told)}</title></rect>"
+            f"<title>{escaped(text)}</title></rect>"
         )
         marks.append(Markup(mark))  # noqa: S704 - what is foreign is escaped
     return marks
@@ -535,14 +535,14 @@ def steps(known: Progress) -> Sequence[Step]:
     reached = _reached(known, len(times) - 1)
     state = StepState.WAITING if known.waits or known.status in _WAITING else StepState.CURRENT
     after = StepState.SKIPPED if known.finished_ms else StepState.TO_COME
-    made = [
+    result = [
         Step(name, StepState.DONE if number < reached else after, at_ms) for number, (name, at_ms) in enumerate(times)
     ]
     if not known.finished_ms:
-        made[reached] = Step(times[reached][0], state, times[reached][1])
-        return [*made, Step("done", StepState.TO_COME)]
+        result[reached] = Step(times[reached][0], state, times[reached][1])
+        return [*result, Step("done", StepState.TO_COME)]
     end = StepState.DONE if known.status in _ENDED else StepState.FAILED
-    return [*made, Step(_ENDED.get(known.status, known.status), end, known.finished_ms)]
+    return [*result, Step(_ENDED.get(known.status, known.status), end, known.finished_ms)]
 
 
 def _reached(known: Progress, finishing: int) -> int:

@@ -67,11 +67,11 @@ class LoginService:
     async def log_in(self, request: Request, name: str, password: str) -> str | None:
         """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
         address = _address(request)
-        found = await self.check(name, password, address)
-        if found is None:
+        result = await self.check(name, password, address)
+        if result is None:
             await self._note_wrong(name, address)
             return None
-        return await self._begin(request, replace(found, way=Channel.PAGE, address=address))
+        return await self._begin(request, replace(result, way=Channel.PAGE, address=address))
 
     async def follow_link(self, request: Request, code: str) -> str | None:
         """The id of a new session of the link's account, which is used up; None for one that can't be used.
@@ -82,8 +82,10 @@ class LoginService:
         wait = self._by_address.take(address)
         if wait:
             raise TooManyTries(math.ceil(wait))
-        found = await self._run(lambda: self._sessions.redeem_link(code))
-        return None if found is None else await self._begin(request, replace(found, way=Channel.PAGE, address=address))
+        result = await self._run(lambda: self._sessions.redeem_link(code))
+        return (
+            None if result is None else await self._begin(request, replace(result, way=Channel.PAGE, address=address))
+        )
 
     async def admit(self, request: Request, person: Principal) -> str:
         """The id of a new session of a person whom the OpenID provider knows; it is in the audit."""
@@ -122,7 +124,7 @@ class LoginService:
         session_id = self._session_id(request)
         return await self._run(lambda: self._sessions.find(session_id)) if session_id else None
 
-    def let_in(self, request: Request, response: Response, session_id: str) -> Response:
+    def set_cookie(self, request: Request, response: Response, session_id: str) -> Response:
         """The response with the cookie of the session."""
         name, is_secure = self._name(request)
         response.set_cookie(
@@ -136,7 +138,7 @@ class LoginService:
         )
         return response
 
-    def let_out(self, request: Request, response: Response) -> Response:
+    def clear_cookie(self, request: Request, response: Response) -> Response:
         """The response that takes the cookie away."""
         name, is_secure = self._name(request)
         response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
@@ -157,14 +159,14 @@ class LoginService:
         def begin() -> str:
             end = self._auditing.begin(Audited(principal, "LogIn", principal.name))
             try:
-                made = (begin_session or self._sessions.begin)(principal)
+                result = (begin_session or self._sessions.begin)(principal)
             except BaseException as error:
                 end(error)
                 raise
             end(None)
             if before:
                 self._sessions.end(before)
-            return made
+            return result
 
         return await self._run(begin)
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from amoro_core.errors import AmoroError
 from amoro_core.model.principals import Channel, Principal, Role
-from amoro_core.web.app_context import address_of, bearer, offered
+from amoro_core.web.app_context import address_of, bearer, context_of
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -45,7 +45,7 @@ class Assistants:
             await refusal(scope, receive, send)
             return
         principal: Principal = scope[_PRINCIPAL]
-        writes = offered(Request(scope)).mcp_writes and principal.role.allows(Role.OPERATOR)
+        writes = context_of(Request(scope)).mcp_writes and principal.role.allows(Role.OPERATOR)
         if writes not in self._servers:
             # It takes a second and 60 MB to load: only who asks for it pays.
             self._servers[writes] = await asyncio.to_thread(_made, allow_writes=writes)
@@ -61,7 +61,7 @@ async def _refused(scope: Scope) -> Response | None:
     request = Request(scope)
     try:
         token = bearer(request)
-        principal = await offered(request).operations.admit(token, Channel.MCP, address_of(request))
+        principal = await context_of(request).operations.admit(token, Channel.MCP, address_of(request))
     except AmoroError as error:
         return PlainTextResponse(f"{error.message}\n", 401, headers={"WWW-Authenticate": "Bearer"})
     if not principal.role.allows(Role.VIEWER):
@@ -78,5 +78,5 @@ def _made(*, allow_writes: bool) -> "Server[Any]":
 
 async def _ask(method: str, message: Message, request: Any) -> Message:
     principal: Principal = request.scope[_PRINCIPAL]
-    found: Message = await offered(request).operations.call(method, message, principal)
-    return found
+    response: Message = await context_of(request).operations.call(method, message, principal)
+    return response

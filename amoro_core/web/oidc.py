@@ -76,12 +76,12 @@ class OwnAddress:
 
     def of(self, request: Request) -> str:
         """The address without a path. Raises NotAllowed for a `Host` that is none of ours."""
-        said = request.headers.get("host", "")
-        host = host_of(said)
+        text = request.headers.get("host", "")
+        host = host_of(text)
         # The scheme of a request is only another than the server's where a trusted proxy says so.
         scheme = "https" if self._is_encrypted else request.url.scheme
         if host in LOOPBACK_NAMES:  # tunnels and containers may have another port, still on the browser's own machine
-            return f"{scheme}://{_on_port(host, _port_of(said))}"
+            return f"{scheme}://{_on_port(host, _port_of(text))}"
         if host not in self._names:
             raise NotAllowed(f"{host!r} is no name of this coordinator", hint="See http-hosts in amoro.yaml.")
         named = _port_of(_bracketed(self._names[host]))
@@ -110,12 +110,12 @@ class OidcLogin:
         state, nonce, verifier, browser = (secrets.token_urlsafe(48) for _ in range(4))
         ends_at = self._clock() + ATTEMPT_LASTS_S
         attempt = Attempt(state, nonce, verifier, browser, redirect_uri, after, ends_at)
-        url, found = await self._run(lambda: self._provider.address(attempt))
+        url, result = await self._run(lambda: self._provider.address(attempt))
         now = self._clock()
         self._attempts = {key: one for key, one in self._attempts.items() if one.ends_at > now}
         while len(self._attempts) >= _MOST_ATTEMPTS:
             del self._attempts[next(iter(self._attempts))]
-        self._attempts[_hash(state)] = replace(attempt, provider=found)
+        self._attempts[_hash(state)] = replace(attempt, provider=result)
         return url, attempt
 
     def take(self, state: str, browser: str) -> Attempt:
@@ -129,16 +129,16 @@ class OidcLogin:
             )
         return attempt
 
-    async def claims(self, attempt: Attempt, said: Mapping[str, str]) -> Mapping[str, object]:
+    async def claims(self, attempt: Attempt, text: Mapping[str, str]) -> Mapping[str, object]:
         """The claims of who came back with these parameters. Raises NotAllowed, WorkFailed."""
-        if said.get("iss", self._terms.issuer) != self._terms.issuer:
+        if text.get("iss", self._terms.issuer) != self._terms.issuer:
             raise NotAllowed("another provider has answered", hint="Log in again.")
-        if "error" in said or not said.get("code"):
-            why = " ".join(filter(None, (said.get("error", "no code"), said.get("error_description", ""))))
+        if "error" in text or not text.get("code"):
+            why = " ".join(filter(None, (text.get("error", "no code"), text.get("error_description", ""))))
             raise NotAllowed(
                 f"{self._terms.issuer} has not let you in: {why[:300]}", hint="Log in again, or ask there."
             )
-        return await self._run(lambda: self._provider.claims(attempt, said["code"]))
+        return await self._run(lambda: self._provider.claims(attempt, text["code"]))
 
     def person(self, claims: Mapping[str, object]) -> Principal:
         """The person with these claims. Raises NotAllowed for one without a name or role here."""
@@ -221,23 +221,23 @@ class OpenIdProvider:
 
     def address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
         """Where a browser goes to log in, and what the provider says of itself. Raises WorkFailed."""
-        return self._told(lambda: self._address(attempt))
+        return self._with_our_errors(lambda: self._address(attempt))
 
     def claims(self, attempt: Attempt, code: str) -> Mapping[str, object]:
         """What the provider says of who came back with the code. Raises NotAllowed for a bad token, WorkFailed."""
-        return self._told(lambda: self._claims(attempt, code))
+        return self._with_our_errors(lambda: self._claims(attempt, code))
 
     def _address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
         with self._session(attempt) as session:
-            found = _document(session.get(_well_known(self._terms.issuer), **_PLAIN), "discovery document")
-            self._require_own(found)
+            value = _document(session.get(_well_known(self._terms.issuer), **_PLAIN), "discovery document")
+            self._require_own(value)
             url, _ = session.create_authorization_url(
-                found["authorization_endpoint"],
+                value["authorization_endpoint"],
                 state=attempt.state,
                 nonce=attempt.nonce,
                 code_verifier=attempt.verifier,
             )
-            return str(url), found
+            return str(url), value
 
     def _claims(self, attempt: Attempt, code: str) -> Mapping[str, object]:
         with self._session(attempt) as session:
@@ -300,29 +300,29 @@ class OpenIdProvider:
             default_timeout=_LIMITS_S,
         )
 
-    def _require_own(self, found: Mapping[str, Any]) -> None:
-        if found.get("issuer") != self._terms.issuer:
+    def _require_own(self, result: Mapping[str, Any]) -> None:
+        if result.get("issuer") != self._terms.issuer:
             raise WorkFailed(
-                f"the provider at {self._terms.issuer} calls itself {briefly(repr(found.get('issuer')))}",
+                f"the provider at {self._terms.issuer} calls itself {briefly(repr(result.get('issuer')))}",
                 hint="Write oidc-issuer as it does, with or without / at its end.",
             )
         for key in _ENDPOINTS:
-            if not isinstance(found.get(key), str) or not is_safe_url(found[key], beside=self._terms.issuer):
+            if not isinstance(result.get(key), str) or not is_safe_url(result[key], beside=self._terms.issuer):
                 raise WorkFailed(
-                    f"the provider {self._terms.issuer} has {briefly(repr(found.get(key)))} as {key}",
+                    f"the provider {self._terms.issuer} has {briefly(repr(result.get(key)))} as {key}",
                     hint="It has to be an https address.",
                 )
 
-    def _told(self, ask: Callable[[], T]) -> T:
+    def _with_our_errors(self, ask: Callable[[], T]) -> T:
         """The answer; errors are those of the provider, without our secret."""
         try:
             return ask()
         except (RequestException, AuthlibBaseError, ValueError, KeyError, TypeError) as error:
-            said = str(error)
+            text = str(error)
             if self._secret:
-                said = said.replace(self._secret.reveal(), MASK)
+                text = text.replace(self._secret.reveal(), MASK)
             raise WorkFailed(
-                f"the OpenID provider {self._terms.issuer} did not do its part: {briefly(said)}",
+                f"the OpenID provider {self._terms.issuer} did not do its part: {briefly(text)}",
                 hint="Is it up, and are oidc-issuer, oidc-client-id and oidc-client-secret right? Try again then.",
             ) from None
 
@@ -338,10 +338,10 @@ def _well_known(issuer: str) -> str:
 def _document(answer: Response, what: str) -> Mapping[str, Any]:
     if answer.status_code != 200:
         raise ValueError(f"its {what} are answered with HTTP {answer.status_code}")
-    found = answer.json()
-    if not isinstance(found, dict):
+    result = answer.json()
+    if not isinstance(result, dict):
         raise ValueError(f"its {what} are no JSON object")
-    return found
+    return result
 
 
 def secret_of(reference: str) -> Secret:

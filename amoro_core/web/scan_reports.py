@@ -12,7 +12,7 @@ from amoro_core.model.principals import Channel, anonymous
 from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.app_context import address_of, bearer, offered
+from amoro_core.web.app_context import address_of, bearer, context_of
 from amoro_core.web.rest.requests import HttpError, content_of, problem_of
 
 #: Between the parts of a namespace.
@@ -35,7 +35,7 @@ async def _report(request: Request) -> Response:
 
 
 async def _learned(request: Request) -> Response:
-    operations = offered(request).operations
+    operations = context_of(request).operations
     address = address_of(request)
     try:
         principal = await operations.admit(bearer(request), Channel.REST, address)
@@ -50,7 +50,7 @@ async def _learned(request: Request) -> Response:
     if filters is not None:
         path = request.path_params
         table = TableIdentifier(path["catalog"], tuple(path["namespace"].split(_SEPARATOR)), path["table"])
-        told = [pb.ScanFilter(column=one.column, operator=one.operator.value) for one in filters]
-        message = pb.LearnScansRequest(table=str(table), scans=[pb.ToldScan(filters=told, scans=1)])
+        values = [pb.ScanFilter(column=one.column, operator=one.operator.value) for one in filters]
+        message = pb.LearnScansRequest(table=str(table), scans=[pb.ToldScan(filters=values, scans=1)])
         await operations.call("LearnScans", message, principal)
     return Response(status_code=204)

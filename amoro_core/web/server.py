@@ -23,25 +23,25 @@ def server_context(files: Certificates) -> ssl.SSLContext:
     Raises InvalidSettings naming the file and what is wrong with it, including an expired certificate.
     """
     renewed = Renewed(files, lambda: _context(files))
-    made = renewed()
+    result = renewed()
 
     def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = renewed()
 
     # OpenSSL asks for the name in each handshake, with or without one: the place to take up a renewed certificate.
-    made.sni_callback = choose
-    return made
+    result.sni_callback = choose
+    return result
 
 
 def _context(files: Certificates) -> ssl.SSLContext:
     check(files, datetime.now(UTC))
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
-    made.load_cert_chain(files.certificate, files.key)
+    result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    result.minimum_version = ssl.TLSVersion.TLSv1_2
+    result.load_cert_chain(files.certificate, files.key)
     if files.client_ca is not None:
-        made.load_verify_locations(files.client_ca)
-        made.verify_mode = ssl.CERT_REQUIRED
-    return made
+        result.load_verify_locations(files.client_ca)
+        result.verify_mode = ssl.CERT_REQUIRED
+    return result
 
 
 STOP_GRACE_S = 1
@@ -142,15 +142,15 @@ class _Server(uvicorn.Server):
 
 def _bound(host: str, port: int) -> socket.socket:
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind, protocol)
+    result = socket.socket(family, kind, protocol)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(_BACKLOG)
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        result.bind(place)
+        result.listen(_BACKLOG)
     except OSError:
-        made.close()
+        result.close()
         raise
-    return made
+    return result
 
 
 def _taken(host: str, port: int) -> Exception:

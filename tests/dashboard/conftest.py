@@ -101,7 +101,7 @@ class Asked:
 
 def asked_of(client: TestClient) -> Asked:
     """What the application of this client asks its operations for."""
-    found: Asked = client.app.state.offered.operations  # type: ignore[attr-defined]
+    found: Asked = client.app.state.context.operations  # type: ignore[attr-defined]
     return found
 
 

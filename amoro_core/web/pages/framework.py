@@ -114,53 +114,53 @@ class Site:
             try:
                 # Also where the page asks for nothing: it is for those who may look.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
-                made = await view(PageRequest(request))
+                page = await view(PageRequest(request))
             except AmoroError as error:
                 if is_fragment:
                     # A page that is not there or not allowed is to be loaded whole; others may work in a moment.
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)
                 if isinstance(error, UnknownToken):
                     return _to_login(request)
-                made = failed(error)
+                page = failed(error)
             if is_fragment:
-                return self._fragment(request, made)
-            return self._gone(made) if isinstance(made, Redirect) else self.shown(request, made)
+                return self._fragment(request, page)
+            return self._gone(page) if isinstance(page, Redirect) else self.shown(request, page)
 
         return answer
 
-    def _gone(self, made: Redirect) -> Response:
-        path = made.path
-        if made.notice:
-            path += ("&" if "?" in path else "?") + f"notice={self._notices.add(made)}"
+    def _gone(self, result: Redirect) -> Response:
+        path = result.path
+        if result.notice:
+            path += ("&" if "?" in path else "?") + f"notice={self._notices.add(result)}"
         return RedirectResponse(path, 303)
 
-    def _fragment(self, request: Request, made: Page | Redirect) -> Response:
+    def _fragment(self, request: Request, page: Page | Redirect) -> Response:
         """The content of a live page alone: 304 where the browser has it, 404 where the page has to be loaded whole."""
-        if isinstance(made, Redirect) or not made.is_live:
+        if isinstance(page, Redirect) or not page.is_live:
             return Response(status_code=404)
-        content = self._rendered(request, made, is_fragment=True).encode()
+        content = self._rendered(request, page, is_fragment=True).encode()
         headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:16]}"'}
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return HTMLResponse(content, headers=headers)
 
-    def shown(self, request: Request, made: Page) -> Response:
+    def shown(self, request: Request, page: Page) -> Response:
         """The page in its template, within the layout."""
-        return HTMLResponse(self._rendered(request, made), made.status)
+        return HTMLResponse(self._rendered(request, page), page.status)
 
-    def _rendered(self, request: Request, made: Page, *, is_fragment: bool = False) -> str:
+    def _rendered(self, request: Request, page: Page, *, is_fragment: bool = False) -> str:
         key, principal = request.query_params.get("notice", ""), getattr(request.state, "principal", None)
         role = principal.role if principal else Role.VIEWER
-        return self._templates.get_template(made.template).render(
-            title=made.title,
+        return self._templates.get_template(page.template).render(
+            title=page.title,
             path=request.url.path,
             entries=[entry for entry in ENTRIES if role.allows(entry.role)],
             principal=principal,
             may=partial(may, principal),
             notice=self._notices.take(key) if key else None,
             is_fragment=is_fragment,
-            is_live=made.is_live,
-            **made.values,
+            is_live=page.is_live,
+            **page.values,
         )
 
 
@@ -184,7 +184,7 @@ def failed(error: AmoroError) -> Page:
 
 
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -193,11 +193,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # else each page looks at the files of its templates
     )
-    made.filters.update({name: getattr(template_filters, name) for name in _FILTERS})
-    made.globals.update(
+    environment.filters.update({name: getattr(template_filters, name) for name in _FILTERS})
+    environment.globals.update(
         to=page_request.to, to_table=page_request.to_table, with_query=page_request.with_query, static=static.url
     )
-    return made
+    return environment
 
 
 _FILTERS = ("ago", "badge_class", "lasting", "moment", "number", "size", "spoken", "whole")

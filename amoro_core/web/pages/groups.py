@@ -36,11 +36,11 @@ async def load(visit: PageRequest, range_: str, group: str = "") -> list[Chart]:
     until = round(time.time() * 1000)
     since = until - RANGES[range_ or DEFAULT] * _HOUR_MS
     request = journal.GetSeriesRequest(names=_NAMES, label=group, since_ms=since, until_ms=until)
-    found = await visit.ask("GetSeries", request, journal.GetSeriesResponse)
+    response = await visit.ask("GetSeries", request, journal.GetSeriesResponse)
 
     def drawn(*names: str) -> list[Line]:
-        chosen = [one for name in names for one in found.series if one.name == name][:_MOST_LINES]
-        return [_line(one, found.step_s, bool(group)) for one in chosen]
+        chosen = [one for name in names for one in response.series if one.name == name][:_MOST_LINES]
+        return [_line(one, response.step_s, bool(group)) for one in chosen]
 
     threads = ("threads", "threads-busy") if group else ("threads-busy",)
     return [
@@ -74,11 +74,11 @@ def routes(site: Site) -> list[Route]:
 
 async def show_groups(visit: PageRequest) -> Page:
     """Fifty groups by name."""
-    asked = visit.query(after=())
-    request = pb.ListGroupsRequest(limit=ROWS, after=asked["after"])
-    found = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
-    listed = Listed("/groups", "groups", {}, len(found.groups), found.total, found.next, asked["after"])
-    return Page("groups.html", "Groups", {"groups": found.groups, "list": listed}, is_live=True)
+    query = visit.query(after=())
+    request = pb.ListGroupsRequest(limit=ROWS, after=query["after"])
+    response = await visit.ask("ListGroups", request, pb.ListGroupsResponse)
+    listed = Listed("/groups", "groups", {}, len(response.groups), response.total, response.next, query["after"])
+    return Page("groups.html", "Groups", {"groups": response.groups, "list": listed}, is_live=True)
 
 
 async def show_group(visit: PageRequest) -> Page:
@@ -148,20 +148,20 @@ def optimizer_routes(site: Site) -> list[Route]:
 
 async def show_optimizers(visit: PageRequest) -> Page:
     """Fifty optimizers in the order of their registration."""
-    asked = visit.query(group=(), range=tuple(RANGES), after=())
-    range_ = asked["range"] or DEFAULT
-    request = pb.ListOptimizersRequest(group=asked["group"], limit=ROWS, after=asked["after"])
-    found = await visit.ask("ListOptimizers", request, pb.ListOptimizersResponse)
-    filters = {"group": asked["group"]}
+    query = visit.query(group=(), range=tuple(RANGES), after=())
+    range_ = query["range"] or DEFAULT
+    request = pb.ListOptimizersRequest(group=query["group"], limit=ROWS, after=query["after"])
+    response = await visit.ask("ListOptimizers", request, pb.ListOptimizersResponse)
+    filters = {"group": query["group"]}
     listed = Listed(
-        "/optimizers", "optimizers", filters, len(found.optimizers), found.total, found.next, asked["after"]
+        "/optimizers", "optimizers", filters, len(response.optimizers), response.total, response.next, query["after"]
     )
     groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
     values = {
-        "optimizers": found.optimizers,
+        "optimizers": response.optimizers,
         "list": listed,
         "groups": [one.name for one in groups.groups],
-        "charts": await load(visit, range_, asked["group"]),
+        "charts": await load(visit, range_, query["group"]),
         "ranges": tuple(RANGES),
         "range": range_,
         "kept": filters,
@@ -182,8 +182,8 @@ async def drain(visit: PageRequest) -> Redirect:
     """Have the optimizer finish what it runs and leave."""
     await visit.form()
     request = pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer"))
-    found = await visit.ask("DrainOptimizer", request, pb.Optimizer)
-    return Redirect("/optimizers", f"{found.optimizer_id} is draining.", "wait")
+    response = await visit.ask("DrainOptimizer", request, pb.Optimizer)
+    return Redirect("/optimizers", f"{response.optimizer_id} is draining.", "wait")
 
 
 async def ask_to_release(visit: PageRequest) -> Page:
@@ -199,17 +199,17 @@ async def release(visit: PageRequest) -> Redirect:
     """End the optimizer's registration."""
     await visit.form()
     request = pb.ReleaseOptimizerRequest(optimizer_id=visit.named("optimizer"))
-    found = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
-    return Redirect("/optimizers", f"{found.optimizer_id} is released; {found.tasks} tasks are planned again.")
+    response = await visit.ask("ReleaseOptimizer", request, pb.ReleaseOptimizerResponse)
+    return Redirect("/optimizers", f"{response.optimizer_id} is released; {response.tasks} tasks are planned again.")
 
 
 async def show_logs(visit: PageRequest) -> Page:
     """The last lines of an instance's log."""
     visit.query()
     request = pb.GetInstanceLogsRequest(id=visit.named("instance"), lines=_LINES)
-    found = await visit.ask("GetInstanceLogs", request, pb.InstanceLogs)
-    values = {"lines": found.lines, "command": f"amoro optimizer logs {found.resource_id}"}
-    return Page("logs.html", f"Log of {found.resource_id}", values)
+    response = await visit.ask("GetInstanceLogs", request, pb.InstanceLogs)
+    values = {"lines": response.lines, "command": f"amoro optimizer logs {response.resource_id}"}
+    return Page("logs.html", f"Log of {response.resource_id}", values)
 
 
 async def ask_to_kill(visit: PageRequest) -> Page:
@@ -227,5 +227,5 @@ async def ask_to_kill(visit: PageRequest) -> Page:
 async def kill(visit: PageRequest) -> Redirect:
     """Kill the instance."""
     await visit.form()
-    found = await visit.ask("KillInstance", pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
-    return Redirect(to("groups", found.group), f"{found.resource_id} is {found.state}.")
+    response = await visit.ask("KillInstance", pb.KillInstanceRequest(id=visit.named("instance")), pb.InstanceStatus)
+    return Redirect(to("groups", response.group), f"{response.resource_id} is {response.state}.")

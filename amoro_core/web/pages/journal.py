@@ -28,29 +28,29 @@ def routes(site: Site) -> list[Route]:
 
 async def show_events(visit: PageRequest) -> Page:
     """A hundred events, the newest first."""
-    asked = visit.query(kind=_KINDS, table=(), process=(), after=())
-    kinds = [asked["kind"]] if asked["kind"] else []
-    found = await visit.ask(
+    query = visit.query(kind=_KINDS, table=(), process=(), after=())
+    kinds = [query["kind"]] if query["kind"] else []
+    response = await visit.ask(
         "ListEvents",
         journal.ListEventsRequest(
-            kinds=kinds, table=asked["table"], process_id=asked["process"], limit=ROWS, after=asked["after"]
+            kinds=kinds, table=query["table"], process_id=query["process"], limit=ROWS, after=query["after"]
         ),
         journal.ListEventsResponse,
     )
-    filters = {key: asked[key] for key in ("kind", "table", "process")}
+    filters = {key: query[key] for key in ("kind", "table", "process")}
     listed = Listed(
         "/events",
         "events",
         filters,
-        len(found.events),
-        found.total,
-        found.next,
-        asked["after"],
-        total_is_exact=found.total_is_exact,
+        len(response.events),
+        response.total,
+        response.next,
+        query["after"],
+        total_is_exact=response.total_is_exact,
     )
-    options = [f"--{key}={asked[key]}" for key in ("kind", "table", "process") if asked[key]]
+    options = [f"--{key}={query[key]}" for key in ("kind", "table", "process") if query[key]]
     values = {
-        "events": found.events,
+        "events": response.events,
         "list": listed,
         "kinds": _KINDS,
         "same": shlex.join(["amoro", "event", "list", *options]),
@@ -60,30 +60,30 @@ async def show_events(visit: PageRequest) -> Page:
 
 async def show_audit(visit: PageRequest) -> Page:
     """A hundred calls that changed something, or were refused; the newest first."""
-    asked = visit.query(actor=(), operation=(), object=(), outcome=_OUTCOMES, after=())
-    filters = {key: asked[key] for key in ("actor", "operation", "object", "outcome")}
+    query = visit.query(actor=(), operation=(), object=(), outcome=_OUTCOMES, after=())
+    filters = {key: query[key] for key in ("actor", "operation", "object", "outcome")}
     request = audit.ListAuditRequest(
-        actor=asked["actor"],
-        operation=asked["operation"],
-        object=asked["object"],
-        outcome=asked["outcome"],
+        actor=query["actor"],
+        operation=query["operation"],
+        object=query["object"],
+        outcome=query["outcome"],
         limit=ROWS,
-        after=asked["after"],
+        after=query["after"],
     )
-    found = await visit.ask("ListAudit", request, audit.ListAuditResponse)
+    response = await visit.ask("ListAudit", request, audit.ListAuditResponse)
     listed = Listed(
         "/audit",
         "calls",
         filters,
-        len(found.events),
-        found.total,
-        found.next,
-        asked["after"],
-        total_is_exact=found.total_is_exact,
+        len(response.events),
+        response.total,
+        response.next,
+        query["after"],
+        total_is_exact=response.total_is_exact,
     )
     options = [f"--{key}={value}" for key, value in filters.items() if value]
     values = {
-        "events": [(one, sorted(one.parameters.items())) for one in found.events],
+        "events": [(one, sorted(one.parameters.items())) for one in response.events],
         "list": listed,
         "outcomes": _OUTCOMES,
         "same": shlex.join(["amoro", "audit", "list", *options]),
@@ -95,13 +95,13 @@ async def show_queue(visit: PageRequest) -> Page:
     """The first hundred tables that wait for a plan, and processes that wait for a thread, in their order."""
     group = visit.query(group=())["group"]
     request = queue.ListQueueRequest(group=group, limit=ROWS)
-    found = await visit.ask("ListQueue", request, queue.ListQueueResponse)
+    response = await visit.ask("ListQueue", request, queue.ListQueueResponse)
     groups = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=500), pb.ListGroupsResponse)
     values = {
-        "pending": found.pending,
-        "waiting": found.waiting,
-        "pending_total": found.pending_total,
-        "waiting_total": found.waiting_total,
+        "pending": response.pending,
+        "waiting": response.waiting,
+        "pending_total": response.pending_total,
+        "waiting_total": response.waiting_total,
         "group": group,
         "groups": [one.name for one in groups.groups],
         "same": shlex.join(["amoro", "group", "queue", *filter(None, [group])]),

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from amoro_core.errors import AmoroError
 from amoro_core.logger import get_logger
 from amoro_core.model import metrics
-from amoro_core.web.app_context import offered
+from amoro_core.web.app_context import context_of
 from amoro_core.web.login import TooManyTries
 from amoro_core.web.oidc import ATTEMPT_LASTS_S, CALLBACK, OidcLogin
 from amoro_core.web.pages import page_request
@@ -19,16 +19,16 @@ from amoro_core.web.pages.page_request import Page
 _LONGEST_FORM = 16 * 1024  # bytes
 
 
-def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
+def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share the context
     """The pages of logging in, and the targets of their forms."""
 
     def show(request: Request, problem: str = "", status: int = 200, user: str = "", after: str = "") -> Response:
-        onward, people = page_request.within(after or request.query_params.get("next", "/")), offered(request).people
+        onward, oidc = page_request.within(after or request.query_params.get("next", "/")), context_of(request).oidc
         values = {
             "problem": problem,
             "user": user,
             "next": onward,
-            "provider": people.title if people else "",
+            "provider": oidc.title if oidc else "",
             "leave": page_request.to("login", "oidc", next=onward),
         }
         return site.shown(request, Page("login.html", "Log in", values, status))
@@ -39,16 +39,16 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
 
     async def log_in(request: Request) -> Response:
         """Begin a session of the user."""
-        sent, doors = await _form(request), offered(request).doors
+        sent, logins = await _form(request), context_of(request).logins
         user, after = sent.get("user", "").strip(), page_request.within(sent.get("next", "/"))
         try:
-            session_id = await doors.log_in(request, user, sent.get("password", ""))
+            session_id = await logins.log_in(request, user, sent.get("password", ""))
         except TooManyTries as error:
             return _later(show(request, str(error), 429, user, after), error)
         if session_id is None:
-            offered(request).meters.count(metrics.LOGIN_FAILURES)
+            context_of(request).meters.count(metrics.LOGIN_FAILURES)
             return show(request, "The user or the password is wrong.", 401, user, after)
-        return doors.let_in(request, RedirectResponse(after, 303), session_id)
+        return logins.set_cookie(request, RedirectResponse(after, 303), session_id)
 
     async def ask_link(request: Request) -> Response:
         """One button: a preview of the link must not use it up."""
@@ -57,23 +57,23 @@ def routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets sh
 
     async def follow_link(request: Request) -> Response:
         """Begin a session of the link's account."""
-        sent, doors = await _form(request), offered(request).doors
+        sent, logins = await _form(request), context_of(request).logins
         values = {"code": "", "problem": "This link was used already, or is older than ten minutes."}
         try:
-            session_id = await doors.follow_link(request, sent.get("code", ""))
+            session_id = await logins.follow_link(request, sent.get("code", ""))
         except TooManyTries as error:
             values["problem"] = str(error)
             return _later(site.shown(request, Page("login_link.html", "Log in", values, 429)), error)
         if session_id is None:
-            offered(request).meters.count(metrics.LOGIN_FAILURES)
+            context_of(request).meters.count(metrics.LOGIN_FAILURES)
             return site.shown(request, Page("login_link.html", "Log in", values, 401))
-        return doors.let_in(request, RedirectResponse("/", 303), session_id)
+        return logins.set_cookie(request, RedirectResponse("/", 303), session_id)
 
     async def log_out(request: Request) -> Response:
         """End the session."""
-        doors = offered(request).doors
-        await doors.log_out(request)
-        return doors.let_out(request, RedirectResponse("/login", 303))
+        logins = context_of(request).logins
+        await logins.log_out(request)
+        return logins.clear_cookie(request, RedirectResponse("/login", 303))
 
     return [
         Route("/login", ask, methods=["GET"]),
@@ -104,36 +104,36 @@ log = get_logger("amoro.people")
 _COOKIE = "amoro-login"
 
 
-def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share what is offered
+def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share the context
     """Where a browser leaves for the provider, and where it comes back to; 404 without a provider."""
 
     def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
         values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}
-        made = site.shown(request, Page("login_refused.html", "Log in", values, status))
+        page = site.shown(request, Page("login_refused.html", "Log in", values, status))
         if isinstance(error, TooManyTries):
-            made.headers["Retry-After"] = str(error.retry_after_s)
-        return made
+            page.headers["Retry-After"] = str(error.retry_after_s)
+        return page
 
     async def refused(request: Request, error: AmoroError, name: str = "") -> Response:
         log.warning("login.refused", account=name, code=error.code, why=error.message)
-        offered(request).meters.count(metrics.LOGIN_FAILURES)
-        await offered(request).doors.refuse(request, name, error)
+        context_of(request).meters.count(metrics.LOGIN_FAILURES)
+        await context_of(request).logins.refuse(request, name, error)
         return told(request, error, 403 if error.exit_status == 4 else 502)
 
     async def leave(request: Request) -> Response:
         """To the provider. A link, as browsers let no form lead to another site; nothing here is changed by it."""
-        doors, people = offered(request).doors, offered(request).people
-        if people is None:
+        logins, oidc = context_of(request).logins, context_of(request).oidc
+        if oidc is None:
             return _unknown()
         try:
-            doors.limit(request)
-            url, attempt = await people.begin(request, page_request.within(request.query_params.get("next", "/")))
+            logins.limit(request)
+            url, attempt = await oidc.begin(request, page_request.within(request.query_params.get("next", "/")))
         except TooManyTries as error:
             return told(request, error, 429)
         except AmoroError as error:
             return await refused(request, error)
         answer = RedirectResponse(url, 303)
-        name, is_secure = doors.cookie(request, _COOKIE)
+        name, is_secure = logins.cookie(request, _COOKIE)
         answer.set_cookie(
             name, attempt.browser, max_age=ATTEMPT_LASTS_S, path="/", secure=is_secure, httponly=True, samesite="lax"
         )
@@ -141,28 +141,28 @@ def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targe
 
     async def come_back(request: Request) -> Response:
         """From the provider: state, cookie and code have been given for this alone, and are used up."""
-        doors, people = offered(request).doors, offered(request).people
-        if people is None:
+        logins, oidc = context_of(request).logins, context_of(request).oidc
+        if oidc is None:
             return _unknown()
-        name, is_secure = doors.cookie(request, _COOKIE)
+        name, is_secure = logins.cookie(request, _COOKIE)
         try:
-            doors.limit(request)
-            answer = await enter(request, people, request.cookies.get(name, ""))
+            logins.limit(request)
+            answer = await enter(request, oidc, request.cookies.get(name, ""))
         except TooManyTries as error:
             return told(request, error, 429)
         answer.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="lax")
         return answer
 
-    async def enter(request: Request, people: OidcLogin, browser: str) -> Response:
+    async def enter(request: Request, oidc: OidcLogin, browser: str) -> Response:
         who = ""
         try:
-            attempt = people.take(request.query_params.get("state", ""), browser)
-            claims = await people.claims(attempt, request.query_params)
-            who = people.name_of(claims)
-            session_id = await offered(request).doors.admit(request, people.person(claims))
+            attempt = oidc.take(request.query_params.get("state", ""), browser)
+            claims = await oidc.claims(attempt, request.query_params)
+            who = oidc.name_of(claims)
+            session_id = await context_of(request).logins.admit(request, oidc.person(claims))
         except AmoroError as error:
             return await refused(request, error, who)
-        return offered(request).doors.let_in(request, RedirectResponse(attempt.after, 303), session_id)
+        return context_of(request).logins.set_cookie(request, RedirectResponse(attempt.after, 303), session_id)
 
     return [Route("/login/oidc", leave, methods=["GET"]), Route(CALLBACK, come_back, methods=["GET"])]
 

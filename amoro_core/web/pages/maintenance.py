@@ -33,16 +33,16 @@ def routes(site: Site) -> list[Route]:
 
 async def show_maintenance(visit: PageRequest) -> Page:
     """Processes that wait for a person, and where to begin."""
-    asked = visit.query(table=())
-    return Page("maintenance.html", "Maintenance", await _values(visit, asked["table"]))
+    query = visit.query(table=())
+    return Page("maintenance.html", "Maintenance", await _values(visit, query["table"]))
 
 
 async def look(visit: PageRequest) -> Page:
     """Every action on the table: on or off and why, its last and its next run. Its catalog is asked."""
     table = (await visit.form("table"))["table"]
-    found = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
-    values = await _values(visit, found.table)
-    return Page("maintenance.html", "Maintenance", {**values, "actions": found.actions})
+    response = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
+    values = await _values(visit, response.table)
+    return Page("maintenance.html", "Maintenance", {**values, "actions": response.actions})
 
 
 async def preview(visit: PageRequest) -> Page:
@@ -259,44 +259,44 @@ def trash_routes(site: Site) -> list[Route]:
 
 async def show_trash(visit: PageRequest) -> Page:
     """Condemned files by process, the next to be deleted first."""
-    asked = visit.query(table=(), after=())
-    request = pb.ListTrashRequest(table=asked["table"], limit=ROWS, after=asked["after"])
-    found = await visit.ask("ListTrash", request, pb.ListTrashResponse)
-    filters = {"table": asked["table"]}
-    listed = Listed("/trash", "processes", filters, len(found.trash), found.total, found.next, asked["after"])
-    values = {"trash": found.trash, "list": listed, "table": asked["table"]}
+    query = visit.query(table=(), after=())
+    request = pb.ListTrashRequest(table=query["table"], limit=ROWS, after=query["after"])
+    response = await visit.ask("ListTrash", request, pb.ListTrashResponse)
+    filters = {"table": query["table"]}
+    listed = Listed("/trash", "processes", filters, len(response.trash), response.total, response.next, query["after"])
+    values = {"trash": response.trash, "list": listed, "table": query["table"]}
     return Page("trash.html", "Trash", values, is_live=True)
 
 
 async def show_condemned(visit: PageRequest) -> Page:
     """Files that a process has condemned, a hundred on a page."""
     after = visit.query(after=())["after"]
-    found = await _found(visit, _FILES, after)
-    process_id = found.trash.process_id
-    listed = Listed(to("trash", process_id), "files", {}, len(found.files), found.total, found.next, after)
-    values = {"trash": found.trash, "files": found.files, "list": listed}
+    result = await _found(visit, _FILES, after)
+    process_id = result.trash.process_id
+    listed = Listed(to("trash", process_id), "files", {}, len(result.files), result.total, result.next, after)
+    values = {"trash": result.trash, "files": result.files, "list": listed}
     return Page("condemned.html", f"Trash of {process_id}", values)
 
 
 async def ask_to_restore(visit: PageRequest) -> Page:
     """What restoring the files will do."""
     visit.query()
-    found = (await _found(visit, 1)).trash
-    path = to("trash", found.process_id)
+    result = (await _found(visit, 1)).trash
+    path = to("trash", result.process_id)
     effects = (
-        f"{many(found.files, 'file')} of {found.table} ({format_bytes(found.bytes)}) are kept where they are, and are "
+        f"{many(result.files, 'file')} of {result.table} ({format_bytes(result.bytes)}) stay in place and are "
         "not deleted any more.",
         "No snapshot names them afterwards either: to bring rows back, undo the process itself.",
     )
-    command = f"amoro trash restore {found.process_id}"
+    command = f"amoro trash restore {result.process_id}"
     return Confirmation("Restore these files?", effects, f"{path}/restore", "Restore", path, command).shown()
 
 
 async def restore(visit: PageRequest) -> Redirect:
     """Keep the files that the process has condemned."""
     await visit.form()
-    found = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
-    return Redirect("/trash", f"{many(found.files, 'file')} of {found.table} are restored.")
+    response = await visit.ask("RestoreTrash", pb.RestoreTrashRequest(process_id=visit.named("process")), pb.Trash)
+    return Redirect("/trash", f"{many(response.files, 'file')} of {response.table} are restored.")
 
 
 async def ask_to_hurry(visit: PageRequest) -> Page:
@@ -320,8 +320,10 @@ async def hurry(visit: PageRequest) -> Redirect:
     """Make the table's condemned files due at once."""
     typed = await visit.form("table", "confirm")
     request = pb.HurryTrashRequest(table=typed["table"], confirm=typed["confirm"])
-    found = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
-    return Redirect(to("trash", table=found.table), f"{many(found.files, 'file')} are due for deletion now.", "wait")
+    response = await visit.ask("HurryTrash", request, pb.HurryTrashResponse)
+    return Redirect(
+        to("trash", table=response.table), f"{many(response.files, 'file')} are due for deletion now.", "wait"
+    )
 
 
 async def _found(visit: PageRequest, files: int, after: str = "") -> pb.ShowTrashResponse:

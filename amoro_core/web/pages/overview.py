@@ -78,9 +78,9 @@ class Overview:
         """The last day."""
         async with self._drawing:
             if time.monotonic() - self._drawn_at >= _DRAWN_S:
-                asked = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
-                found = await found_series(visit, asked)
-                self._drawn = [drawn(found, asked, name, title, added=True) for name, title in _CHARTS.items()]
+                wanted = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
+                result = await found_series(visit, wanted)
+                self._drawn = [drawn(result, wanted, name, title, added=True) for name, title in _CHARTS.items()]
                 self._drawn_at = time.monotonic()
             return self._drawn
 
@@ -93,15 +93,15 @@ class Overview:
 
 
 async def _tiles(visit: PageRequest) -> tuple[Tile, ...]:
-    found = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
+    response = await visit.ask("GetOverview", queue.GetOverviewRequest(), queue.Overview)
     sick = await visit.ask("ListTables", pb.ListTablesRequest(limit=1, health_below=_SICK), pb.ListTablesResponse)
-    tables = Counter({one.status: 0 for one in found.statuses})
-    for one in found.statuses:
+    tables = Counter({one.status: 0 for one in response.statuses})
+    for one in response.statuses:
         tables[one.status] += one.tables
-    waited_ms = found.counted_ms - found.oldest_pending_ms if found.oldest_pending_ms else 0
+    waited_ms = response.counted_ms - response.oldest_pending_ms if response.oldest_pending_ms else 0
     return (
-        Tile("tables", format_count(found.tables), "/tables"),
-        Tile("enabled tables", format_count(found.enabled_tables), "/tables?enabled=yes"),
+        Tile("tables", format_count(response.tables), "/tables"),
+        Tile("enabled tables", format_count(response.enabled_tables), "/tables?enabled=yes"),
         Tile("waiting for a plan", format_count(tables["pending"]), "/tables?status=pending"),
         Tile("refused", format_count(tables["refused"]), "/tables?status=refused"),
         Tile(
@@ -109,11 +109,11 @@ async def _tiles(visit: PageRequest) -> tuple[Tile, ...]:
             format_count(sick.total) + ("" if sick.total_is_exact else "+"),
             f"/tables?health_below={_SICK}",
         ),
-        Tile("running processes", format_count(found.running_processes), "/processes?status=running"),
-        Tile("running tasks", format_count(found.running_tasks), "/queue"),
-        Tile("optimizers", format_count(found.optimizers), "/optimizers"),
-        Tile("rewritten in 24 h", format_bytes(found.rewritten_bytes), "/processes?status=success"),
-        Tile("fewer files in 24 h", format_count(found.removed_files), "/processes?status=success"),
+        Tile("running processes", format_count(response.running_processes), "/processes?status=running"),
+        Tile("running tasks", format_count(response.running_tasks), "/queue"),
+        Tile("optimizers", format_count(response.optimizers), "/optimizers"),
+        Tile("rewritten in 24 h", format_bytes(response.rewritten_bytes), "/processes?status=success"),
+        Tile("fewer files in 24 h", format_count(response.removed_files), "/processes?status=success"),
         Tile("the longest wait", format_duration(max(0, waited_ms)), "/queue"),
     )
 
@@ -131,10 +131,10 @@ def system_routes(site: Site) -> list[Route]:
 
 async def show_settings(visit: PageRequest) -> Page:
     """Every setting whose key contains the text, with its value and where that comes from."""
-    asked = visit.query(text=())
-    found = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
-    shown = [one for one in found.settings if asked["text"].lower() in one.key.lower()]
-    return Page("settings.html", "Settings", {"settings": shown, "text": asked["text"]})
+    query = visit.query(text=())
+    response = await visit.ask("GetSettings", pb.GetSettingsRequest(), pb.GetSettingsResponse)
+    shown = [one for one in response.settings if query["text"].lower() in one.key.lower()]
+    return Page("settings.html", "Settings", {"settings": shown, "text": query["text"]})
 
 
 async def show_system(visit: PageRequest) -> Page:
@@ -146,14 +146,14 @@ async def show_system(visit: PageRequest) -> Page:
 async def check(visit: PageRequest) -> Page:
     """What is wrong with the state database; it is read whole."""
     await visit.form()
-    found = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
-    return await _shown(visit, list(found.problems))
+    response = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
+    return await _shown(visit, list(response.problems))
 
 
 async def _shown(visit: PageRequest, problems: Sequence[str] | None) -> Page:
     status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
-    asked = monitoring.ListConditionsRequest()
-    conditions = await visit.ask("ListConditions", asked, monitoring.ListConditionsResponse)
+    request = monitoring.ListConditionsRequest()
+    conditions = await visit.ask("ListConditions", request, monitoring.ListConditionsResponse)
     state = None
     if may(await principal_of(visit.request), "GetState"):
         state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
@@ -176,5 +176,5 @@ async def ask_to_back_up(visit: PageRequest) -> Page:
 async def back_up(visit: PageRequest) -> Redirect:
     """Copy the state database to a new file."""
     typed = await visit.form("path")
-    made = await visit.ask("BackupState", pb.BackupStateRequest(path=typed["path"]), pb.BackupStateResponse)
-    return Redirect("/system", f"The state is in {shlex.quote(made.path)}, {format_bytes(made.bytes)}.")
+    response = await visit.ask("BackupState", pb.BackupStateRequest(path=typed["path"]), pb.BackupStateResponse)
+    return Redirect("/system", f"The state is in {shlex.quote(response.path)}, {format_bytes(response.bytes)}.")

@@ -127,8 +127,8 @@ def whole_number(text: str, name: str, most: int) -> int | None:
 
 def _unknown(text: str, known: Collection[str], what: str) -> InvalidArgument:
     close = get_close_matches(text, list(known), n=1)
-    told = f"Did you mean {close[0]}? " if close else ""
-    return InvalidArgument(f"{text!r} is not {what}", hint=f"{told}Known: {', '.join(known) or 'none'}.")
+    values = f"Did you mean {close[0]}? " if close else ""
+    return InvalidArgument(f"{text!r} is not {what}", hint=f"{values}Known: {', '.join(known) or 'none'}.")
 
 
 ROWS = 50  # on a page of a list

@@ -48,29 +48,29 @@ class Attempts:
 
     async def of(self, visit: PageRequest, process: pb.Process) -> tuple[Sequence[Tried], int]:
         """The attempts of the process by task and number, at most `MOST`; and how many there are."""
-        found = list(self._settled.get(process.process_id, ()))
+        value = list(self._settled.get(process.process_id, ()))
         while True:
-            limit = max(1, min(_PAGE, MOST - len(found)))
-            after = f"{found[-1].task}-{found[-1].attempt}" if found else ""
+            limit = max(1, min(_PAGE, MOST - len(value)))
+            after = f"{value[-1].task}-{value[-1].attempt}" if value else ""
             request = journal.ListAttemptsRequest(process_id=process.process_id, limit=limit, after=after)
             page = await visit.ask("ListAttempts", request, journal.ListAttemptsResponse)
-            found = [*found, *_tried(page.attempts)][:MOST]
-            if not page.next or len(found) == MOST:
+            value = [*value, *_tried(page.attempts)][:MOST]
+            if not page.next or len(value) == MOST:
                 break
-        self._keep(process.process_id, found)
-        return found, page.total
+        self._keep(process.process_id, value)
+        return value, page.total
 
-    def _keep(self, process_id: str, found: Sequence[Tried]) -> None:
-        self._settled[process_id] = tuple(found[: settled(found)])
+    def _keep(self, process_id: str, result: Sequence[Tried]) -> None:
+        self._settled[process_id] = tuple(result[: settled(result)])
         self._settled.move_to_end(process_id)
         if len(self._settled) > _PROCESSES:
             self._settled.popitem(last=False)
 
 
-def settled(found: Sequence[Tried]) -> int:
+def settled(result: Sequence[Tried]) -> int:
     """How many of the attempts stand before the first task that has not succeeded, and so stay as they are."""
     count, task = 0, 0
-    for place, one in enumerate(found, 1):
+    for place, one in enumerate(result, 1):
         if one.task > task + 1:  # a task without an attempt
             break
         if one.bar.state == AttemptOutcome.SUCCESS:
@@ -98,32 +98,32 @@ def _tried(attempts: Sequence[journal.AttemptInfo]) -> list[Tried]:
     ]
 
 
-def receipt_lines(made: pb.Receipt) -> list[tuple[str, str]]:
+def receipt_lines(result: pb.Receipt) -> list[tuple[str, str]]:
     """Names and values: what was before and what is after on one line, rows as an equation."""
     lines = []
-    if not made.words:
+    if not result.words:
         lines = [
-            ("rows", row_equation(made)),
-            ("data files", f"{format_count(made.data_files_before)} → {format_count(made.data_files_after)}"),
-            ("delete files", f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}"),
-            ("bytes", f"{format_bytes(made.bytes_before)} → {format_bytes(made.bytes_after)}"),
+            ("rows", row_equation(result)),
+            ("data files", f"{format_count(result.data_files_before)} → {format_count(result.data_files_after)}"),
+            ("delete files", f"{format_count(result.delete_files_before)} → {format_count(result.delete_files_after)}"),
+            ("bytes", f"{format_bytes(result.bytes_before)} → {format_bytes(result.bytes_after)}"),
         ]
-    lines += [*own_figures(made.figures), *encoded_lines(made)]
-    for one in made.equations:
+    lines += [*own_figures(result.figures), *encoded_lines(result)]
+    for one in result.equations:
         if (one.left, one.right) == ("rows_before", "rows_after"):
             continue
         sign, mark = ("=", "✓") if one.holds else ("≠", "✗")
         lines.append(("check", f"{label(one.left)} {sign} {label(one.right)} {mark}"))
-    if made.snapshot_id:
-        lines.append(("snapshot", f"{made.snapshot_id} on {made.base_snapshot_id or 'none'}"))
-    lines.append(("took", format_duration(made.duration_ms)))
+    if result.snapshot_id:
+        lines.append(("snapshot", f"{result.snapshot_id} on {result.base_snapshot_id or 'none'}"))
+    lines.append(("took", format_duration(result.duration_ms)))
     return lines
 
 
-def is_balanced(made: pb.Receipt) -> bool:
+def is_balanced(result: pb.Receipt) -> bool:
     """Whether every equation of the receipt holds."""
-    rows = made.words != "" or made.rows_before == made.rows_after
-    return rows and all(one.holds for one in made.equations)
+    rows = result.words != "" or result.rows_before == result.rows_after
+    return rows and all(one.holds for one in result.equations)
 
 
 _STATUSES = tuple(status.value for status in ProcessStatus)
@@ -134,15 +134,17 @@ _WORK = "Attempts by optimizer thread since the first one began"
 
 async def show_processes(visit: PageRequest) -> Page:
     """Fifty processes, the newest first."""
-    asked = visit.query(table=(), status=_STATUSES, after=())
-    found = await visit.ask(
+    query = visit.query(table=(), status=_STATUSES, after=())
+    response = await visit.ask(
         "ListProcesses",
-        pb.ListProcessesRequest(table=asked["table"], status=asked["status"], limit=ROWS, after=asked["after"]),
+        pb.ListProcessesRequest(table=query["table"], status=query["status"], limit=ROWS, after=query["after"]),
         pb.ListProcessesResponse,
     )
-    filters = {key: asked[key] for key in ("table", "status")}
-    listed = Listed("/processes", "processes", filters, len(found.processes), found.total, found.next, asked["after"])
-    values = {"processes": found.processes, "list": listed, "statuses": _STATUSES}
+    filters = {key: query[key] for key in ("table", "status")}
+    listed = Listed(
+        "/processes", "processes", filters, len(response.processes), response.total, response.next, query["after"]
+    )
+    values = {"processes": response.processes, "list": listed, "statuses": _STATUSES}
     return Page("processes.html", "Processes", values, is_live=True)
 
 
@@ -154,16 +156,16 @@ class ProcessPage:
 
     async def show(self, visit: PageRequest) -> Page:
         """A process: steps, what its threads did when, a hundred tasks, the receipt or the failure."""
-        asked = visit.query(status=_TASK_STATUSES, after=())
+        query = visit.query(status=_TASK_STATUSES, after=())
         name = visit.named("process")
-        found = await visit.ask(
+        response = await visit.ask(
             "ListTasks",
-            pb.ListTasksRequest(process_id=name, status=asked["status"], limit=_TASKS, after=asked["after"]),
+            pb.ListTasksRequest(process_id=name, status=query["status"], limit=_TASKS, after=query["after"]),
             pb.ListTasksResponse,
         )
-        process = found.process
+        process = response.process
         tried, attempts = await self._attempts.of(visit, process) if process.tasks_total else ([], 0)
-        path, filters = to("processes", process.process_id), {"status": asked["status"]}
+        path, filters = to("processes", process.process_id), {"status": query["status"]}
         values = {
             "process": process,
             "is_active": not process.finished_ms,
@@ -172,9 +174,9 @@ class ProcessPage:
             "steps": steps(_progress(process, tried)),
             "gantt": gantt([one.bar for one in tried], _WORK) if tried else None,
             "left_out": attempts - len(tried),
-            "tasks": found.tasks,
+            "tasks": response.tasks,
             "statuses": _TASK_STATUSES,
-            "list": Listed(path, "tasks", filters, len(found.tasks), found.total, found.next, asked["after"]),
+            "list": Listed(path, "tasks", filters, len(response.tasks), response.total, response.next, query["after"]),
             "commands": _commands(process),
             "receipt": receipt_lines(process.receipt) if process.HasField("receipt") else [],
             "is_balanced": is_balanced(process.receipt),

@@ -40,49 +40,49 @@ class SeriesRequest:
     step_s: int = 0
 
 
-async def found_series(visit: PageRequest, asked: SeriesRequest) -> journal.GetSeriesResponse:
+async def found_series(visit: PageRequest, wanted: SeriesRequest) -> journal.GetSeriesResponse:
     """The series in the order of the names that were asked for."""
     request = journal.GetSeriesRequest(
-        names=asked.names,
-        label=asked.label,
-        table=asked.table,
-        since_ms=asked.until_ms - asked.length_ms,
-        until_ms=asked.until_ms,
-        step_s=asked.step_s,
+        names=wanted.names,
+        label=wanted.label,
+        table=wanted.table,
+        since_ms=wanted.until_ms - wanted.length_ms,
+        until_ms=wanted.until_ms,
+        step_s=wanted.step_s,
     )
     return await visit.ask("GetSeries", request, journal.GetSeriesResponse)
 
 
 def drawn(
-    found: journal.GetSeriesResponse, asked: SeriesRequest, name: str, title: str, *, added: bool = False
+    result: journal.GetSeriesResponse, wanted: SeriesRequest, name: str, title: str, *, added: bool = False
 ) -> Chart:
     """The series of that name as lines, one for each label, or as their sum; a step without values is a gap."""
-    own = [one for one in found.series if one.name == name]
+    own = [one for one in result.series if one.name == name]
     unit = own[0].unit if own else ""
-    made = [_line(one, found.step_s * 1000, asked) for one in own]
+    value = [_line(one, result.step_s * 1000, wanted) for one in own]
     if added:
-        made = _added(made, name)
-    return lines(made, asked.until_ms - asked.length_ms, asked.until_ms, title, _written(unit))
+        value = _added(value, name)
+    return lines(value, wanted.until_ms - wanted.length_ms, wanted.until_ms, title, _written(unit))
 
 
-def _line(one: journal.Series, step_ms: int, asked: SeriesRequest) -> Line:
+def _line(one: journal.Series, step_ms: int, wanted: SeriesRequest) -> Line:
     points = [(point.from_ms, _value(one, point)) for point in one.points]
     if one.kind != "state":
         return Line(one.label or one.name, points, step_ms)
     # It holds until it changes: no time without a value is a gap.
     if points:
-        points.append((asked.until_ms, points[-1][1]))
-    return Line(one.label or one.name, points, asked.length_ms)
+        points.append((wanted.until_ms, points[-1][1]))
+    return Line(one.label or one.name, points, wanted.length_ms)
 
 
-def _added(made: Sequence[Line], label: str) -> list[Line]:
+def _added(result: Sequence[Line], label: str) -> list[Line]:
     """One line of the sums of them all, step by step."""
-    if not made:
+    if not result:
         return []
     points: Counter[int] = Counter()
-    for one in made:
+    for one in result:
         points.update(dict(one.points))
-    return [Line(label, sorted(points.items()), made[0].step_ms)]
+    return [Line(label, sorted(points.items()), result[0].step_ms)]
 
 
 def _value(one: journal.Series, point: journal.SeriesPoint) -> float:
@@ -134,8 +134,8 @@ def _held(table: pb.Table) -> Iterator[Reason]:
 
 
 def _work(table: pb.Table) -> Iterator[Reason]:
-    if told := _AT_WORK.get(OptimizingStatus(table.status)):
-        yield Reason("busy", told, table.status_reason, "process" if table.process_id else "")
+    if values := _AT_WORK.get(OptimizingStatus(table.status)):
+        yield Reason("busy", values, table.status_reason, "process" if table.process_id else "")
     elif table.process_id:
         yield Reason("busy", "A process has not ended.", table.status_reason, "process")
     if table.status == OptimizingStatus.PENDING:
@@ -214,12 +214,12 @@ class HealthPart:
         return self.most - self.left
 
 
-async def known_table(visit: PageRequest) -> pb.Table:
+async def table_of(visit: PageRequest) -> pb.Table:
     """The table of the page, as the coordinator knows it. Raises TableNotFound, CatalogNotFound, InvalidArgument."""
     return await visit.ask("GetTable", pb.GetTableRequest(table=visit.named("table"), known_only=True), pb.Table)
 
 
-def on_table(table: pb.Table, template: str, tab: str, **values: object) -> Page:
+def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Page:
     """A page of the table: its values, with those of the frame around all of its pages."""
     label = dict(TABS)[tab]
     shown = {"table": table, "tab": tab, "tabs": _tabs(table), **values}
@@ -230,7 +230,7 @@ async def show_table(visit: PageRequest) -> Page:
     """Health, reasons, last processes; of a table that is not known, what became of it."""
     chosen = visit.query(range=RANGES)["range"] or _TREND
     try:
-        table = await known_table(visit)
+        table = await table_of(visit)
     except NotFound as error:
         return await _gone(visit, error)
     return await _show_known(visit, table, chosen)
@@ -239,22 +239,22 @@ async def show_table(visit: PageRequest) -> Page:
 async def _gone(visit: PageRequest, error: NotFound) -> Page:
     """404 with the last events of a table of that name."""
     name = visit.named("table")
-    asked = journal.ListEventsRequest(table=name, limit=_RECENT)
-    found, hint = journal.ListEventsResponse(), ""
+    request = journal.ListEventsRequest(table=name, limit=_RECENT)
+    response, hint = journal.ListEventsResponse(), ""
     try:
-        found = await visit.ask("ListEvents", asked, journal.ListEventsResponse)
+        response = await visit.ask("ListEvents", request, journal.ListEventsResponse)
     except NotFound as unknown:
         hint = unknown.hint
     text = name.rpartition(".")[2].strip("`")
-    values = {"error": error, "name": name, "events": found.events, "text": text, "hint": hint}
+    values = {"error": error, "name": name, "events": response.events, "text": text, "hint": hint}
     return Page("table_gone.html", "Not found", values, 404)
 
 
 async def _show_known(visit: PageRequest, table: pb.Table, chosen: str) -> Page:
-    asked = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
-    found = await visit.ask("ListProcesses", asked, pb.ListProcessesResponse)
+    request = pb.ListProcessesRequest(table=str(table.table_id), limit=_RECENT)
+    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     now_ms = int(time.time() * 1000)
-    return on_table(
+    return table_page(
         table,
         "table.html",
         "",
@@ -262,7 +262,7 @@ async def _show_known(visit: PageRequest, table: pb.Table, chosen: str) -> Page:
         charts=await _trends(visit, table, RANGES[chosen], now_ms),
         ranges=[(name, name == chosen) for name in RANGES],
         reasons=reasons(table, await _group(visit, table.group), now_ms),
-        processes=found.processes,
+        processes=response.processes,
         facts=_facts(table),
         same=command("amoro", "table", "show", table.table),
     )
@@ -307,9 +307,9 @@ def _tabs(table: pb.Table) -> list[tuple[str, str, str]]:
 
 
 async def _trends(visit: PageRequest, table: pb.Table, length_ms: int, now_ms: int) -> list[Chart]:
-    asked = SeriesRequest(tuple(_TRENDS), now_ms, length_ms, table=table.table)
-    found = await found_series(visit, asked)
-    return [drawn(found, asked, name, title) for name, title in _TRENDS.items()]
+    wanted = SeriesRequest(tuple(_TRENDS), now_ms, length_ms, table=table.table)
+    result = await found_series(visit, wanted)
+    return [drawn(result, wanted, name, title) for name, title in _TRENDS.items()]
 
 
 async def _group(visit: PageRequest, name: str) -> pb.Group | None:
@@ -339,20 +339,26 @@ _ORIGINS = tuple(origin.value for origin in Origin)
 
 async def show_processes(visit: PageRequest) -> Page:
     """The processes of every action on the table, the newest first."""
-    asked, table = visit.query(status=_STATUSES, after=()), await known_table(visit)
+    query, table = visit.query(status=_STATUSES, after=()), await table_of(visit)
     request = pb.ListProcessesRequest(
-        table=str(table.table_id), status=asked["status"], limit=ROWS, after=asked["after"]
+        table=str(table.table_id), status=query["status"], limit=ROWS, after=query["after"]
     )
-    found = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
+    response = await visit.ask("ListProcesses", request, pb.ListProcessesResponse)
     path = to_table(table.table, table.table_id, "processes")
     listed = Listed(
-        path, "processes", {"status": asked["status"]}, len(found.processes), found.total, found.next, asked["after"]
+        path,
+        "processes",
+        {"status": query["status"]},
+        len(response.processes),
+        response.total,
+        response.next,
+        query["after"],
     )
-    return on_table(
+    return table_page(
         table,
         "table_processes.html",
         "processes",
-        processes=found.processes,
+        processes=response.processes,
         list=listed,
         statuses=_STATUSES,
         same=command("amoro", "process", "list", "--table", table.table),
@@ -362,18 +368,18 @@ async def show_processes(visit: PageRequest) -> Page:
 async def show_properties(visit: PageRequest) -> Page:
     """The properties that control the table's work, each with its default and its origin."""
     origin = visit.query(origin=_ORIGINS)["origin"]
-    table, refused, found = await known_table(visit), "", pb.GetTablePropertiesResponse()
-    asked = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
+    table, refused, response = await table_of(visit), "", pb.GetTablePropertiesResponse()
+    request = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
     try:
-        found = await visit.ask("GetTableProperties", asked, pb.GetTablePropertiesResponse)
+        response = await visit.ask("GetTableProperties", request, pb.GetTablePropertiesResponse)
     except TableRefused as error:
         refused = error.message
-    return on_table(
+    return table_page(
         table,
         "table_properties.html",
         "properties",
-        properties=found.properties,
-        shown=[one for one in found.properties if origin in ("", one.origin)],
+        properties=response.properties,
+        shown=[one for one in response.properties if origin in ("", one.origin)],
         origin=origin,
         origins=_ORIGINS,
         refused=refused,

@@ -21,7 +21,7 @@ from amoro_core.web.pages.page_request import (
     to_table,
     whole_number,
 )
-from amoro_core.web.pages.table import known_table, on_table
+from amoro_core.web.pages.table import table_of, table_page
 
 TYPES = tuple(type_.value for type_ in OptimizingType)
 #: An action that takes longer goes on, while its visitor goes on to the table.
@@ -33,7 +33,7 @@ _LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
 
 async def ask_enable(visit: PageRequest) -> Page:
     """What enabling would do."""
-    table = await known_table(visit)
+    table = await table_of(visit)
     return Confirmation(
         f"Enable {table.table}?",
         (
@@ -55,7 +55,7 @@ async def enable(visit: PageRequest) -> Redirect:
 
 async def ask_disable(visit: PageRequest) -> Page:
     """What disabling would do."""
-    table = await known_table(visit)
+    table = await table_of(visit)
     running = (
         f"Its process {table.process_id} is cancelled unless it is committing already." if table.process_id else ""
     )
@@ -77,7 +77,7 @@ async def disable(visit: PageRequest) -> Redirect:
 
 async def ask_block(visit: PageRequest) -> Page:
     """What a blocker would do."""
-    table = await known_table(visit)
+    table = await table_of(visit)
     return Confirmation(
         f"Block {table.table}?",
         ("No optimizing begins on this table until the time is over or the blocker is released.",),
@@ -94,16 +94,16 @@ async def ask_block(visit: PageRequest) -> Page:
 
 async def block(visit: PageRequest) -> Redirect:
     """Block optimizing of the table for a time."""
-    sent, table = await visit.form("minutes", "reason"), await known_table(visit)
+    sent, table = await visit.form("minutes", "reason"), await table_of(visit)
     minutes = whole_number(sent["minutes"], "number of minutes", _LONGEST_BLOCK_MINUTES)
-    asked = pb.BlockTableRequest(table=table.table, hold_ms=(minutes or 0) * 60_000, reason=sent["reason"])
-    made = await visit.ask("BlockTable", asked, pb.Blocker)
-    return Redirect(_path(table), f"{table.table} is blocked by {made.blocker_id}.")
+    request = pb.BlockTableRequest(table=table.table, hold_ms=(minutes or 0) * 60_000, reason=sent["reason"])
+    response = await visit.ask("BlockTable", request, pb.Blocker)
+    return Redirect(_path(table), f"{table.table} is blocked by {response.blocker_id}.")
 
 
 async def ask_unblock(visit: PageRequest) -> Page:
     """What releasing the blocker would do."""
-    table, blocker = await known_table(visit), visit.named("blocker")
+    table, blocker = await table_of(visit), visit.named("blocker")
     return Confirmation(
         f"Release the blocker {blocker}?",
         (f"{table.table} may be optimized again. Whoever took the blocker may still rely on it.",),
@@ -117,14 +117,14 @@ async def ask_unblock(visit: PageRequest) -> Page:
 
 async def unblock(visit: PageRequest) -> Redirect:
     """Release the blocker."""
-    table, blocker = await known_table(visit), visit.named("blocker")
+    table, blocker = await table_of(visit), visit.named("blocker")
     await visit.ask("ReleaseBlocker", pb.ReleaseBlockerRequest(blocker_id=blocker), pb.Blocker)
     return Redirect(_path(table), f"The blocker {blocker} is released.")
 
 
 async def ask_optimize(visit: PageRequest) -> Page:
     """What optimizing would do."""
-    table = await known_table(visit)
+    table = await table_of(visit)
     return Confirmation(
         f"Optimize {table.table} now?",
         (
@@ -152,7 +152,7 @@ class Requests:
 
     async def optimize(self, visit: PageRequest) -> Redirect:
         """Plan the table and begin; a second request leads to the process of the first."""
-        sent, table = await visit.form("type", "where"), await known_table(visit)
+        sent, table = await visit.form("type", "where"), await table_of(visit)
         return await self.begin(
             visit, table, pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
         )
@@ -161,30 +161,32 @@ class Requests:
         self,
         visit: PageRequest,
         table: pb.Table,
-        asked: pb.OptimizeTableRequest,
+        wanted: pb.OptimizeTableRequest,
         refused: Refused = lambda table, answer: None,
         patience_s: float | None = None,
     ) -> Redirect:
         """Ask for the optimizing, and lead to its process, or where `refused` says for an answer that began nothing."""
-        asking = asyncio.ensure_future(visit.ask("OptimizeTable", asked, pb.OptimizeTableResponse))
+        asking = asyncio.ensure_future(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
         self._planning.add(asking)
         asking.add_done_callback(self._ended)
         ended, _ = await asyncio.wait((asking,), timeout=patience_s or self._patience_s)
         if not ended:
             return Redirect(_path(table), f"{table.table} is being planned; that goes on.", "wait")
         try:
-            made = asking.result()
+            result = asking.result()
         except TableBusy:
             return await self._at_work(visit, table)
-        if elsewhere := refused(table, made):
+        if elsewhere := refused(table, result):
             return elsewhere
-        if not made.process_id:
-            return Redirect(_path(table), f"Nothing was begun. {made.plan.reason or 'There is nothing to do.'}", "wait")
-        told = f"Process {made.process_id} has begun: {made.plan.type}. {made.no_optimizer}".strip()
-        return Redirect(to("processes", made.process_id), told, "wait" if made.no_optimizer else "good")
+        if not result.process_id:
+            return Redirect(
+                _path(table), f"Nothing was begun. {result.plan.reason or 'There is nothing to do.'}", "wait"
+            )
+        text = f"Process {result.process_id} has begun: {result.plan.type}. {result.no_optimizer}".strip()
+        return Redirect(to("processes", result.process_id), text, "wait" if result.no_optimizer else "good")
 
     async def _at_work(self, visit: PageRequest, table: pb.Table) -> Redirect:
-        now = await known_table(visit)
+        now = await table_of(visit)
         if now.process_id:
             return Redirect(to("processes", now.process_id), "This process works on the table already.", "wait")
         return Redirect(_path(table), f"{table.table} is {now.status.replace('_', ' ')} already.", "wait")
@@ -196,9 +198,9 @@ class Requests:
 
 
 async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
-    table = await known_table(visit)
-    asked = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
-    now = await visit.ask("SetTableEnabled", asked, pb.Table)
+    table = await table_of(visit)
+    request = pb.SetTableEnabledRequest(table=table.table, enabled=enabled)
+    now = await visit.ask("SetTableEnabled", request, pb.Table)
     if now.enabled != enabled:
         return Redirect(_path(table), f"It is {'' if now.enabled else 'not '}optimized: {now.enabled_origin}.", "wait")
     return Redirect(_path(table), f"{table.table} is {'optimized from now on' if enabled else 'only observed now'}.")
@@ -221,26 +223,26 @@ class Plans:
 
     async def show(self, visit: PageRequest) -> Page:
         """The form, and the plan that was made, while it is kept."""
-        asked, table = visit.query(kept=()), await known_table(visit)
-        kept = await _kept(visit, table, asked["kept"])
-        said = kept or pb.SavedPlan()
-        return on_table(
+        query, table = visit.query(kept=()), await table_of(visit)
+        kept = await _kept(visit, table, query["kept"])
+        text = kept or pb.SavedPlan()
+        return table_page(
             table,
             "table_plan.html",
             "plan",
             kept=kept,
             plan=kept.plan if kept else None,
-            is_over=bool(asked["kept"]) and kept is None,
-            said=said,
-            columns=",".join(said.cluster.columns),
+            is_over=bool(query["kept"]) and kept is None,
+            said=text,
+            columns=",".join(text.cluster.columns),
             types=(*TYPES, CLUSTER),
             strategies=_STRATEGIES,
-            same=_command(table, said),
+            same=_command(table, text),
         )
 
     async def make(self, visit: PageRequest) -> Redirect:
         """Plan, and lead to what was found."""
-        sent, table = await visit.form("type", "where", "columns", "strategy"), await known_table(visit)
+        sent, table = await visit.form("type", "where", "columns", "strategy"), await table_of(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
         columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
         if columns or sent["strategy"]:
@@ -249,9 +251,9 @@ class Plans:
 
     async def carry_out(self, visit: PageRequest) -> Redirect:
         """Optimize as planned; if another plan would be made now, lead to that, which says what has changed."""
-        sent, table = await visit.form("kept"), await known_table(visit)
-        asked = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
-        return await self._requests.begin(visit, table, asked, _changed, self._deadline_s)
+        sent, table = await visit.form("kept"), await table_of(visit)
+        request = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
+        return await self._requests.begin(visit, table, request, _changed, self._deadline_s)
 
     async def _plan(self, visit: PageRequest, request: pb.PlanTableRequest) -> pb.Plan:
         try:
@@ -281,16 +283,16 @@ def _changed(table: pb.Table, answer: pb.OptimizeTableResponse) -> Redirect | No
     return _lead(table, answer.plan, "The plan has changed: nothing was begun.")
 
 
-def _lead(table: pb.Table, made: pb.Plan, notice: str = "") -> Redirect:
-    return Redirect(to_table(table.table, table.table_id, "plan", kept=made.plan_id), notice, "wait")
+def _lead(table: pb.Table, result: pb.Plan, notice: str = "") -> Redirect:
+    return Redirect(to_table(table.table, table.table_id, "plan", kept=result.plan_id), notice, "wait")
 
 
-def _command(table: pb.Table, said: pb.SavedPlan) -> str:
+def _command(table: pb.Table, text: pb.SavedPlan) -> str:
     options = {
-        "--type": said.type,
-        "--where": said.where,
-        "--columns": ",".join(said.cluster.columns),
-        "--strategy": said.cluster.strategy,
+        "--type": text.type,
+        "--where": text.where,
+        "--columns": ",".join(text.cluster.columns),
+        "--strategy": text.cluster.strategy,
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
     return command("amoro", "plan", table.table, *given, "--explain")
@@ -325,24 +327,24 @@ class Verifications:
 
     async def ask(self, visit: PageRequest) -> Page:
         """What verifying will do; with the key of one that was asked for, what it has found."""
-        asked, table = visit.query(before=(), after=(), kept=()), await known_table(visit)
-        if asked["kept"]:
-            return self._found(table, asked["kept"])
-        request = _verify_request(table, asked)
+        query, table = visit.query(before=(), after=(), kept=()), await table_of(visit)
+        if query["kept"]:
+            return self._found(table, query["kept"])
+        request = _verify_request(table, query)
         target = to_table(table.table, table.table_id, "verify")
         effects = (
             f"The rows of {table.table} {_between(request)} are read and compared, partition by partition, and every "
             "live file is looked for. Data files that both have are not read.",
             f"Nothing is changed. It ends after {self._deadline_s / 60:g} minutes; the command line waits longer.",
         )
-        fields = tuple(Field(name, "", asked[name], "hidden") for name in ("before", "after"))
+        fields = tuple(Field(name, "", query[name], "hidden") for name in ("before", "after"))
         return Confirmation(
             f"Verify {table.table}?", effects, target, "Verify", _path(table), _verify_command(request), fields
         ).shown()
 
     async def begin(self, visit: PageRequest) -> Redirect:
         """Verify, and lead to what was found, or to where it will be."""
-        sent, table = await visit.form("before", "after"), await known_table(visit)
+        sent, table = await visit.form("before", "after"), await table_of(visit)
         request = _verify_request(table, sent)
         answer = asyncio.ensure_future(self._verify(visit, request))
         self._running.add(answer)
@@ -370,21 +372,21 @@ class Verifications:
         kept = self._kept.find(key)
         if kept is not None and kept.table_id != table.table_id:
             kept = None
-        found, error = None, None
+        result, error = None, None
         if kept is not None and kept.answer.done():
             try:
-                found = kept.answer.result()
+                result = kept.answer.result()
             except AmoroError as raised:
                 error = raised
         request = kept.request if kept is not None else pb.VerifyTableRequest(table=table.table)
-        return on_table(
+        return table_page(
             table,
             "table_verification.html",
             "",
             is_over=kept is None,
-            found=found,
+            found=result,
             error=error,
-            comparisons=[(one, list(_partitions(one))) for one in found.comparisons] if found else [],
+            comparisons=[(one, list(_partitions(one))) for one in result.comparisons] if result else [],
             most=_MOST_PARTITIONS,
             again=to_table(table.table, table.table_id, "verify", kept=key),
             same=_verify_command(request),

@@ -16,7 +16,7 @@ from amoro_core.protocol import journal_pb2 as kept
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 from amoro_core.web.charts import Chart, Moment, SizeCounts, histogram, timeline
 from amoro_core.web.pages.page_request import Page, PageRequest, Redirect, command, to_table, whole_number
-from amoro_core.web.pages.table import known_table, on_table
+from amoro_core.web.pages.table import table_of, table_page
 
 DEADLINE_S = 10.0
 AT_ONCE = 2
@@ -68,9 +68,9 @@ class Files:
     async def show(self, visit: PageRequest) -> Page:
         """Histogram, and the partitions most in need, of the last evaluation that has read the files."""
         visit.query()
-        table = await known_table(visit)
+        table = await table_of(visit)
         digest = await visit.ask("GetTableDigest", kept.GetTableDigestRequest(table=table.table), kept.TableDigest)
-        return on_table(
+        return table_page(
             table,
             "table_files.html",
             "files",
@@ -81,17 +81,17 @@ class Files:
 
     async def list_now(self, visit: PageRequest) -> Page:
         """A thousand live files, read now from the table's manifests."""
-        asked, table = visit.query(after=(), snapshot=()), await known_table(visit)
-        snapshot = whole_number(asked["snapshot"], "snapshot", _LARGEST_ID) or 0
-        request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=asked["after"], snapshot_id=snapshot)
+        query, table = visit.query(after=(), snapshot=()), await table_of(visit)
+        snapshot = whole_number(query["snapshot"], "snapshot", _LARGEST_ID) or 0
+        request = pb.ListTableFilesRequest(table=table.table, limit=FILES, after=query["after"], snapshot_id=snapshot)
         same = command("amoro", "table", "files", table.table)
         async with self._looks.looking(f"the list of files of {table.table}", f"The command line waits longer: {same}"):
-            found = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
+            response = await visit.ask("ListTableFiles", request, pb.ListTableFilesResponse)
         following = ""
-        if found.next:
-            snapshot = found.snapshot_id
-            following = to_table(table.table, table.table_id, "files", "list", after=found.next, snapshot=snapshot)
-        return on_table(table, "table_file_list.html", "files", found=found, following=following, same=same)
+        if response.next:
+            snapshot = response.snapshot_id
+            following = to_table(table.table, table.table_id, "files", "list", after=response.next, snapshot=snapshot)
+        return table_page(table, "table_file_list.html", "files", found=response, following=following, same=same)
 
 
 def _sizes(digest: kept.TableDigest) -> Chart | None:
@@ -149,10 +149,10 @@ class Snapshots:
 
     async def show(self, visit: PageRequest) -> Page:
         """What was read of the snapshots of the table's known state, and two of them compared."""
-        asked, table = visit.query(before=(), after=()), await known_table(visit)
+        query, table = visit.query(before=(), after=()), await table_of(visit)
         seen = self._looks.remembered(_key(table))
         snapshots = seen.found.snapshots if seen else ()
-        return on_table(
+        return table_page(
             table,
             "table_snapshots.html",
             "snapshots",
@@ -161,30 +161,30 @@ class Snapshots:
             snapshots=snapshots[:_SHOWN],
             process_id=PROCESS_ID,
             fates=seen.fates if seen else {},
-            before=asked["before"],
-            after=asked["after"],
-            compared=compare(snapshots, asked["before"], asked["after"]) if seen else (),
+            before=query["before"],
+            after=query["after"],
+            compared=compare(snapshots, query["before"], query["after"]) if seen else (),
             same=command("amoro", "table", "snapshots", table.table),
         )
 
     async def read(self, visit: PageRequest) -> Redirect:
         """Read the snapshots now, and lead to them."""
         await visit.form()
-        table = await known_table(visit)
+        table = await table_of(visit)
         same = command("amoro", "table", "snapshots", table.table)
         request = pb.ListSnapshotsRequest(table=table.table, limit=SNAPSHOTS)
         async with self._looks.looking(f"the metadata of {table.table}", f"The command line waits longer: {same}"):
-            found = await visit.ask("ListSnapshots", request, pb.ListSnapshotsResponse)
+            response = await visit.ask("ListSnapshots", request, pb.ListSnapshotsResponse)
             retention, refused = await _retention(visit, table)
-        self._looks.remember(_key(table), SeenSnapshots(found, int(time.time() * 1000), retention, refused))
+        self._looks.remember(_key(table), SeenSnapshots(response, int(time.time() * 1000), retention, refused))
         return Redirect(to_table(table.table, table.table_id, "snapshots"))
 
 
 async def _retention(visit: PageRequest, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
     """What the next expiry would decide; of a table that it refuses, why."""
-    asked = snapshots_pb.GetRetentionRequest(table=table.table)
+    request = snapshots_pb.GetRetentionRequest(table=table.table)
     try:
-        return await visit.ask("GetRetention", asked, snapshots_pb.Retention), ""
+        return await visit.ask("GetRetention", request, snapshots_pb.Retention), ""
     except TableRefused as error:
         return snapshots_pb.Retention(), error.message
 
@@ -202,10 +202,10 @@ def compare(snapshots: Sequence[pb.Snapshot], before: str, after: str) -> tuple[
 
 
 def _compared(name: str, before: str, after: str, is_size: bool) -> Compared:
-    told = format_bytes if is_size else format_count
+    values = format_bytes if is_size else format_count
     old, new = _whole(before), _whole(after)
-    change = "-" if old is None or new is None else ("+" if new >= old else "−") + told(abs(new - old))
-    return Compared(name, "-" if old is None else told(old), "-" if new is None else told(new), change)
+    change = "-" if old is None or new is None else ("+" if new >= old else "−") + values(abs(new - old))
+    return Compared(name, "-" if old is None else values(old), "-" if new is None else values(new), change)
 
 
 def _whole(text: str) -> int | None:

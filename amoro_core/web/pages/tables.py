@@ -20,7 +20,7 @@ _MOST_CHOICES = 500  # in a list to choose from; a name that is not among them i
 
 async def show_tables(visit: PageRequest) -> Page:
     """Fifty tables, filtered and sorted as the query says."""
-    asked = visit.query(
+    query = visit.query(
         text=(),
         catalog=(),
         namespace=(),
@@ -33,66 +33,66 @@ async def show_tables(visit: PageRequest) -> Page:
         order=_ORDERS,
         after=(),
     )
-    filters = {key: value for key, value in asked.items() if key not in ("sort", "order", "after")}
-    found = await visit.ask("ListTables", _request(asked), pb.ListTablesResponse)
+    filters = {key: value for key, value in query.items() if key not in ("sort", "order", "after")}
+    response = await visit.ask("ListTables", _request(query), pb.ListTablesResponse)
     listed = Listed(
         "/tables",
         "tables",
         filters,
-        len(found.tables),
-        found.total,
-        found.next,
-        asked["after"],
-        sort=asked["sort"] or TableKey.NAME,
-        order=asked["order"],
-        total_is_exact=found.total_is_exact,
+        len(response.tables),
+        response.total,
+        response.next,
+        query["after"],
+        sort=query["sort"] or TableKey.NAME,
+        order=query["order"],
+        total_is_exact=response.total_is_exact,
         default_sort=TableKey.NAME,
     )
     values = {
-        "tables": found.tables,
+        "tables": response.tables,
         "list": listed,
         "catalogs": await catalog_names(visit),
         "groups": await group_names(visit),
         "statuses": _STATUSES,
         "refusals": _REFUSALS,
-        "same": command("amoro", "table", "list", *_options(asked)),
+        "same": command("amoro", "table", "list", *_options(query)),
     }
     return Page("tables.html", "Tables", values, is_live=True)
 
 
-def _request(asked: Mapping[str, str]) -> pb.ListTablesRequest:
-    below = whole_number(asked["health_below"], "score", 101)
+def _request(wanted: Mapping[str, str]) -> pb.ListTablesRequest:
+    below = whole_number(wanted["health_below"], "score", 101)
     return pb.ListTablesRequest(
-        catalog=asked["catalog"],
-        status=asked["status"],
-        group=asked["group"],
+        catalog=wanted["catalog"],
+        status=wanted["status"],
+        group=wanted["group"],
         limit=ROWS,
-        after=asked["after"],
-        sort=asked["sort"],
-        order=asked["order"],
-        text=asked["text"],
-        namespace=asked["namespace"],
-        enabled=None if not asked["enabled"] else asked["enabled"] == "yes",
-        refusal=asked["refused"],
+        after=wanted["after"],
+        sort=wanted["sort"],
+        order=wanted["order"],
+        text=wanted["text"],
+        namespace=wanted["namespace"],
+        enabled=None if not wanted["enabled"] else wanted["enabled"] == "yes",
+        refusal=wanted["refused"],
         health_below=below or 0,
     )
 
 
-def _options(asked: Mapping[str, str]) -> list[str]:
+def _options(wanted: Mapping[str, str]) -> list[str]:
     known = ("catalog", "status", "group")
-    return [word for key in known if asked[key] for word in (f"--{key}", asked[key])]
+    return [word for key in known if wanted[key] for word in (f"--{key}", wanted[key])]
 
 
 async def catalog_names(visit: PageRequest) -> list[str]:
     """The names of the catalogs, to choose from."""
-    found = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=_MOST_CHOICES), pb.ListCatalogsResponse)
-    return [one.name for one in found.catalogs]
+    response = await visit.ask("ListCatalogs", pb.ListCatalogsRequest(limit=_MOST_CHOICES), pb.ListCatalogsResponse)
+    return [one.name for one in response.catalogs]
 
 
 async def group_names(visit: PageRequest) -> list[str]:
     """The names of the optimizer groups, to choose from."""
-    found = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=_MOST_CHOICES), pb.ListGroupsResponse)
-    return [one.name for one in found.groups]
+    response = await visit.ask("ListGroups", pb.ListGroupsRequest(limit=_MOST_CHOICES), pb.ListGroupsResponse)
+    return [one.name for one in response.groups]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +111,15 @@ class ShownCatalog:
 
 async def show_catalogs(visit: PageRequest) -> Page:
     """Fifty catalogs by name."""
-    asked = visit.query(after=())
-    request = pb.ListCatalogsRequest(limit=ROWS, after=asked["after"])
-    found = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
+    query = visit.query(after=())
+    request = pb.ListCatalogsRequest(limit=ROWS, after=query["after"])
+    response = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
     held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
     shown = [
         ShownCatalog(one, look, [item for item in held.conditions if item.labels.get("catalog") == one.name])
-        for one, look in zip(found.catalogs, found.looks, strict=True)
+        for one, look in zip(response.catalogs, response.looks, strict=True)
     ]
-    listed = Listed("/catalogs", "catalogs", {}, len(shown), found.total, found.next, asked["after"])
+    listed = Listed("/catalogs", "catalogs", {}, len(shown), response.total, response.next, query["after"])
     values = {"catalogs": shown, "list": listed, "same": command("amoro", "catalog", "list")}
     return Page("catalogs.html", "Catalogs", values)
 
@@ -128,8 +128,8 @@ async def check(visit: PageRequest) -> Redirect:
     """List the catalog's tables now, and tell whether it answered."""
     await visit.form()
     name = visit.named("catalog")
-    found = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
-    if not found.ok:
-        return Redirect(to("catalogs"), f"{name}: [{found.code}] {found.message} {found.hint}", "bad")
-    took = format_duration(found.duration_ms)
-    return Redirect(to("catalogs"), f"{name} answers: {many(found.tables, 'table')}, listed in {took}.")
+    response = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
+    if not response.ok:
+        return Redirect(to("catalogs"), f"{name}: [{response.code}] {response.message} {response.hint}", "bad")
+    took = format_duration(response.duration_ms)
+    return Redirect(to("catalogs"), f"{name} answers: {many(response.tables, 'table')}, listed in {took}.")

@@ -62,9 +62,9 @@ def ago(milliseconds: int, never: str = "never") -> Markup:
         return escape(never)
     at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     away = time.time() * 1000 - milliseconds
-    told = f"{_roughly(away)} ago" if away >= 0 else f"in {_roughly(-away)}"
+    text = f"{_roughly(away)} ago" if away >= 0 else f"in {_roughly(-away)}"
     form = Markup('<time datetime="{}" title="{}">{}</time>')
-    return form.format(at.isoformat(timespec="milliseconds"), format_time(milliseconds), told)
+    return form.format(at.isoformat(timespec="milliseconds"), format_time(milliseconds), text)
 
 
 def whole(text: str) -> Markup:

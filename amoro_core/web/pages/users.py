@@ -39,13 +39,13 @@ def routes(site: Site) -> list[Route]:
 
 async def show_users(visit: PageRequest) -> Page:
     """Fifty users, and tokens."""
-    asked = visit.query(after=())
-    request = accounts.ListUsersRequest(limit=ROWS, after=asked["after"])
-    found = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
+    query = visit.query(after=())
+    request = accounts.ListUsersRequest(limit=ROWS, after=query["after"])
+    response = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
     tokens = await visit.ask("ListTokens", pb.ListTokensRequest(limit=_MOST_TOKENS), pb.ListTokensResponse)
     values = {
-        "users": found.users,
-        "list": Listed("/users", "users", {}, len(found.users), found.total, found.next, asked["after"]),
+        "users": response.users,
+        "list": Listed("/users", "users", {}, len(response.users), response.total, response.next, query["after"]),
         "tokens": tokens.tokens,
         "now_ms": round(time.time() * 1000),
         "more_tokens": tokens.total - len(tokens.tokens),
@@ -73,8 +73,8 @@ async def add(visit: PageRequest) -> Redirect:
     request = accounts.AddUserRequest(
         name=typed["name"], role=typed["role"], pattern=typed["pattern"], password=typed["password"]
     )
-    made = await visit.ask("AddUser", request, accounts.User)
-    return Redirect("/users", f"{made.name} can log in as {made.role}.")
+    response = await visit.ask("AddUser", request, accounts.User)
+    return Redirect("/users", f"{response.name} can log in as {response.role}.")
 
 
 async def ask_to_update(visit: PageRequest) -> Page:
@@ -199,8 +199,8 @@ async def create(visit: PageRequest) -> Page:
     request = pb.CreateTokenRequest(
         name=typed["name"], kind=typed["role"], pattern=typed["pattern"], lasts_ms=lasts // timedelta(milliseconds=1)
     )
-    made = await visit.ask("CreateToken", request, pb.Token)
-    return Page("token.html", f"The token {made.name}", {"token": made})
+    response = await visit.ask("CreateToken", request, pb.Token)
+    return Page("token.html", f"The token {response.name}", {"token": response})
 
 
 async def ask_to_revoke(visit: PageRequest) -> Page:

@@ -70,9 +70,9 @@ _REFUSALS = {
 @cache
 def description() -> dict[str, Any]:
     """The whole description. Keys and their order are the same for the same version."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for path, methods in paths().items():
-        found[f"{PREFIX}{path}"] = {method.lower(): _operation(route) for method, route in methods.items()}
+        result[f"{PREFIX}{path}"] = {method.lower(): _operation(route) for method, route in methods.items()}
     shared = _Shared()
     described = {
         "openapi": "3.1.0",
@@ -84,7 +84,7 @@ def description() -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
-        "paths": shared.named(found),
+        "paths": shared.named(result),
     }
     documents = shared.named(_documents())
     components = {
@@ -113,7 +113,7 @@ def _operation(route: Route) -> dict[str, Any]:
         parameters.append(_parameter("Idempotency-Key", "header", {"type": "string", "pattern": "^[!-~]{1,255}$"}))
     if route.method in ("PATCH", "PUT"):
         parameters.append(_parameter("If-Match", "header", {"type": "string", "pattern": TAGS}, True))
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "operationId": route.name or route.operation,
         "summary": _summary(route),
         "description": f"Needs the role {OPERATIONS[route.operation].role}.",
@@ -123,8 +123,8 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.has_body:
         schema = object_schema(known_elsewhere(route), route.required)
-        made["requestBody"] = {"required": bool(route.required), "content": {"application/json": {"schema": schema}}}
-    return made
+        result["requestBody"] = {"required": bool(route.required), "content": {"application/json": {"schema": schema}}}
+    return result
 
 
 def _summary(route: Route) -> str:
@@ -138,22 +138,24 @@ def _parameter(name: str, place: str, schema: Schema, required: bool = False) ->
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if route.items:
-        found["200"] = _answer("A page of the list.", _list_schema(route), {"ETag": _HEADER_TEXT, "Link": _HEADER_TEXT})
+        result["200"] = _answer(
+            "A page of the list.", _list_schema(route), {"ETag": _HEADER_TEXT, "Link": _HEADER_TEXT}
+        )
     else:
         headers = {"ETag": _HEADER_TEXT} if route.method == "GET" else {}
         headers |= {"Link": _HEADER_TEXT} if is_paged(route) else {}
-        found[str(route.status)] = _answer("As asked for.", _document_schema(route), headers)
+        result[str(route.status)] = _answer("As asked for.", _document_schema(route), headers)
     if route.lasting:
-        found["202"] = _answer("It has begun.", _document_schema(route), {"Location": _HEADER_TEXT})
+        result["202"] = _answer("It has begun.", _document_schema(route), {"Location": _HEADER_TEXT})
     if route.operation in _MAY_BE_UNKNOWN:
         unknown: Schema = {"$ref": "#/components/schemas/Unknown"}
         if route.status == 200:
             unknown = {"anyOf": [_document_schema(route), unknown]}
-        found["200"] = _answer("As asked for, or it is not known whether it was done.", unknown, {})
+        result["200"] = _answer("As asked for, or it is not known whether it was done.", unknown, {})
     if route.method == "GET":
-        found["304"] = {"description": "It is what If-None-Match names.", "headers": {"ETag": _HEADER_TEXT}}
+        result["304"] = {"description": "It is what If-None-Match names.", "headers": {"ETag": _HEADER_TEXT}}
     refusals = {**_REFUSALS}
     if route.method in ("PATCH", "PUT"):
         refusals |= {412: "It has changed meanwhile.", 428: "If-Match is missing."}
@@ -161,13 +163,13 @@ def _responses(route: Route) -> dict[str, Any]:
         refusals |= {413: "The body is too long.", 415: "The body is not JSON."}
     content = {requests.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status, said in sorted(refusals.items()):
-        found[str(status)] = {"description": said, "content": content}
-    return found
+        result[str(status)] = {"description": said, "content": content}
+    return result
 
 
-def _answer(said: str, schema: Schema, headers: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(text: str, schema: Schema, headers: Mapping[str, Any]) -> dict[str, Any]:
     more = {"headers": dict(headers)} if headers else {}
-    return {"description": said, **more, "content": {"application/json": {"schema": schema}}}
+    return {"description": text, **more, "content": {"application/json": {"schema": schema}}}
 
 
 def _title(schema: str) -> str:
@@ -182,11 +184,11 @@ def _document_schema(route: Route) -> Schema:
 
 def _documents() -> dict[str, Schema]:
     """The documents of all routes by their names."""
-    found = {}
+    result = {}
     for name in sorted({route.schema for route in ROUTES if not route.items}):
         document = schemas()[name]
-        found[_title(name)] = {key: document[key] for key in ("type", "properties", "required")}
-    return found
+        result[_title(name)] = {key: document[key] for key in ("type", "properties", "required")}
+    return result
 
 
 def _list_schema(route: Route) -> Schema:

@@ -175,8 +175,8 @@ class Parameter:
 
 def parameters(descriptor: Descriptor, without: Collection[str] = ()) -> dict[str, Parameter]:
     """The parameters of a message by their names in REST."""
-    found = (Parameter(field.name.removesuffix("_ms"), field) for field in descriptor.fields)
-    return {one.name: one for one in found if one.field.name not in without}
+    result = (Parameter(field.name.removesuffix("_ms"), field) for field in descriptor.fields)
+    return {one.name: one for one in result if one.field.name not in without}
 
 
 def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: str) -> None:
@@ -193,8 +193,8 @@ def require_known(names: Iterable[str], known: Collection[str], where: str) -> N
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            said = ", ".join(sorted(known))
-            hint = f"Did you mean {close[0]}?" if close else f"Known: {said}." if said else "It takes none."
+            text = ", ".join(sorted(known))
+            hint = f"Did you mean {close[0]}?" if close else f"Known: {text}." if text else "It takes none."
             raise MalformedRequest(f"{where} has the unknown key {name!r}", hint=hint, value=name)
 
 
@@ -251,21 +251,21 @@ def _read(field: FieldDescriptor, text: str, name: str) -> Any:
 
 
 def _milliseconds(parameter: Parameter, value: Any) -> int:
-    said = f"{parameter.name} must be "
+    text = f"{parameter.name} must be "
     if not isinstance(value, str):
-        raise MalformedRequest(f"{said}a text", value=value)
+        raise MalformedRequest(f"{text}a text", value=value)
     if not _TIMES.search(parameter.field.name):
         try:
             return round(parse_duration(value).total_seconds() * 1000)
         except ValueError as error:
-            raise MalformedRequest(f"{said}a duration above zero and at most 365d, such as 30s", value=value) from error
+            raise MalformedRequest(f"{text}a duration above zero and at most 365d, such as 30s", value=value) from error
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
             raise ValueError(value)
         return round(moment.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise MalformedRequest(f"{said}a time such as 2026-11-22T08:00:00Z", value=value) from error
+        raise MalformedRequest(f"{text}a time such as 2026-11-22T08:00:00Z", value=value) from error
 
 
 def _encodable(text: str, name: str) -> str:
@@ -282,10 +282,10 @@ PREFIX = "/api/v1"
 @cache
 def paths() -> Mapping[str, Mapping[str, Route]]:
     """The routes by path, then by method."""
-    found: dict[str, dict[str, Route]] = {}
+    result: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
-        found.setdefault(route.path, {})[route.method] = route
-    return found
+        result.setdefault(route.path, {})[route.method] = route
+    return result
 
 
 def cursor_of(path: str, filters: Mapping[str, Sequence[str]], place: str) -> str:
@@ -325,14 +325,14 @@ class ParsedRequest:
 
 def request_type(operation: str) -> Descriptor:
     """The message that the operation takes."""
-    found: Descriptor = _SERVICE.methods_by_name[operation].input_type
-    return found
+    result: Descriptor = _SERVICE.methods_by_name[operation].input_type
+    return result
 
 
 def answer_type(operation: str) -> Descriptor:
     """The message that the operation answers."""
-    found: Descriptor = _SERVICE.methods_by_name[operation].output_type
-    return found
+    result: Descriptor = _SERVICE.methods_by_name[operation].output_type
+    return result
 
 
 @cache
@@ -355,7 +355,7 @@ def is_paged(route: Route) -> bool:
     return route.method == "GET" and "after" in known_elsewhere(route) and "next" in answered
 
 
-def asked(request: Request) -> ParsedRequest:
+def parse_request(request: Request) -> ParsedRequest:
     """The route of the request and its texts.
 
     Raises MalformedRequest, NotFound for a path that is not known, and Answered with 405 for a method that is not.
@@ -371,22 +371,22 @@ def asked(request: Request) -> ParsedRequest:
     except ValueError as error:
         raise MalformedRequest("the address is not UTF-8, percent-encoded", value=repr(raw)) from error
     for known, methods in paths().items():
-        found = _match(known.strip("/").split("/"), segments)
-        if found is not None:
+        result = _match(known.strip("/").split("/"), segments)
+        if result is not None:
             method = "GET" if request.method == "HEAD" else request.method
             if method not in methods:
                 allowed = {"Allow": ", ".join(sorted(methods))}
                 refused = MalformedRequest(f"{request.method} is no method of {path}", value=request.method)
                 raise HttpError(problem(405, refused, headers=allowed))
-            return ParsedRequest(methods[method], path, found, query)
+            return ParsedRequest(methods[method], path, result, query)
     raise NotFound(f"there is no {PREFIX}{path}", hint=f"Every path is in {PREFIX}/openapi.json.")
 
 
-async def message_of(request: Request, said: ParsedRequest) -> tuple[Message, timedelta]:
+async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, timedelta]:
     """The message for the operation, and how long to wait for the end of what it begins. Raises MalformedRequest."""
-    route = said.route
-    message = naming(route, said.in_path)
-    known, query = known_elsewhere(route), dict(said.query)
+    route = parsed.route
+    message = naming(route, parsed.in_path)
+    known, query = known_elsewhere(route), dict(parsed.query)
     waited = query.pop(WAIT, None) if route.lasting else None
     if route.has_body:
         require_known(query, {WAIT} if route.lasting else (), "the query")
@@ -403,7 +403,7 @@ async def message_of(request: Request, said: ParsedRequest) -> tuple[Message, ti
         else:
             parameter.put_default(message)
     if route.items and "after" in query:
-        _place(message, said)
+        _place(message, parsed)
     return message, _wait(waited)
 
 
@@ -421,20 +421,20 @@ def _require(route: Route, given: Collection[str], where: str) -> None:
             raise MalformedRequest(f"{where} lacks {name}", value=name)
 
 
-def _place(message: Any, said: ParsedRequest) -> None:
-    message.after = place_of(said.path, said.query, message.after)
+def _place(message: Any, parsed: ParsedRequest) -> None:
+    message.after = place_of(parsed.path, parsed.query, message.after)
 
 
 def _match(known: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
     if len(known) != len(segments):
         return None
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, segment in zip(known, segments, strict=True):
         if name.startswith("{") and segment:
-            found[name[1:-1]] = segment
+            result[name[1:-1]] = segment
         elif name != segment:
             return None
-    return found
+    return result
 
 
 async def _body(request: Request) -> Any:
@@ -460,14 +460,14 @@ async def content_of(request: Request) -> bytes:
     """The body of the request, however often it is asked for. Raises Answered with 413 for a long one."""
     if hasattr(request.state, "content"):
         return bytes(request.state.content)
-    found = bytearray()
+    result = bytearray()
     async for chunk in request.stream():
-        found += chunk
-        if len(found) > MOST_BYTES:
+        result += chunk
+        if len(result) > MOST_BYTES:
             error = MalformedRequest(f"the body has more than {MOST_BYTES} bytes")
             raise HttpError(problem(413, error, headers={"Connection": "close"}))
-    request.state.content = found
-    return bytes(found)
+    request.state.content = result
+    return bytes(result)
 
 
 def _wait(texts: Sequence[str] | None) -> timedelta:

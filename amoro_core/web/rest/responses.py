@@ -34,23 +34,23 @@ def document(route: Route, answer: Message, process: Message | None = None) -> B
     return {"schema": route.schema, **(make(answer, process) if make else encode(answer))}
 
 
-def listed(said: ParsedRequest, answer: Any) -> Body:
+def listed(parsed: ParsedRequest, answer: Any) -> Body:
     """The list that the answer has: `items`, `next`, `total`, `total_is_exact`."""
-    route, names = said.route, item_keys(said.route)
+    route, names = parsed.route, item_keys(parsed.route)
     every = document(route, answer)[route.items]
     items = [{name: value for name, value in item.items() if name in names} for item in every]
     fields = answer.DESCRIPTOR.fields_by_name
     is_paged = "next" in fields
-    following = cursor_of(said.path, said.query, answer.next) if is_paged and answer.next else None
+    following = cursor_of(parsed.path, parsed.query, answer.next) if is_paged and answer.next else None
     exact = answer.total_is_exact if "total_is_exact" in fields else True
     total = answer.total if is_paged else len(items)
     return {"items": items, "next": following, "total": total, "total_is_exact": exact}
 
 
-def link_to_next(said: ParsedRequest, following: str) -> str:
+def link_to_next(parsed: ParsedRequest, following: str) -> str:
     """The header `Link` to the next page of a list, or of a document that comes in pages."""
-    query = urlencode({**said.query, "after": [following]}, doseq=True)
-    return f'<{PREFIX}{said.path}?{query}>; rel="next"'
+    query = urlencode({**parsed.query, "after": [following]}, doseq=True)
+    return f'<{PREFIX}{parsed.path}?{query}>; rel="next"'
 
 
 @cache
@@ -61,8 +61,8 @@ def item_keys(route: Route) -> frozenset[str]:
 
 def item_schema(route: Route) -> Body:
     """The JSON Schema of an item of the route's list."""
-    found: Body = schemas()[route.schema]["properties"][route.key or route.items]["items"]
-    return found
+    result: Body = schemas()[route.schema]["properties"][route.key or route.items]["items"]
+    return result
 
 
 def encoded(body: Body) -> bytes:
