@@ -16,7 +16,7 @@ Transitions = Mapping[tuple[StrEnum, type[Any]], StrEnum]
 
 _COLUMN, _ROW, _WIDTH, _HEIGHT, _MARGIN = 270, 130, 130, 40, 30
 _ALL = "minor, major or\nfull optimizing"
-#: The three kinds of optimizing are one box.
+#: The three types of optimizing share one box.
 _ONE = {
     OptimizingStatus.MINOR_OPTIMIZING.value: _ALL,
     OptimizingStatus.MAJOR_OPTIMIZING.value: _ALL,
@@ -26,7 +26,7 @@ _ONE = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One machine, and where its states stand: column and row."""
+    """A machine and the positions of its states: column and row."""
 
     name: str
     transitions: Transitions
@@ -87,7 +87,7 @@ def words(event: type[Any]) -> str:
 
 
 def draw(machine: Machine) -> str:
-    """The machine as SVG: a box for each state, an arrow for each pair of states with the events that lead along it."""
+    """The machine as SVG: a box for each state, an arrow with the events for each pair of states."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (status, event), after in machine.transitions.items():
         begin, end = (machine.one.get(str(each), str(each)) for each in (status, after))
@@ -96,7 +96,7 @@ def draw(machine: Machine) -> str:
     columns, rows = (max(place[axis] for place in machine.places.values()) for axis in (0, 1))
     width, height = 2 * _MARGIN + _WIDTH + columns * _COLUMN, 2 * _MARGIN + _HEIGHT + rows * _ROW
     drawn = [_arrow(machine, *ends, events, ends[::-1] in arrows) for ends, events in arrows.items()]
-    # Words over all lines.
+    # Labels over all lines.
     shapes = [
         *(line for line, _ in drawn),
         *(_box(machine, name) for name in machine.places),
@@ -135,11 +135,11 @@ def _box(machine: Machine, name: str) -> str:
 
 
 def _arrow(machine: Machine, begin: str, end: str, events: list[str], is_double: bool) -> tuple[str, str]:
-    """The line, and its words."""
+    """The line and its label."""
     (ax, ay), (bx, by) = _centre(machine, begin), _centre(machine, end)
     dx, dy = bx - ax, by - ay
     length = math.hypot(dx, dy)
-    # Two that run against each other, and one that would run through a box between, swing aside.
+    # Opposite lines, and a line through a box, are curved.
     over = any(_is_between(_centre(machine, name), (ax, ay), (bx, by)) for name in machine.places)
     bend = 85 if over else (55 if dx == 0 else 34) if is_double else 0
     cx, cy = (ax + bx) / 2 + 2 * bend * dy / length, (ay + by) / 2 - 2 * bend * dx / length
@@ -159,12 +159,12 @@ def _arrow(machine: Machine, begin: str, end: str, events: list[str], is_double:
 
 
 def _is_between(point: tuple[float, float], begin: tuple[float, float], end: tuple[float, float]) -> bool:
-    """Whether the point lies on a level line, and not at its ends."""
+    """Whether the point is inside a horizontal line."""
     return begin[1] == end[1] == point[1] and min(begin[0], end[0]) < point[0] < max(begin[0], end[0])
 
 
 def _border(x: float, y: float, towards_x: float, towards_y: float) -> tuple[float, float]:
-    """Where the line from the middle of a box leaves it."""
+    """The point where a line from the center of a box crosses its border."""
     dx, dy = towards_x - x, towards_y - y
     scale = min(
         _WIDTH / 2 / abs(dx) if dx else math.inf,

@@ -1,7 +1,7 @@
-"""The session that the documentation shows: real commands on a real table, whose outputs stand in its pages.
+"""The session shown in the documentation: real commands on a real table.
 
-A page has them below comments: `<!-- output: NAME -->` before the output of that command, `<!-- file: PATH -->` before
-the text of a file of the repository. `make outputs` writes them anew; tests compare them with what is now.
+Comments precede the blocks: `<!-- output: NAME -->` the output of a command, `<!-- file: PATH -->` the text of a
+file of the repository. `make outputs` renews them; tests compare them with current outputs and files.
 """
 
 import os
@@ -17,13 +17,13 @@ from tests.acceptance.processes import PATIENCE_S, Installation, Outcome, amoro,
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-#: A comment, the fence below it and what stands between its lines, with the indentation of all three.
+#: A comment, the fence below it and its content, with their indentation.
 SHOWN = re.compile(r"^( *)<!-- (output|file): (\S+) -->\n *```\w+\n(.*?)\n *```$", re.MULTILINE | re.DOTALL)
-HOME = "/home/me"  # what the machine's own directory is called in the documentation
+HOME = "/home/me"  # stands for the temporary directory
 TABLE = "shop.db.orders"
 RETURNS = "shop.db.returns"
 
-#: Page's name of an output, and the command. `{process}` and `{token}` are what was said before.
+#: Name of an output, and its command. `{process}` is the id of an earlier output.
 WITHOUT_SERVICE = (
     ("doctor", "amoro doctor"),
     ("plan", f"amoro plan {TABLE} --explain"),
@@ -67,13 +67,13 @@ WITH_SERVICE = (
     ("returns-processes", f"amoro process list --table {RETURNS}"),
     ("returns-show", f"amoro table show {RETURNS}"),
 )
-#: Before these somebody has waited until what was begun is done.
+#: Commands that run after the processes have ended.
 AFTER_A_WHILE = ("returns-processes",)
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a reader sees: the command, and what it said."""
+    """A command with its output."""
 
     name: str
     text: str
@@ -81,7 +81,7 @@ class Output:
 
 
 def session(directory: Path) -> Iterator[Output]:
-    """Every output of the documentation, made below the directory."""
+    """Every output of the documentation, from a session in the directory."""
     installation = install(directory, settings="")
     try:
         (directory / ".pyiceberg.yaml").write_text(_here((DOCS / "examples/pyiceberg.yaml").read_text(), directory))
@@ -104,7 +104,7 @@ def session(directory: Path) -> Iterator[Output]:
 
 
 def _is_idle(installation: Installation, table: str) -> bool:
-    """Whether a process of the table was committed, and the table was looked at since."""
+    """Whether a process of the table was committed, and the table was refreshed since."""
     shown = installation.ask("table", "show", table)
     is_seen = shown["status"] == "idle" and shown["status_reason"].startswith("nothing to do")
     return is_seen and bool(installation.ask("process", "list", "--table", table)["processes"])
@@ -124,7 +124,7 @@ def _amoro(arguments: Sequence[str], environment: Mapping[str, str], directory: 
 
 
 def _python(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Outcome:
-    """An example of the documentation, as a reader runs it."""
+    """Runs an example of the documentation."""
     ended = subprocess.run(
         [sys.executable, str(DOCS / "examples" / arguments[0])],
         stdin=subprocess.DEVNULL,
@@ -142,11 +142,11 @@ def _here(text: str, directory: Path) -> str:
     return text.replace(HOME, str(directory))
 
 
-#: What differs from run to run, and what stands for it when two outputs are compared.
+#: Values that differ between runs, and their placeholders in comparisons.
 _VARYING = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
     (r"\bamo_[\w-]+", "<token>"),
-    # A snapshot has at times as many digits as a checksum, and a checksum digits only.
+    # A snapshot id may be as long as a checksum, and a checksum may have digits only.
     (r"\b([0-9a-f]{16}|[0-9]{12,19})\b", "<snapshot or checksum>"),
     (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+(Z|\+00:00| UTC)?", "<time>"),
     (r"\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b", "<time>"),
@@ -163,14 +163,14 @@ _VARYING = (
 
 
 def normalised(text: str) -> list[str]:
-    """The lines of an output with everything that differs from run to run replaced by its kind."""
+    """The lines of an output with placeholders for values that differ between runs."""
     for pattern, kind in _VARYING:
         text = re.sub(pattern, kind, text)
     return [line.strip() for line in text.splitlines()]
 
 
 def shown(kind: str) -> Iterator[tuple[Path, str, str]]:
-    """Every output or file that the pages show: the page, its name, and the text there."""
+    """Every shown output or file: page, name and text."""
     for page in sorted(DOCS.rglob("*.md")):
         for indent, of, name, text in SHOWN.findall(page.read_text(encoding="utf-8")):
             if of == kind:
@@ -178,7 +178,7 @@ def shown(kind: str) -> Iterator[tuple[Path, str, str]]:
 
 
 def record(directory: Path) -> None:
-    """Write what the commands say now, and the files as they are, into the pages."""
+    """Write current outputs and files into the pages."""
     outputs = {output.name: output.text for output in session(directory)}
 
     def replaced(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What pages show is what the commands say now: every output, and every command of the page about REST."""
+"""Outputs shown in pages equal those of the commands, including every command of the REST page."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, SPECS, row
 
 NAMES = ["orders", *(name for name, _ in WITHOUT_SERVICE), "up", *(name for name, _ in WITH_SERVICE)]
-#: How the commands end that do not succeed.
+#: Exit statuses of commands that fail.
 STATUSES = {"not-found": 3, "usage": 2, "refused": 6}
-#: What the coordinator looks at in this very moment may be on its way already when the command answers.
-ON_ITS_WAY = {"returns-enable": re.compile(r"status (planning|minor|committing) since <time>.*")}
-#: What a machine that stands still for a moment makes the coordinator watch, and is no condition yet.
+#: The coordinator may already have started the process when the command answers.
+IN_PROGRESS = {"returns-enable": re.compile(r"status (planning|minor|committing) since <time>.*")}
+#: A short stall of the machine shows conditions that have not lasted long enough.
 WATCHED = "Watched, not for long enough yet:"
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Output]:
-    """What each command says now."""
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Output]:
+    """The current output of each command."""
     return {output.name: output for output in session(tmp_path_factory.mktemp("session"))}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_output_is_what_the_command_says_now(said: dict[str, Output], name: str) -> None:
-    now = [line for line in normalised(said[name].text) if not line.startswith(WATCHED)]
+def test_a_shown_output_equals_that_of_the_command(outputs: dict[str, Output], name: str) -> None:
+    now = [line for line in normalised(outputs[name].text) if not line.startswith(WATCHED)]
     for expected in [normalised(text) for _, of, text in shown("output") if of == name]:
         lines = now
-        if later := ON_ITS_WAY.get(name):
-            lines = [status if later.fullmatch(line) else line for line, status in zip(now, expected, strict=True)]
+        if pattern := IN_PROGRESS.get(name):
+            lines = [status if pattern.fullmatch(line) else line for line, status in zip(now, expected, strict=True)]
         assert lines == expected, "run: make outputs"
-    assert said[name].status == STATUSES.get(name, 0)
+    assert outputs[name].status == STATUSES.get(name, 0)
 
 
 def test_every_output_is_recorded_and_shown() -> None:
@@ -57,7 +57,7 @@ def test_the_files_that_pages_show_are_those_of_the_repository() -> None:
     assert wrong == [], "run: make outputs"
 
 
-def test_every_command_of_the_page_says_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     text = (DOCS / "howto/rest.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_every_command_of_the_page_says_what_the_page_shows(tmp_path: Path, monk
         served.coordinator.catalogs.add(CatalogConfig("lake", tuple({**catalog.properties, "type": "sql"}.items())))
         _, token = served.coordinator.tokens.create("nightly", Role.OPERATOR, "lake.**", timedelta(days=90))
         (tmp_path / "nightly.token").write_text(f"{token}\n")
-        # Each line is shown before what it says, as a terminal would.
+        # Each line is printed before its output, as in a terminal.
         script = functions + "".join(f"cat <<'SHOWN'\n{line}\nSHOWN\n{line[2:]}\necho\n" for line in _commands(blocks))
         with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
             ended = subprocess.run(
@@ -81,8 +81,8 @@ def test_every_command_of_the_page_says_what_the_page_shows(tmp_path: Path, monk
                 check=True,
             )
     shown = [line for line in "".join(blocks).splitlines() if line]
-    said = [line for line in ended.stdout.replace(f":{served.port}/", ":1630/").splitlines() if line]
-    assert normalised("\n".join(said)) == normalised("\n".join(shown))
+    actual = [line for line in ended.stdout.replace(f":{served.port}/", ":1630/").splitlines() if line]
+    assert normalised("\n".join(actual)) == normalised("\n".join(shown))
 
 
 def _orders(catalog: SqlCatalog) -> None:

@@ -1,4 +1,4 @@
-"""The site and its pages: made from the code, built without a warning, in need of nothing from elsewhere."""
+"""The site and its pages: generated from the code, built without a warning, self-contained."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         )
 
 
-#: Defaults as the page of planning writes them.
+#: Defaults as written on the page about planning.
 WRITTEN = {"unset": "", "8 MB": str(8 << 20), "1,024": "1024", "24 h": str(24 * 3600 * 1000)}
 
 
@@ -94,7 +94,7 @@ RECIPES = sorted((DOCS / "examples" / "catalogs").glob("*.yaml"))
 
 
 def catalogs(recipe: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[CatalogConfig]:
-    """Those of a recipe, as they are read from where it says that it is to be put."""
+    """The catalogs of a recipe, read as `.pyiceberg.yaml`."""
     (home / ".pyiceberg.yaml").write_text(recipe.read_text(encoding="utf-8"))
     monkeypatch.setenv("PYICEBERG_HOME", str(home))
     return pyiceberg_catalogs()
@@ -102,7 +102,7 @@ def catalogs(recipe: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 @cache
 def known_texts() -> set[str]:
-    """Every text that stands in the code of pyiceberg's catalogs and file systems."""
+    """Every string constant of pyiceberg's catalogs and file systems."""
     root = Path(pyiceberg.__file__).parent
     files = [*(root / "catalog").rglob("*.py"), *(root / "io").rglob("*.py"), root / "utils" / "properties.py"]
     return {
@@ -117,20 +117,20 @@ def known_texts() -> set[str]:
 def test_every_key_is_pyicebergs_and_every_catalog_may_commit(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = catalogs(recipe, tmp_path, monkeypatch)
-    assert found
-    assert {key for catalog in found for key, _ in catalog.properties} - known_texts() == set()
-    assert [IcebergFormat().commits_refused(catalog) for catalog in found] == [None] * len(found)
+    configured = catalogs(recipe, tmp_path, monkeypatch)
+    assert configured
+    assert {key for catalog in configured for key, _ in catalog.properties} - known_texts() == set()
+    assert [IcebergFormat().commits_refused(catalog) for catalog in configured] == [None] * len(configured)
 
 
 @pytest.mark.parametrize(("name", "scheme"), [("s3", "s3"), ("gcs", "gs"), ("azure", "abfss")])
-def test_arrow_takes_what_a_store_is_reached_by(
+def test_arrow_accepts_the_properties_of_a_store(
     name: str, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for catalog in catalogs(DOCS / "examples" / "catalogs" / f"{name}.yaml", tmp_path, monkeypatch):
         properties = dict(catalog.properties)
-        if "s3.role-arn" not in properties:  # the role is asked for at once
+        if "s3.role-arn" not in properties:  # Arrow requests the role at once
             PyArrowFileIO(properties).fs_by_scheme(scheme, "lake")
 
 
