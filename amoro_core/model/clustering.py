@@ -211,8 +211,8 @@ def commonest(counted: Iterable[tuple[str, int]]) -> tuple[EncodedFiles, ...]:
     others = counts.pop(OTHERS, 0)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     others += sum(files for _, files in ordered[MOST:])
-    told = [*ordered[:MOST], *([(OTHERS, others)] if others else [])]
-    return tuple(EncodedFiles(reason, files) for reason, files in told)
+    reasons = [*ordered[:MOST], *([(OTHERS, others)] if others else [])]
+    return tuple(EncodedFiles(reason, files) for reason, files in reasons)
 
 
 #: The key of a clustered file's metadata under which its group and layout stand.
@@ -246,19 +246,19 @@ def layout_text(layout: Layout, group_id: str) -> str:
         }
         for key in layout.keys
     ]
-    told = {
+    document = {
         "group": group_id,
         "strategy": layout.strategy.value,
         "columns": columns,
         "curve-version": layout.curve_version,
     }
-    return json.dumps(told)
+    return json.dumps(document)
 
 
 def parse_layout_text(text: str) -> tuple[str, Layout]:
     """Group and layout that a file's metadata tells. Raises ValueError for what `layout_text` does not write."""
     try:
-        told = json.loads(text)
+        document = json.loads(text)
         keys = tuple(
             LayoutKey(
                 int(column["id"]),
@@ -266,8 +266,8 @@ def parse_layout_text(text: str) -> tuple[str, Layout]:
                 column["direction"] == "desc",
                 column["null-order"] == "nulls-last",
             )
-            for column in told["columns"]
+            for column in document["columns"]
         )
-        return str(told["group"]), Layout(Strategy(told["strategy"]), keys, int(told["curve-version"]))
+        return str(document["group"]), Layout(Strategy(document["strategy"]), keys, int(document["curve-version"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no description of a layout: {text[:200]}") from error

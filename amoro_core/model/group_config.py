@@ -45,10 +45,10 @@ def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
     known = dict(properties)
     memory = _parsed(known, MEMORY, _megabytes)
     most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory)
-    told = known.get(TABLE_METRICS, "false").strip().lower()
-    if told not in ("true", "false"):
+    value = known.get(TABLE_METRICS, "false").strip().lower()
+    if value not in ("true", "false"):
         raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
-    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES, told == "true")
+    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES, value == "true")
 
 
 def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:

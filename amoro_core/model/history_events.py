@@ -173,8 +173,8 @@ class UnknownCallerLog:
             self._passed, self._count = call, self._count + 1
             return None
         self._rows.append(now)
-        told, self._passed, self._count = _with_count(call, self._count), None, 0
-        return told
+        event, self._passed, self._count = _with_count(call, self._count), None, 0
+        return event
 
     def left(self) -> Audited | None:
         """The last call that was only counted, for a row of its own; None if the last row has told of all."""

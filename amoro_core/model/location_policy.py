@@ -66,12 +66,12 @@ def is_strict(config: CatalogConfig) -> bool:
 
     Raises CatalogMisconfigured for a malformed property.
     """
-    said = dict(config.properties).get(STRICT_LOCATIONS, "false").strip().lower()
-    if said not in ("true", "false"):
+    value = dict(config.properties).get(STRICT_LOCATIONS, "false").strip().lower()
+    if value not in ("true", "false"):
         raise CatalogMisconfigured(
-            f"catalog {config.name}: {STRICT_LOCATIONS} has the malformed value {said!r}: expected true or false"
+            f"catalog {config.name}: {STRICT_LOCATIONS} has the malformed value {value!r}: expected true or false"
         )
-    return config.strict_locations or said == "true"
+    return config.strict_locations or value == "true"
 
 
 def _way_out(config: CatalogConfig, warehouse: tuple[str, ...]) -> str:

@@ -57,15 +57,15 @@ def cut(text: str, most: int) -> str:
     known = text.encode(errors="backslashreplace").decode()
     if _sent_bytes(known) <= most:
         return known
-    told = f" … (cut: {len(known):,} characters in all)"
-    left = most - _sent_bytes(told)
+    note = f" … (cut: {len(known):,} characters in all)"
+    left = most - _sent_bytes(note)
     end = 0
     for char in known:
         left -= _sent_bytes(char)
         if left < 0:
             break
         end += 1
-    return known[:end] + told
+    return known[:end] + note
 
 
 def _sent_bytes(text: str) -> int:

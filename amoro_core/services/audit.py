@@ -70,10 +70,10 @@ class AuditService:
         if self._store.only_reads:
             return
         with self._lock:
-            told = self._strangers.row(call, self._clock())
-        if told is not None:
+            event = self._strangers.row(call, self._clock())
+        if event is not None:
             try:
-                self.note(told, error)
+                self.note(event, error)
             except StoreFailed as failure:
                 log.error("audit.failed", operation=call.operation, outcome=AuditOutcome.REFUSED, why=failure.message)
 

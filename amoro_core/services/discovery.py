@@ -130,8 +130,8 @@ class CatalogLookService:
     def note(self, catalog: str, error: AmoroError | None) -> None:
         """The catalog answered now, or failed; one that denies access to something answers."""
         failed = error is not None and not isinstance(error, AccessDenied)
-        said = briefly(without_secrets(error.message), LONGEST_REASON) if error is not None and failed else ""
-        self._heard[catalog] = (self._clock(), said)
+        failure = briefly(without_secrets(error.message), LONGEST_REASON) if error is not None and failed else ""
+        self._heard[catalog] = (self._clock(), failure)
 
     def looks(self, catalogs: Iterable[str]) -> list[CatalogLook]:
         """One of each, in the order given."""
@@ -247,11 +247,11 @@ class ComparingService:
             self._hurry(catalog)
             self._since[catalog] = (config, since)
         known = self._store.read(lambda db: tables.list_known(db, catalog))
-        said = self._tables.locations(config, {table.name for table in known})
+        locations = self._tables.locations(config, {table.name for table in known})
         self._failed_s.pop(catalog, None)
-        if said is None:
+        if locations is None:
             return None
-        moved, same = self._sorted(known, said)
+        moved, same = self._sorted(known, locations)
         changed = 0
         for start in range(0, len(moved), _AT_ONCE):
             some = moved[start : start + _AT_ONCE]
@@ -263,13 +263,13 @@ class ComparingService:
         return Compared(changed, resting)
 
     def _sorted(
-        self, known: list[KnownLocation], said: Mapping[str, Mapping[tuple[str, ...], str]]
+        self, known: list[KnownLocation], locations: Mapping[str, Mapping[tuple[str, ...], str]]
     ) -> tuple[list[int], dict[int, str]]:
         """The tables whose metadata moved and were not refreshed for it yet; where those are that did not move."""
         moved: list[int] = []
         same: dict[int, str] = {}
         for table in known:
-            place = said.get(table.format, {}).get(table.name)
+            place = locations.get(table.format, {}).get(table.name)
             if place is None:
                 continue
             if place == table.metadata_location:

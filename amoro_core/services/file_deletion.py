@@ -327,14 +327,14 @@ class SweepingService:
         return tried
 
     def _settle(self, batch: Batch, removals: Mapping[str, Removal], done: Counter[str]) -> None:
-        said = {one.path: removals.get(one.path, _UNSAID).ended for one in batch.files}
-        left = pending_deletions.without(batch, {path for path, ended in said.items() if ended is not Ended.FAILED})
-        counts = Counter(said.values())
+        endings = {one.path: removals.get(one.path, _UNSAID).ended for one in batch.files}
+        left = pending_deletions.without(batch, {path for path, ended in endings.items() if ended is not Ended.FAILED})
+        counts = Counter(endings.values())
         done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += counts[Ended.DELETED]
         done["files_absent"] += counts[Ended.ABSENT]
         done["files_changed"] += counts[Ended.CHANGED]
         done["files_failed"] += counts[Ended.FAILED]
-        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if said[one.path] is Ended.DELETED)
+        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in batch.files if endings[one.path] is Ended.DELETED)
         self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
         failpoint("sweep.after_batch")
         self._tell(batch, removals, left)
@@ -377,11 +377,11 @@ class SweepingService:
         failpoint("sweep.before_delete")
         removals = access.delete_many([places[one.path] for one in same]) if same else {}
         failpoint("sweep.after_delete")
-        gone = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
-        left = pending_deletions.without(begun, gone)
-        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(gone)
+        deleted = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
+        left = pending_deletions.without(begun, deleted)
+        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(deleted)
         done["files_failed"] += len(left.files)
-        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in same if one.path in gone)
+        done["bytes_deleted"] += sum(one.size_bytes or 0 for one in same if one.path in deleted)
         self._store.write(lambda db: pending_deletions.settle(db, left, TRIES))
         failpoint("sweep.after_batch")
         self._tell(batch, removals, left)

@@ -163,8 +163,8 @@ class LateDeleteService:
     def _new(self, db: Connection, runtime: TableRuntime, found: tuple[LateDelete, ...]) -> list[LateDelete]:
         """Keep an event of each that was not told before, as before a restart."""
         wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
-        told = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
-        new = [late for late in found if str(late.snapshot_id) not in told]
+        stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
+        new = [late for late in found if str(late.snapshot_id) not in stored_ids]
         for late in new:
             about = About(runtime.table_id, str(runtime.identifier), late.process_id)
             data: dict[str, str | int] = {

@@ -282,8 +282,8 @@ class MaintenanceService:
         Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
         """
         case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
-        looked = self._look(case.runtime.identifier, action, case.runtime)
-        verdict, plan = self._plan(looked, action, request)
+        inspection = self._look(case.runtime.identifier, action, case.runtime)
+        verdict, plan = self._plan(inspection, action, request)
         return Maintained("", verdict.reason, verdict.due_at, plan)
 
     def undo(self, process_id: str) -> Maintained:
@@ -306,35 +306,39 @@ class MaintenanceService:
 
     # Planning
 
-    def _begin(self, table_id: int, action: Action, asked: ProcessRequest) -> Maintained:
+    def _begin(self, table_id: int, action: Action, process_request: ProcessRequest) -> Maintained:
         runtime = self._store.read(lambda db: tables.get(db, table_id))
-        self._store.read(lambda db: require_may_begin(db, runtime, action, asked, self._clock()))
+        self._store.read(lambda db: require_may_begin(db, runtime, action, process_request, self._clock()))
         failpoint("plan.after_mark")
-        looked = self._look(runtime.identifier, action, runtime)
-        if asked.trigger == EVALUATION and (later := self._not_yet(looked, runtime, action)) is not None:
+        inspection = self._look(runtime.identifier, action, runtime)
+        if process_request.trigger == EVALUATION and (later := self._not_yet(inspection, runtime, action)) is not None:
             return later
-        verdict, made = self._plan(looked, action, asked.request)
-        keep_choice(self._store, table_id, looked.situation, verdict)
+        verdict, made = self._plan(inspection, action, process_request.request)
+        keep_choice(self._store, table_id, inspection.situation, verdict)
         if made is None:
-            self._note(table_id, action.name, verdict.reason, verdict.due_at, ran=not asked.request.options.given)
+            self._note(
+                table_id, action.name, verdict.reason, verdict.due_at, ran=not process_request.request.options.given
+            )
             return Maintained("", verdict.reason, verdict.due_at, None, "", verdict)
         now = self._clock()
-        process, works = planned(runtime, looked.table, action, made, asked, looked.situation.config, now)
-        held = "" if asked.request.options.confirmed else made.held
+        process, works = planned(
+            runtime, inspection.table, action, made, process_request, inspection.situation.config, now
+        )
+        held = "" if process_request.request.options.confirmed else made.held
         if held:
             process = process_machine.advance(process, process_machine.Hold(held), now)
         effects = Effects(work=bool(works) and not held)
-        start_at = None if made.waits else opening(parse_into(MaintenanceConfig, looked.situation.properties), now)
+        start_at = None if made.waits else opening(parse_into(MaintenanceConfig, inspection.situation.properties), now)
 
         def store(db: Connection) -> None:
-            uuid = looked.table.facts.uuid
+            uuid = inspection.table.facts.uuid
             waits = made.ttl is not None
-            require_may_begin(db, replace(runtime, uuid=uuid), action, asked, self._clock(), stored=True)
-            require_no_lease_since(db, runtime, action.lane, looked.situation.now, self._clock())
-            require_untaken(db, process, made.data_files, looked.situation.taken, self._of_action)
+            require_may_begin(db, replace(runtime, uuid=uuid), action, process_request, self._clock(), stored=True)
+            require_no_lease_since(db, runtime, action.lane, inspection.situation.now, self._clock())
+            require_untaken(db, process, made.data_files, inspection.situation.taken, self._of_action)
             store_planned(db, runtime, process, () if held else works, self._clock())
-            keep_plan(db, process, made, asked.request.options, self._clock(), start_at if waits else None)
-            if waits and not made.waits and (asked.trigger != EVALUATION or start_at == now):
+            keep_plan(db, process, made, process_request.request.options, self._clock(), start_at if waits else None)
+            if waits and not made.waits and (process_request.trigger != EVALUATION or start_at == now):
                 start(db, process, effects, self._clock())
             actions.save(db, replace(actions.get(db, table_id, action.name), reason=made.reason, next_at=None))
             advance_process(db, process.process_id, effects, self._clock())
@@ -352,11 +356,11 @@ class MaintenanceService:
         if not options.confirmed:
             raise is_held(held, runtime, held.failure)
         kept = self._store.read(lambda db: plans.get_plan(db, held.process_id))
-        looked = self._look(runtime.identifier, action, runtime, held.process_id)
-        if looked.table.facts.uuid != held.table_uuid:
-            raise CommitConflict(f"{runtime.identifier} is another table by now: UUID {looked.table.facts.uuid}")
+        inspection = self._look(runtime.identifier, action, runtime, held.process_id)
+        if inspection.table.facts.uuid != held.table_uuid:
+            raise CommitConflict(f"{runtime.identifier} is another table by now: UUID {inspection.table.facts.uuid}")
         request = Request(held.type, options=replace(kept.options, confirmed=True))
-        verdict, made = self._plan(looked, action, request)
+        verdict, made = self._plan(inspection, action, request)
         if made is None:
             ending = Ending(f"nothing to do any more: {verdict.reason}")
             self._store.write(lambda db: close_process(db, held, ending, self._clock()))
@@ -372,20 +376,27 @@ class MaintenanceService:
 
             self._store.write(hold)
             raise is_held(again, runtime, again.failure)
-        return self._go_on(held, runtime, looked, action, made, request)
+        return self._go_on(held, runtime, inspection, action, made, request)
 
     def _go_on(
         self,
         held: OptimizingProcess,
         runtime: TableRuntime,
-        looked: _Looked,
+        inspection: _Looked,
         action: Action,
         made: Plan,
         request: Request,
     ) -> Maintained:
-        asked = ProcessRequest(held.trigger, request)
+        process_request = ProcessRequest(held.trigger, request)
         anew, works = planned(
-            runtime, looked.table, action, made, asked, looked.situation.config, self._clock(), held.process_id
+            runtime,
+            inspection.table,
+            action,
+            made,
+            process_request,
+            inspection.situation.config,
+            self._clock(),
+            held.process_id,
         )
         effects = Effects(work=bool(works))
 
@@ -434,13 +445,13 @@ class MaintenanceService:
             )
         return _Looked(table, situation)
 
-    def _not_yet(self, looked: _Looked, runtime: TableRuntime, action: Action) -> Maintained | None:
+    def _not_yet(self, inspection: _Looked, runtime: TableRuntime, action: Action) -> Maintained | None:
         """The result for a scheduled action that is not due after all, or switched off by now; None: it is due."""
         if not isinstance(action, Periodic):
             return None
         defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
-        enabled = decide_enabled(runtime.enabled_override, looked.table.facts.properties, defaults)
-        looks = self._clockwork.look(looked.table, defaults, enabled, runtime.enabled_override)
+        enabled = decide_enabled(runtime.enabled_override, inspection.table.facts.properties, defaults)
+        looks = self._clockwork.look(inspection.table, defaults, enabled, runtime.enabled_override)
         found, now = looks[action.name], self._clock()
         known = self._store.read(lambda db: actions.get(db, runtime.table_id, action.name))
         at = self._store.read(lambda db: due_at(db, runtime.table_id, found, known, now))
@@ -451,9 +462,9 @@ class MaintenanceService:
         return Maintained("", reason, at, None)
 
     @staticmethod
-    def _plan(looked: _Looked, action: Action, request: Request) -> tuple[Verdict, Plan | None]:
+    def _plan(inspection: _Looked, action: Action, request: Request) -> tuple[Verdict, Plan | None]:
         refuse_options(action.name, request.options)
-        return action.plan(looked.table, looked.situation, request)
+        return action.plan(inspection.table, inspection.situation, request)
 
     # Reading and keeping
 

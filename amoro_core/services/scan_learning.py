@@ -41,25 +41,25 @@ class LearningService:
         self._tables = tables_of
         self._clock = clock
 
-    def learn(self, runtime: TableRuntime, told: Sequence[ScanRecord]) -> Learned:
+    def learn(self, runtime: TableRuntime, records: Sequence[ScanRecord]) -> Learned:
         """Keep a report of scans of the table, all of it or nothing.
 
         What a source told before is forgotten: what it tells now has all of it. Scans without a source are added, and
         count twice when they come twice. Raises InvalidArgument, with file and line, for a column that the table does
         not have, a day to come, and more than a report may have; TableRefused, and what loading the table raises.
         """
-        if len(told) > MOST_TOLD:
+        if len(records) > MOST_TOLD:
             raise InvalidArgument(
-                f"{len(told):,} sets of filters and days are more than the {MOST_TOLD:,} that are learned at once",
+                f"{len(records):,} sets of filters and days are more than the {MOST_TOLD:,} that are learned at once",
                 hint="Learn from fewer files at once.",
             )
         table = with_roles(self._tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
         columns = frozenset(one.name for one in table.sorting().columns)
         today = self._clock().date()
-        uses = [_use(one, columns, today) for one in told]
+        uses = [_use(one, columns, today) for one in records]
         oldest = today - KEEP_SCANS
         by_source: dict[str, list[ScanUse]] = {}
-        for one, use in zip(told, uses, strict=True):
+        for one, use in zip(records, uses, strict=True):
             by_source.setdefault(one.source, []).extend([use] if use.day >= oldest else [])
         kept = tuple(use for some in by_source.values() for use in some)
         self._store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))

@@ -104,9 +104,9 @@ class VerifyingService:
             if place.spec_id not in contexts:
                 contexts[place.spec_id] = table.reading(place.spec_id, scans)
             here = [side.get(place, []) for side in sides]
-            context, told = contexts[place.spec_id], has_lineage([*here[0], *here[1]])
-            digests = [self._read(table, context, files, told, problems, is_cancelled) for files in here]
-            if told and digests[0] != digests[1]:
+            context, lineage = contexts[place.spec_id], has_lineage([*here[0], *here[1]])
+            digests = [self._read(table, context, files, lineage, problems, is_cancelled) for files in here]
+            if lineage and digests[0] != digests[1]:
                 rows = [self._read(table, context, files, False, problems, is_cancelled) for files in here]
                 if rows[0] == rows[1]:
                     problems.append(

@@ -86,13 +86,13 @@ def trim(db: Connection, before: datetime, limit: int) -> int:
 
 
 def _where(wanted: AuditFilter) -> tuple[list[str], dict[str, str | int]]:
-    asked: dict[str, str | int] = {
+    possible: dict[str, str | int] = {
         "actor": wanted.actor,
         "operation": wanted.operation,
         "object": wanted.object,
         "outcome": wanted.outcome.value if wanted.outcome else "",
     }
-    values = {name: value for name, value in asked.items() if value}
+    values = {name: value for name, value in possible.items() if value}
     where = ["1", *(f"{name} = :{name}" for name in values)]
     if wanted.since is not None:
         where.append("at_ms >= :since_ms")

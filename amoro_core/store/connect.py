@@ -115,10 +115,10 @@ def _locked(home: Path) -> StateDirectoryLocked:
 def _read_json(file: Path) -> dict[str, Any]:
     """The file's content; empty if there is none yet."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 _BUSY_SECONDS = 5.0
@@ -220,14 +220,14 @@ def ours(error: Exception) -> StoreFailed | StorageFull:
     """What SQLite raised as an error of ours."""
     full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL  # the low byte is the primary code
     if full:
-        told: StoreFailed | StorageFull = StorageFull(
+        failure: StoreFailed | StorageFull = StorageFull(
             "the disk with the state database is full; the change did not happen",
             hint="Free some space; the coordinator goes on by itself.",
         )
     else:
-        told = StoreFailed(f"the state database failed: {briefly(str(error))}")
-    told.__cause__ = error
-    return told
+        failure = StoreFailed(f"the state database failed: {briefly(str(error))}")
+    failure.__cause__ = error
+    return failure
 
 
 def _make_private(path: Path) -> None:

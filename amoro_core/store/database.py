@@ -349,9 +349,9 @@ def _for_batch(error: BaseException) -> BaseException:
             return ours(error)
         case Fenced() | StoreFailed():
             return type(error)(error.message, hint=error.hint)
-    told = StoreFailed(f"a write that shared the transaction ended it: {error}; the change did not happen")
-    told.__cause__ = error
-    return told
+    failure = StoreFailed(f"a write that shared the transaction ended it: {error}; the change did not happen")
+    failure.__cause__ = error
+    return failure
 
 
 class ReadingStore(Store):

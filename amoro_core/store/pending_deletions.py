@@ -298,9 +298,9 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
             save(db, replace(batch, status=BatchStatus.RESTORED))
 
 
-def without(batch: Batch, gone: Iterable[str]) -> Batch:
+def without(batch: Batch, removed: Iterable[str]) -> Batch:
     """The batch without these paths."""
-    known = frozenset(gone)
+    known = frozenset(removed)
     return replace(batch, files=tuple(one for one in batch.files if one.path not in known))
 
 
@@ -366,8 +366,8 @@ def _to_row(batch: Batch) -> Row:
 
 
 def _packed(files: Iterable[Condemned]) -> bytes:
-    said = [[one.path, one.size_bytes, to_ms_or_none(one.modified_at), one.reason] for one in files]
-    return zlib.compress(json.dumps(said, separators=(",", ":")).encode())
+    rows = [[one.path, one.size_bytes, to_ms_or_none(one.modified_at), one.reason] for one in files]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode())
 
 
 def _unpacked(content: bytes) -> list[tuple[str, int | None, int | None, str]]:

@@ -65,15 +65,15 @@ def _options_to_json(options: Options) -> dict[str, object]:
     }
 
 
-def _options_from_json(said: Mapping[str, Any]) -> Options:
-    older = said["older_than_s"]
+def _options_from_json(document: Mapping[str, Any]) -> Options:
+    older = document["older_than_s"]
     return Options(
         older_than=None if older is None else timedelta(seconds=older),
-        retain_last=said["retain_last"],
-        snapshot_ids=tuple(said["snapshot_ids"]),
-        locations=tuple(said["locations"]),
-        file_list=said["file_list"],
-        confirmed=said["confirmed"],
+        retain_last=document["retain_last"],
+        snapshot_ids=tuple(document["snapshot_ids"]),
+        locations=tuple(document["locations"]),
+        file_list=document["file_list"],
+        confirmed=document["confirmed"],
     )
 
 
@@ -110,8 +110,8 @@ def receipt_to_json(receipt: Receipt) -> str:
 
 def receipt_from_json(text: str) -> Receipt:
     """The receipt that was stored."""
-    said = json.loads(text)
-    more = tuple(Figure(**figure) for figure in said.pop("more", ()))
-    equal = tuple(Equation(**equation) for equation in said.pop("equal", ()))
-    encoded = tuple(EncodedFiles(**files) for files in said.pop("encoded", ()))
-    return Receipt(**said, encoded=encoded, more=more, equal=equal)
+    document = json.loads(text)
+    more = tuple(Figure(**figure) for figure in document.pop("more", ()))
+    equal = tuple(Equation(**equation) for equation in document.pop("equal", ()))
+    encoded = tuple(EncodedFiles(**files) for files in document.pop("encoded", ()))
+    return Receipt(**document, encoded=encoded, more=more, equal=equal)

@@ -381,13 +381,13 @@ def _from_row(row: Row) -> OptimizingProcess:
 
 
 def _delay_to_json(delay: Delay) -> str:
-    said = asdict(delay)
-    return to_json({**said, "retry_at": to_ms(delay.retry_at)})
+    document = asdict(delay)
+    return to_json({**document, "retry_at": to_ms(delay.retry_at)})
 
 
 def _delay_from_json(text: str) -> Delay:
-    said = json.loads(text)
-    return Delay(**{**said, "retry_at": from_ms(said["retry_at"])})
+    document = json.loads(text)
+    return Delay(**{**document, "retry_at": from_ms(document["retry_at"])})
 
 
 # What a process removes after its work
@@ -520,9 +520,9 @@ def _evidence_to_json(evidence: Evidence) -> str:
 
 
 def _evidence_from_json(text: str) -> Evidence:
-    said = json.loads(text)
-    kind = _EVIDENCE_KINDS[said.pop("kind")]
-    return kind(**{key: _tupled(value) for key, value in said.items()})
+    document = json.loads(text)
+    kind = _EVIDENCE_KINDS[document.pop("kind")]
+    return kind(**{key: _tupled(value) for key, value in document.items()})
 
 
 def _tupled(value: Any) -> Any:

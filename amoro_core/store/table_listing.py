@@ -137,7 +137,7 @@ def search_text(identifier: TableIdentifier) -> str:
 def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[list[str], Row]:
     """The conditions and their values; without `by_index` as expressions, which no index is used for."""
     text, number = ("", "") if by_index else (" || ''", " + 0")
-    asked: tuple[tuple[str, str, object], ...] = (
+    possible: tuple[tuple[str, str, object], ...] = (
         ("catalog", f"catalog_name{text} = :catalog", wanted.catalog or None),
         ("status", f"status{text} = :status", wanted.status and wanted.status.value),
         ("of_group", f"group_name{text} = :of_group", wanted.group or None),
@@ -147,8 +147,8 @@ def _conditions(wanted: TableFilter, *, by_index: bool) -> tuple[list[str], Row]
         ("refusal", f"refusal{text} = :refusal", wanted.refusal or None),
         ("below", f"health{number} < :below", _below(wanted.health_below)),
     )
-    named = {name: value for name, _, value in asked if value is not None}
-    return [condition for _, condition, value in asked if value is not None], named
+    named = {name: value for name, _, value in possible if value is not None}
+    return [condition for _, condition, value in possible if value is not None], named
 
 
 def _below(score: int | None) -> int | None:

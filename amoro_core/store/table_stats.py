@@ -74,9 +74,9 @@ def _histogram(found: dict[str, Any]) -> SizeHistogram:
     return SizeHistogram(tuple(found["files"]), tuple(found["sizes"]))
 
 
-def add_learned_scans(db: Connection, table_id: int, told: Mapping[str, Iterable[ScanUse]]) -> None:
+def add_learned_scans(db: Connection, table_id: int, scans_by_source: Mapping[str, Iterable[ScanUse]]) -> None:
     """Keep the scans that sources told in the place of those that they told before; those without one are added."""
-    for source, scans in told.items():
+    for source, scans in scans_by_source.items():
         if source:
             db.execute(
                 "DELETE FROM table_scan WHERE table_id = :table_id AND source = :source",
@@ -214,8 +214,10 @@ def layout_to_json(layout: Layout) -> str:
 
 def layout_from_json(text: str) -> Layout:
     """The layout that the text says."""
-    said = json.loads(text)
-    return Layout(Strategy(said["strategy"]), tuple(LayoutKey(**key) for key in said["keys"]), said["curve_version"])
+    document = json.loads(text)
+    return Layout(
+        Strategy(document["strategy"]), tuple(LayoutKey(**key) for key in document["keys"]), document["curve_version"]
+    )
 
 
 def add_dropped_groups(db: Connection, process_id: str, reasons: Mapping[int, str]) -> None:

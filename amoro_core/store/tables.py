@@ -183,8 +183,8 @@ def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
 
 def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
     """The names of these tables; one that is not known is left out."""
-    asked = "SELECT * FROM table_identifier WHERE table_id IN (SELECT value FROM json_each(:wanted))"
-    rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
+    sql = "SELECT * FROM table_identifier WHERE table_id IN (SELECT value FROM json_each(:wanted))"
+    rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
     return {row["table_id"]: _name_of(row) for row in rows}
 
 
@@ -206,8 +206,8 @@ def list_pending(db: Connection, table_ids: Iterable[int] | None = None) -> list
     if table_ids is None:
         rows = db.select(f"{_PENDING} {_IN_ORDER}")
     else:
-        asked = f"{_PENDING} AND table_id IN (SELECT value FROM json_each(:wanted)) {_IN_ORDER}"
-        rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
+        sql = f"{_PENDING} AND table_id IN (SELECT value FROM json_each(:wanted)) {_IN_ORDER}"
+        rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
     return [
         Pending(
             table_id=row["table_id"],
@@ -281,8 +281,8 @@ def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
 
 def quotas(db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
     """The quota of each of these tables; one that is not known is left out."""
-    asked = "SELECT table_id, quota FROM table_runtime WHERE table_id IN (SELECT value FROM json_each(:wanted))"
-    rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
+    sql = "SELECT table_id, quota FROM table_runtime WHERE table_id IN (SELECT value FROM json_each(:wanted))"
+    rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
     return {row["table_id"]: row["quota"] for row in rows}
 
 
