@@ -1,4 +1,4 @@
-"""Values of Prometheus metrics, read from the store on each scrape."""
+"""Prometheus metrics, read from the store on each scrape, and the conditions that are derived from them."""
 
 import threading
 from collections import Counter, deque
@@ -244,12 +244,12 @@ def _of_table(runtime: TableRuntime) -> dict[Series, float]:
 log = get_logger("amoro.conditions")
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
-#: How long an answer is good for: a page that many look at costs one reading.
+#: How long an evaluation is reused.
 FRESH = timedelta(seconds=1)
 
 
 class ConditionService:
-    """Watches the conditions. What it knows of the past is in memory: at a restart durations begin anew."""
+    """Evaluates the conditions. Its history is in memory: at a restart durations begin anew."""
 
     def __init__(self, read: Callable[[], Sequence[MetricSample]], clock: Callable[[], datetime]) -> None:
         """`read` returns the samples of all metrics."""
@@ -261,9 +261,9 @@ class ConditionService:
         self._history: deque[tuple[datetime, dict[ConditionsSeries, float]]] = deque()  # counters, at most one a minute
 
     def look(self) -> tuple[tuple[ActiveAlert, ...], datetime]:
-        """Every condition that holds, the worst first, and of which moment that is.
+        """Every condition that holds, the worst first, and the time of its evaluation.
 
-        It is to be called now and then, so that durations count also while nobody asks.
+        Call it regularly, so that durations are measured.
         """
         with self._lock:
             now = self._clock()
@@ -285,7 +285,7 @@ class ConditionService:
             self._history.append((now, counters(samples)))
 
     def _hour_ago(self, now: datetime) -> dict[ConditionsSeries, float]:
-        """The counters as they stood an hour ago; none: they began later."""
+        """The counters of an hour ago; empty if they began later."""
         while len(self._history) > 1 and self._history[1][0] <= now - _HOUR:
             self._history.popleft()
         if self._history and self._history[0][0] <= now - _HOUR:

@@ -1,4 +1,4 @@
-"""Sampling the system and its groups, once a minute, and reading what was sampled."""
+"""Samples the system and its groups once a minute, and reads the samples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
@@ -29,7 +29,7 @@ _ENDS = tuple(status for status in ProcessStatus if status not in ACTIVE_PROCESS
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A time, and the step of the values: None for one that fits."""
+    """A time range, and the step of the values: None for a fitting one."""
 
     since: datetime
     until: datetime
@@ -45,7 +45,7 @@ class FoundSeries:
 
 
 class SamplingService:
-    """Values over time. What is counted (totals) is added where it happens; levels are sampled here."""
+    """Values over time. Totals are added where they happen; levels are sampled here."""
 
     def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class SamplingService:
         return self._clock()
 
     def sample(self) -> bool:
-        """Sample everything, unless the present minute was sampled already; whether it was done.
+        """Sample everything once a minute; return whether this call did.
 
         Totals get a 0, so that a step in which nothing happened differs from one without a coordinator.
         """
@@ -139,7 +139,7 @@ def _of_groups(db: Connection, now: datetime) -> list[Sample]:
     counts = queue_stats.count_open(db)
     waiting = queue_stats.oldest_waiting(db)
     queued = {group: counts.get((group, TaskStatus.PLANNED), 0) for group in threads}
-    # Those at work come first, where there are more than are kept.
+    # Busy groups come first if there are too many.
     order = sorted(threads, key=lambda name: (not (threads[name] or queued[name]), name))
     result = []
     for name in order[:MOST_GROUPS]:
@@ -154,7 +154,7 @@ def _of_groups(db: Connection, now: datetime) -> list[Sample]:
 
 
 def _seconds(age: timedelta) -> int:
-    """Whole seconds; none for a time that is yet to come, since clocks may be set back."""
+    """Whole seconds; 0 for a time in the future, since clocks may be set back."""
     return max(0, int(age.total_seconds()))
 
 
@@ -165,7 +165,7 @@ def _floor(moment: datetime, step: Step) -> datetime:
 
 
 def _known(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """The names, all without any. Raises InvalidArgument for one that is not known."""
+    """The names, or all without any. Raises InvalidArgument for an unknown one."""
     every, wanted = tuple(known), tuple(names)
     for name in wanted:
         if name not in every:

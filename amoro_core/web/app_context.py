@@ -1,4 +1,4 @@
-"""What the web side of a coordinator offers, as an application finds it in its state."""
+"""The context of the web application: operations, logins, metrics; and the caller of a request."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -27,13 +27,13 @@ class AppContext:
     pool: Executor
     repeats: RepeatingService
     logins: LoginService
-    mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
+    mcp_writes: bool = False  # whether MCP offers the tools that write, to tokens that may use them
     meters: Meters = field(default_factory=Meters)
     oidc: OidcLogin | None = None  # of an OpenID provider
 
 
 def context_of(request: Request) -> AppContext:
-    """What the application of the request offers."""
+    """The context of the request's application."""
     result: AppContext = request.app.state.context
     return result
 
@@ -42,7 +42,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 async def ask(request: Request, method: str, message: Message, answer: type[Answer]) -> Answer:
-    """The answer of the method of the AdminService to who sent the request.
+    """Call a method of the AdminService as the sender of the request.
 
     Raises UnknownToken for a request without credentials, and the errors of the operation.
     """
@@ -53,9 +53,9 @@ async def ask(request: Request, method: str, message: Message, answer: type[Answ
 
 
 async def principal_of(request: Request) -> Principal:
-    """Who sent the request; by a token, or on pages by the cookie of a session.
+    """The account of the request's token, or on pages of its session cookie.
 
-    It is looked up once for each request. Raises UnknownToken.
+    It is cached in the request. Raises UnknownToken.
     """
     result: Principal | None = getattr(request.state, "principal", None)
     if result is None:
@@ -72,7 +72,7 @@ async def principal_of(request: Request) -> Principal:
 
 
 def address_of(request: Request) -> str:
-    """The address of the client; behind a trusted proxy, what that says. "" when it is not known."""
+    """The client's address, as reported by a trusted proxy if there is one; "" if unknown."""
     return request.client.host if request.client else ""
 
 

@@ -1,4 +1,4 @@
-"""How people get in: passwords, login links, and the cookie of a session."""
+"""Logins by password or link, and the session cookie."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 class TooManyTries(Exception):
-    """It was tried too often; nothing was looked at."""
+    """Too many attempts; the credentials were not checked."""
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"Too many tries to log in: wait for {retry_after_s} s, then try again.")
@@ -74,7 +74,7 @@ class LoginService:
         return await self._begin(request, replace(result, way=Channel.PAGE, address=address))
 
     async def follow_link(self, request: Request, code: str) -> str | None:
-        """The id of a new session of the link's account, which is used up; None for one that can't be used.
+        """The id of a new session of the link's account; the link is used up. None for an invalid link.
 
         Raises TooManyTries.
         """
@@ -88,12 +88,12 @@ class LoginService:
         )
 
     async def admit(self, request: Request, person: Principal) -> str:
-        """The id of a new session of a person whom the OpenID provider knows; it is in the audit."""
+        """The id of a new session of a user of the OpenID provider; it is recorded in the audit."""
         known = replace(person, way=Channel.PAGE, address=_address(request))
         return await self._begin(request, known, self._sessions.begin_of_person)
 
     async def refuse(self, request: Request, name: str, error: AmoroError) -> None:
-        """Note in the audit that a login by the OpenID provider failed; `name` is "" where it is not proven."""
+        """Note in the audit that a login by the OpenID provider failed; `name` is "" if it is not proven."""
         caller = Principal(name, Role.VIEWER, way=Channel.PAGE, address=_address(request), is_user=True)
         await self._run(lambda: self._auditing.note(Audited(caller, "LogIn", name), error))
 
@@ -103,7 +103,7 @@ class LoginService:
             raise TooManyTries(math.ceil(wait))
 
     def cookie(self, request: Request, kind: str) -> tuple[str, bool]:
-        """The name of a cookie of this coordinator, and whether it travels by TLS alone."""
+        """The name of a cookie of this coordinator, and whether it is sent over TLS only."""
         is_secure = request.url.scheme == "https"
         return f"{'__Host-' if is_secure else ''}{kind}-{self._state}", is_secure
 
@@ -120,7 +120,7 @@ class LoginService:
         self._sessions.end(session_id)
 
     async def visitor(self, request: Request) -> Principal | None:
-        """Who the session of the request's cookie stands for; None without one, or when it has ended."""
+        """The account of the session cookie; None without a valid session."""
         session_id = self._session_id(request)
         return await self._run(lambda: self._sessions.find(session_id)) if session_id else None
 
@@ -145,7 +145,7 @@ class LoginService:
         return response
 
     async def _note_wrong(self, name: str, address: str) -> None:
-        # What is no user's name may be a password in the wrong field.
+        # An unknown name may be a password in the wrong field: it is not recorded.
         known = await self._run(lambda: self._users.find(name)) or Principal("", Role.VIEWER, is_user=True)
         wrong = UnknownToken("the user or the password is wrong")
         call = Audited(replace(known, way=Channel.PAGE, address=address), "LogIn", known.name)
@@ -171,7 +171,7 @@ class LoginService:
         return await self._run(begin)
 
     def _name(self, request: Request) -> tuple[str, bool]:
-        """The cookie's name, and whether it travels by TLS alone."""
+        """The session cookie's name, and whether it is sent over TLS only."""
         return self.cookie(request, "amoro")
 
     def _session_id(self, request: Request) -> str:

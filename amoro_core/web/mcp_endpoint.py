@@ -30,14 +30,14 @@ def routes() -> Sequence[BaseRoute]:
 
 
 class Assistants:
-    """Answers a request of MCP by whoever shows a token with the role viewer; a session's cookie does not count.
+    """Answers MCP requests with a token of the role viewer; session cookies do not count.
 
     Tools that write are there for the role operator, where the settings have them; the operations themselves say on
     which tables.
     """
 
     def __init__(self) -> None:
-        self._servers: dict[bool, Server[Any]] = {}  # by whether it writes
+        self._servers: dict[bool, Server[Any]] = {}  # by whether it has the tools that write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = await _refused(scope)
@@ -47,7 +47,7 @@ class Assistants:
         principal: Principal = scope[_PRINCIPAL]
         writes = context_of(Request(scope)).mcp_writes and principal.role.allows(Role.OPERATOR)
         if writes not in self._servers:
-            # It takes a second and 60 MB to load: only who asks for it pays.
+            # It takes a second and 60 MB to load: loaded on the first request.
             self._servers[writes] = await asyncio.to_thread(_made, allow_writes=writes)
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -57,7 +57,7 @@ class Assistants:
 
 
 async def _refused(scope: Scope) -> Response | None:
-    """The answer to who may not ask; None for who may, whose account is kept with the request."""
+    """The refusal, or None for an allowed caller, whose account is put into the scope."""
     request = Request(scope)
     try:
         token = bearer(request)

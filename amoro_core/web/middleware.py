@@ -1,4 +1,4 @@
-"""Guards around every request, as plain ASGI middleware, which leaves streams and cancellations alone."""
+"""Plain ASGI middleware around every request: host and origin checks, security headers, timing."""
 
 import ipaddress
 from collections.abc import Collection, Iterable
@@ -47,7 +47,7 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (host := host_of(Headers(scope=scope).get("host", ""))) not in self._hosts:
-            text = f"{host!r} is no name of this coordinator.\nNames that it answers to: http-hosts in amoro.yaml.\n"
+            text = f"Host {host!r} is not allowed.\nAllowed names: http-hosts in amoro.yaml.\n"
             await PlainTextResponse(text, 421)(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -109,7 +109,7 @@ def _bracketed(host: str) -> str:
 
 
 class PrefixRoute(BaseRoute):
-    """Every path below the prefix, whatever it holds: Starlette's own patterns pass over those with a line break."""
+    """A route for every path below the prefix; Starlette's own patterns do not match line breaks."""
 
     def __init__(self, prefix: str, app: ASGIApp) -> None:
         self._prefix = prefix
@@ -125,7 +125,7 @@ class PrefixRoute(BaseRoute):
         await self._app(scope, receive, send)
 
 
-#: The route of a path that is none: paths that strangers think up must not become labels.
+#: The label of paths without a route: arbitrary paths must not become labels.
 UNKNOWN = "unknown"
 
 

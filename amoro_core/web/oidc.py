@@ -1,4 +1,4 @@
-"""Logins by an OpenID provider: sent there with what is used once, and taken back by the same browser alone."""
+"""Logins by an OpenID provider, with Authlib: each attempt has a state, nonce and verifier, bound to one browser."""
 
 import asyncio
 import hashlib
@@ -36,18 +36,18 @@ CALLBACK = "/login/oidc/callback"
 #: For how long a person may take at the provider.
 ATTEMPT_LASTS_S = 600
 _MOST_ATTEMPTS = 1000
-#: Conversations with the provider at once, and how long a browser waits for one.
+#: Concurrent requests to the provider, and how long a browser waits for one.
 AT_ONCE, LONGEST_S = 4, 30
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A login that has begun; all of it but the provider's own words is random, and used once."""
+    """A login in progress; its random values are used once."""
 
     state: str
     nonce: str
     verifier: str = field(repr=False)
-    browser: str = field(repr=False)  # what the browser's cookie holds
+    browser: str = field(repr=False)  # the value of the browser's cookie
     redirect_uri: str
     after: str  # the page to go to
     ends_at: float  # seconds of the clock
@@ -65,7 +65,7 @@ class Provider(Protocol):
 
 
 class OwnAddress:
-    """Where people reach this coordinator: by a name of the settings, never by what a request merely says."""
+    """The address by which browsers reach this coordinator: a name of the settings, never of the request alone."""
 
     def __init__(self, names: Sequence[str], port: int, *, is_encrypted: bool, has_proxies: bool) -> None:
         """`names`: of `http-hosts` and `http-host`, with a port if a proxy has another; `port`: the server's own."""
@@ -78,18 +78,18 @@ class OwnAddress:
         """The address without a path. Raises NotAllowed for a `Host` that is none of ours."""
         text = request.headers.get("host", "")
         host = host_of(text)
-        # The scheme of a request is only another than the server's where a trusted proxy says so.
+        # The request's scheme differs from the server's only if a trusted proxy sets it.
         scheme = "https" if self._is_encrypted else request.url.scheme
         if host in LOOPBACK_NAMES:  # tunnels and containers may have another port, still on the browser's own machine
             return f"{scheme}://{_on_port(host, _port_of(text))}"
         if host not in self._names:
-            raise NotAllowed(f"{host!r} is no name of this coordinator", hint="See http-hosts in amoro.yaml.")
+            raise NotAllowed(f"host {host!r} is not allowed", hint="See http-hosts in amoro.yaml.")
         named = _port_of(_bracketed(self._names[host]))
         return f"{scheme}://{_on_port(host, named or (0 if self._has_proxies else self._port))}"
 
 
 class OidcLogin:
-    """Sends browsers to the provider, and knows who comes back."""
+    """Sends browsers to the provider and identifies those that return."""
 
     def __init__(
         self, provider: Provider, terms: ProviderTerms, address: OwnAddress, clock: Callable[[], float] = monotonic
@@ -130,14 +130,12 @@ class OidcLogin:
         return attempt
 
     async def claims(self, attempt: Attempt, text: Mapping[str, str]) -> Mapping[str, object]:
-        """The claims of who came back with these parameters. Raises NotAllowed, WorkFailed."""
+        """The claims of a browser that returned with these parameters. Raises NotAllowed, WorkFailed."""
         if text.get("iss", self._terms.issuer) != self._terms.issuer:
             raise NotAllowed("another provider has answered", hint="Log in again.")
         if "error" in text or not text.get("code"):
             why = " ".join(filter(None, (text.get("error", "no code"), text.get("error_description", ""))))
-            raise NotAllowed(
-                f"{self._terms.issuer} has not let you in: {why[:300]}", hint="Log in again, or ask there."
-            )
+            raise NotAllowed(f"{self._terms.issuer} refused the login: {why[:300]}", hint="Log in again, or ask there.")
         return await self._run(lambda: self._provider.claims(attempt, text["code"]))
 
     def person(self, claims: Mapping[str, object]) -> Principal:
@@ -152,11 +150,11 @@ class OidcLogin:
             return ""
 
     def close(self) -> None:
-        """Begin no more conversations."""
+        """Begin no more requests to the provider."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """What blocking work answers, in threads of its own: a provider that hangs fills these alone."""
+        """Run blocking work in threads of its own, so that a hanging provider blocks nothing else."""
         if self._busy >= AT_ONCE:
             raise WorkFailed(
                 f"{AT_ONCE} logins wait for the OpenID provider {self._terms.issuer}", hint="Try again in a moment."
@@ -168,7 +166,7 @@ class OidcLogin:
             return await asyncio.wait_for(asyncio.shield(future), LONGEST_S)
         except TimeoutError:
             raise WorkFailed(
-                f"the OpenID provider {self._terms.issuer} has not answered within {LONGEST_S} s", hint="Try again."
+                f"the OpenID provider {self._terms.issuer} did not answer within {LONGEST_S} s", hint="Try again."
             ) from None
 
     def _ended(self, future: "asyncio.Future[Any]") -> None:
@@ -182,7 +180,7 @@ def _bracketed(name: str) -> str:
 
 
 def _port_of(text: str) -> int:
-    """The port after a host; 0 without one. Raises NotAllowed for one that is none."""
+    """The port after a host; 0 without one. Raises NotAllowed for an invalid port."""
     try:
         return urlsplit(f"//{text}").port or 0
     except ValueError as error:
@@ -212,7 +210,7 @@ _SECRET_WAYS = ("client_secret_basic", "client_secret_post")
 
 
 class OpenIdProvider:
-    """Sends people to the provider, and learns from it who came back. Its methods block."""
+    """The provider's endpoints, by Authlib's OAuth2 session and ID token validation. Its methods block."""
 
     def __init__(self, terms: ProviderTerms, secret: Secret) -> None:
         """An empty secret is that of a public client."""
@@ -220,11 +218,11 @@ class OpenIdProvider:
         self._secret = secret
 
     def address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
-        """Where a browser goes to log in, and what the provider says of itself. Raises WorkFailed."""
+        """The authorization URL and the discovery document. Raises WorkFailed."""
         return self._with_our_errors(lambda: self._address(attempt))
 
     def claims(self, attempt: Attempt, code: str) -> Mapping[str, object]:
-        """What the provider says of who came back with the code. Raises NotAllowed for a bad token, WorkFailed."""
+        """The claims of the ID token for the code. Raises NotAllowed for an invalid token, WorkFailed."""
         return self._with_our_errors(lambda: self._claims(attempt, code))
 
     def _address(self, attempt: Attempt) -> tuple[str, Mapping[str, Any]]:
@@ -322,7 +320,7 @@ class OpenIdProvider:
             if self._secret:
                 text = text.replace(self._secret.reveal(), MASK)
             raise WorkFailed(
-                f"the OpenID provider {self._terms.issuer} did not do its part: {briefly(text)}",
+                f"the OpenID provider {self._terms.issuer} returned an error: {briefly(text)}",
                 hint="Is it up, and are oidc-issuer, oidc-client-id and oidc-client-secret right? Try again then.",
             ) from None
 

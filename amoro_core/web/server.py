@@ -50,7 +50,7 @@ _BACKLOG = 256
 
 
 class Listener:
-    """A port that is taken, on which nobody answers yet."""
+    """A bound port that does not answer yet."""
 
     def __init__(self, host: str, port: int, certificates: Certificates | None = None) -> None:
         """Raises AddressInUse, which names the holder of the port, and InvalidSettings."""
@@ -78,7 +78,7 @@ class WebServer:
     def __init__(
         self, listener: Listener, app: ASGIApp, *, proxies: Sequence[str] = (), changes: Sequence[Changes] = ()
     ) -> None:
-        """What `proxies` say of their clients counts; coroutines of the application may wait for `changes`."""
+        """Forwarded headers of `proxies` are trusted; coroutines of the application may wait for `changes`."""
         self._listener = listener
         self._changes = changes
         self._loop = asyncio.new_event_loop()

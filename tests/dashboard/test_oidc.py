@@ -167,7 +167,7 @@ def test_a_code_is_of_one_login(served: Served, mock: Mock) -> None:
     second = browser.leave()
     spent = browser.come_back(f"/login/oidc/callback?code={query_of(first)['code']}&state={query_of(second)['state']}")
     assert (spent.status, session_of(spent)) == (502, "")
-    assert "did not do its part: invalid_grant" in spent.body
+    assert "returned an error: invalid_grant" in spent.body
     assert audited(served)[0][3] == "failed"
     stolen = query_of(mock.log_in(Browser(served).leave()))["code"]
     third = browser.leave()
@@ -248,7 +248,7 @@ def test_who_declines_at_the_provider_is_told(served: Served, mock: Mock) -> Non
     browser = Browser(served)
     state = query_of(browser.leave())["state"]
     answer = browser.come_back(f"/login/oidc/callback?error=access_denied&error_description=<i>no&code=c&state={state}")
-    refused(served, answer, "has not let you in: access_denied &lt;i&gt;no")
+    refused(served, answer, "refused the login: access_denied &lt;i&gt;no")
     state = query_of(browser.leave())["state"]
     mixed = browser.come_back(f"/login/oidc/callback?code=c&iss=https://another.example&state={state}")
     refused(served, mixed, "another provider has answered")
@@ -306,7 +306,7 @@ def test_the_client_secret_is_nowhere_to_be_seen(
         bodies = [served.ask("/login", token="").body, Browser(served).log_in(mock).body]
         mock.discovery = {"issuer": mock.issuer, "token_endpoint": f"http://localhost:1/{CANARY}"}
         failed = Browser(served).log_in(mock)
-        assert (failed.status, "did not do its part" in failed.body, "***" in failed.body) == (502, True, True)
+        assert (failed.status, "returned an error" in failed.body, "***" in failed.body) == (502, True, True)
         bodies += [failed.body, *(served.ask(path).body for path in ("/settings", "/system/audit", "/audit"))]
         bodies += [served.ask(path).body for path in ("/api/v1/settings", "/api/v1/audit")]
         assert "oidc-client-secret" in "".join(bodies), "settings are among them"
@@ -323,7 +323,7 @@ def test_a_provider_that_is_down_is_named(tmp_path: Path, mock: Mock, monkeypatc
     with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), oidc_issuer=gone)) as served:
         answers = [served.ask("/login/oidc", token="") for _ in range(21)]  # all from one address
     assert (answers[0].status, answers[0].headers.get("set-cookie")) == (502, None)
-    assert f"the OpenID provider {gone} did not do its part" in answers[0].body
+    assert f"the OpenID provider {gone} returned an error" in answers[0].body
     assert (answers[20].status, int(answers[20].headers["retry-after"]) > 0) == (429, True)
 
 
@@ -447,7 +447,7 @@ def test_a_provider_that_never_answers_is_waited_for_half_a_minute() -> None:
         cast("Loop", asyncio.get_running_loop()).ahead += 31
         await asked
 
-    with pytest.raises(WorkFailed, match=r"has not answered within 30 s"), asyncio.Runner(loop_factory=Loop) as runner:
+    with pytest.raises(WorkFailed, match=r"did not answer within 30 s"), asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(leave())
     slow.go_on.set()
     door.close()

@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 
 class TtlStore(Generic[Value]):
-    """At most so many values, the oldest of which goes first; each for a time. Used by one event loop."""
+    """A bounded store whose values expire; the oldest is dropped first. Used by one event loop."""
 
     def __init__(self, most: int, lasting: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -49,7 +49,7 @@ class TtlStore(Generic[Value]):
         return key
 
     def find(self, key: str) -> Value | None:
-        """The value; None for a key that is not known (any more)."""
+        """The value; None for an unknown or expired key."""
         until, value = self._values.get(key, (0.0, None))
         return value if until > self._monotonic() else None
 
@@ -101,7 +101,7 @@ class Site:
         self._templates = _environment()
 
     def page(self, path: str, view: View, name: str | None = None) -> Route:
-        """A page, which is only read, by whoever has the role viewer."""
+        """A read-only page for the role viewer."""
         return Route(path, self._answering(view), methods=["GET"], name=name)
 
     def action(self, path: str, view: View) -> Route:
@@ -112,12 +112,12 @@ class Site:
         async def answer(request: Request) -> Response:
             is_fragment = request.method == "GET" and "amoro-fragment" in request.headers
             try:
-                # Also where the page asks for nothing: it is for those who may look.
+                # Also for pages that call no operation.
                 require(await principal_of(request), "a page", Role.VIEWER, None)
                 page = await view(PageRequest(request))
             except AmoroError as error:
                 if is_fragment:
-                    # A page that is not there or not allowed is to be loaded whole; others may work in a moment.
+                    # A page that does not exist or is not allowed is loaded whole; other errors may be temporary.
                     return Response(status_code=404 if error.exit_status in (3, 4) else 503)
                 if isinstance(error, UnknownToken):
                     return _to_login(request)
@@ -177,7 +177,7 @@ def may(principal: Principal | None, method: str, table: str = "") -> bool:
 
 
 def failed(error: AmoroError) -> Page:
-    """The page that tells of an error."""
+    """The page of an error."""
     status = STATUSES.get(error.exit_status, 500)
     values = {"error": error, "hint": error.hint or error.remedy, "status": status}
     return Page("error.html", "Not found" if status == 404 else "This did not work", values, status)
@@ -204,7 +204,7 @@ _FILTERS = ("ago", "badge_class", "lasting", "moment", "number", "size", "spoken
 
 
 def _visible(value: Any) -> Any:
-    """What is written for a value: characters that can't be seen are escaped, HTML is escaped after it."""
+    """The text of a value: invisible characters are escaped, then HTML."""
     if value is None:
         return ""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

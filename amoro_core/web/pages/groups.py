@@ -24,7 +24,7 @@ from amoro_core.web.pages.page_request import (
 )
 
 _HOUR_MS = 3_600_000
-#: The times that can be looked at, by their names in an address.
+#: The selectable time ranges, by their names in an address.
 RANGES = {"1h": 1, "6h": 6, "1d": 24, "7d": 168, "30d": 720, "400d": 9600}
 DEFAULT = "1d"
 _MOST_LINES = 6
@@ -103,7 +103,7 @@ async def show_group(visit: PageRequest) -> Page:
 
 
 async def ask_to_scale(visit: PageRequest) -> Page:
-    """What scaling the group will do."""
+    """The confirmation of scaling the group."""
     visit.query()
     group = await _found(visit)
     path = to("groups", group.name)
@@ -118,7 +118,7 @@ async def ask_to_scale(visit: PageRequest) -> Page:
 
 
 async def scale(visit: PageRequest) -> Redirect:
-    """Have the group's container keep so many instances."""
+    """Set the group's number of instances."""
     typed = await visit.form("instances")
     count = whole_number(typed["instances"], "number of instances", _MOST_INSTANCES) or 0
     group = await visit.ask("ScaleGroup", pb.ScaleGroupRequest(name=visit.named("group"), instances=count), pb.Group)
@@ -170,7 +170,7 @@ async def show_optimizers(visit: PageRequest) -> Page:
 
 
 async def ask_to_drain(visit: PageRequest) -> Page:
-    """What draining the optimizer will do."""
+    """The confirmation of draining the optimizer."""
     visit.query()
     name = visit.named("optimizer")
     effects = ("It finishes the tasks that it runs, takes no other, and then leaves.",)
@@ -179,7 +179,7 @@ async def ask_to_drain(visit: PageRequest) -> Page:
 
 
 async def drain(visit: PageRequest) -> Redirect:
-    """Have the optimizer finish what it runs and leave."""
+    """Drain the optimizer."""
     await visit.form()
     request = pb.DrainOptimizerRequest(optimizer_id=visit.named("optimizer"))
     response = await visit.ask("DrainOptimizer", request, pb.Optimizer)
@@ -187,7 +187,7 @@ async def drain(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_release(visit: PageRequest) -> Page:
-    """What releasing the optimizer will do."""
+    """The confirmation of releasing the optimizer."""
     visit.query()
     name = visit.named("optimizer")
     effects = ("Its registration ends now. The tasks that it runs are planned again, and their work so far is lost.",)
@@ -213,7 +213,7 @@ async def show_logs(visit: PageRequest) -> Page:
 
 
 async def ask_to_kill(visit: PageRequest) -> Page:
-    """What killing the instance will do."""
+    """The confirmation of killing the instance."""
     visit.query()
     name = visit.named("instance")
     effects = (

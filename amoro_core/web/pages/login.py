@@ -90,7 +90,7 @@ def _later(response: Response, error: TooManyTries) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form from anybody: no more of it is read than a login takes."""
+    """The fields of an unauthenticated form, of bounded length."""
     body = b""
     async for part in request.stream():
         body += part
@@ -105,7 +105,7 @@ _COOKIE = "amoro-login"
 
 
 def oidc_routes(site: Site) -> list[Route]:  # noqa: C901 - a page and its targets share the context
-    """Where a browser leaves for the provider, and where it comes back to; 404 without a provider."""
+    """The redirect to the provider and its callback; 404 without a provider."""
 
     def told(request: Request, error: AmoroError | TooManyTries, status: int) -> Response:
         values = {"problem": f"{error}", "hint": error.hint if isinstance(error, AmoroError) else ""}

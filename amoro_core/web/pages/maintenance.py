@@ -38,7 +38,7 @@ async def show_maintenance(visit: PageRequest) -> Page:
 
 
 async def look(visit: PageRequest) -> Page:
-    """Every action on the table: on or off and why, its last and its next run. Its catalog is asked."""
+    """Every action on the table: on or off and why, last and next run. Reads the catalog."""
     table = (await visit.form("table"))["table"]
     response = await visit.ask("ListActions", pb.ListActionsRequest(table=table), pb.ListActionsResponse)
     values = await _values(visit, response.table)
@@ -46,7 +46,7 @@ async def look(visit: PageRequest) -> Page:
 
 
 async def preview(visit: PageRequest) -> Page:
-    """What the action would do on the table now. Nothing is changed."""
+    """A dry run of the action on the table."""
     typed = await visit.form("table", "action")
     request = pb.MaintainTableRequest(table=typed["table"], action=typed["action"])
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
@@ -72,7 +72,7 @@ async def run(visit: PageRequest) -> Redirect:
 
 
 async def _number(visit: PageRequest, table: str) -> int:
-    """The number of a table; 0 of one that is not known yet."""
+    """The id of a table; 0 for an unknown one."""
     try:
         return (await visit.ask("GetTable", pb.GetTableRequest(table=table, known_only=True), pb.Table)).table_id
     except NotFound:
@@ -88,7 +88,7 @@ async def _values(visit: PageRequest, table: str) -> dict[str, Any]:
 
 
 def planned(document: str) -> list[tuple[str, str, list[str]]]:
-    """The plan's keys with their values, or the count and the first ten of what a list has."""
+    """The plan's keys with their values; of a list the count and the first ten."""
     lines: list[tuple[str, str, list[str]]] = []
     for key, value in (json.loads(document) if document else {}).items():
         label = key.replace("_", " ")
@@ -135,7 +135,7 @@ def process_action_routes(site: Site) -> list[Route]:
 
 
 async def ask_to_cancel(visit: PageRequest) -> Page:
-    """What cancelling the process will do."""
+    """The confirmation of cancelling the process."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
     effects = (
@@ -158,7 +158,7 @@ async def cancel(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_start(visit: PageRequest) -> Page:
-    """What starting the stored plan will do."""
+    """The confirmation of starting the stored plan."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
     effects = (f"The plan of {process.tasks_total} tasks on {process.table} begins: optimizers take its tasks.",)
@@ -175,7 +175,7 @@ async def start(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_confirm(visit: PageRequest) -> Page:
-    """What letting a held process go on will do."""
+    """The confirmation of letting a held process go on."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
     effects = (
@@ -216,7 +216,7 @@ async def ask_to_undo(visit: PageRequest) -> Page:
 
 
 async def preview_undo(visit: PageRequest) -> Page:
-    """What undoing the process would do now, and the form that does it."""
+    """A dry run of undoing the process, and the form that does it."""
     await visit.form()
     process = visit.named("process")
     same = shlex.join(["amoro", "undo", process])
@@ -279,7 +279,7 @@ async def show_condemned(visit: PageRequest) -> Page:
 
 
 async def ask_to_restore(visit: PageRequest) -> Page:
-    """What restoring the files will do."""
+    """The confirmation of restoring the files."""
     visit.query()
     result = (await _found(visit, 1)).trash
     path = to("trash", result.process_id)
@@ -300,7 +300,7 @@ async def restore(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_hurry(visit: PageRequest) -> Page:
-    """What deleting a table's condemned files sooner will do."""
+    """The confirmation of deleting a table's condemned files sooner."""
     table = visit.query(table=())["table"]
     effects = (
         f"Every condemned file of {table} is deleted at the next emptying, without the days that are left to take it "

@@ -1,4 +1,4 @@
-"""The overview: what is wrong first, then what goes on and what happened last."""
+"""The overview: problems first, then current work and the last events."""
 
 import asyncio
 import shlex
@@ -23,8 +23,8 @@ from amoro_core.web.pages.table import RANGES, SeriesRequest, drawn, found_serie
 _RUNNING, _EVENTS = 10, 20
 _FRESH_S, _DRAWN_S = 1.0, 30.0
 _STEP_S = 600
-_SICK = 50  # health below it is told
-#: Series of the last day, and what their charts are called.
+_SICK = 50  # a health below it is shown
+#: Series of the last day, and the titles of their charts.
 _CHARTS = {
     "backlog-age": "How long the oldest waiting table has waited, 24 h",
     "threads-busy": "Running tasks, 24 h",
@@ -35,7 +35,7 @@ _CHARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure, and where its rows are."""
+    """A figure and the page of its rows."""
 
     label: str
     figure: str
@@ -44,7 +44,7 @@ class Tile:
 
 
 class Overview:
-    """The page, whose counts are at most a second old and asked for once at a time."""
+    """The page; its counts are cached for a second."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -138,13 +138,13 @@ async def show_settings(visit: PageRequest) -> Page:
 
 
 async def show_system(visit: PageRequest) -> Page:
-    """The coordinator, what is wrong now, and for administrators its state database."""
+    """The coordinator, active conditions, and for administrators the state database."""
     visit.query()
     return await _shown(visit, None)
 
 
 async def check(visit: PageRequest) -> Page:
-    """What is wrong with the state database; it is read whole."""
+    """Check the whole state database."""
     await visit.form()
     response = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
     return await _shown(visit, list(response.problems))
@@ -162,7 +162,7 @@ async def _shown(visit: PageRequest, problems: Sequence[str] | None) -> Page:
 
 
 async def ask_to_back_up(visit: PageRequest) -> Page:
-    """What a backup will do."""
+    """The confirmation of a backup."""
     visit.query()
     effects = (
         "The state database of this moment is copied to a new file on the coordinator's machine. Work goes on.",

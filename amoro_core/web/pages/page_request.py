@@ -62,12 +62,12 @@ class Page:
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
-    is_live: bool = False  # whether an open page fetches its content again every few seconds
+    is_live: bool = False  # whether an open page refreshes itself
 
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """An action that is done: the path of the page to go on with, and what that says about it."""
+    """The end of an action: the path of the next page, and its notice."""
 
     path: str
     notice: str = ""
@@ -76,12 +76,12 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page, by a caller who is known."""
+    """A request for a page by an authenticated caller."""
 
     request: Request
 
     async def ask(self, method: str, message: Message, answer: type[Answer]) -> Answer:
-        """The answer of an operation to whoever visits. Raises the operation's errors."""
+        """Call an operation as the visitor. Raises the operation's errors."""
         return await ask(self.request, method, message, answer)
 
     def named(self, name: str) -> str:
@@ -185,7 +185,7 @@ class Listed:
         return self.path + with_query({**self._query(), "after": self.next}) if self.next else ""
 
     def sorted_by(self, key: str) -> str:
-        """The address of the list sorted by the key, in the other direction where it is sorted by it already."""
+        """The address of the list sorted by the key; a second time in descending order."""
         order = "desc" if key == self.sort and self.order != "desc" else ""
         return self.path + with_query({**self.filters, "sort": key, "order": order})
 
@@ -203,7 +203,7 @@ class Field:
     value: str = ""
     type: str = "text"
     values: Sequence[str] = ()
-    any: str = "any"  # what stands for none of the values; "": one has to be chosen
+    any: str = "any"  # the label of the empty choice; "": a value is required
     is_needed: bool = False
 
 
@@ -212,7 +212,7 @@ class Confirmation:
     """The page that an action's link leads to: its form is sent to `target`."""
 
     title: str
-    effects: Sequence[str]  # what will happen, in sentences
+    effects: Sequence[str]  # in sentences
     target: str
     label: str  # of the button that does it
     back: str

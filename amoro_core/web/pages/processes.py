@@ -149,13 +149,13 @@ async def show_processes(visit: PageRequest) -> Page:
 
 
 class ProcessPage:
-    """The page of a process, which remembers what of its attempts can't change."""
+    """The page of a process; it caches final attempts."""
 
     def __init__(self) -> None:
         self._attempts = Attempts()
 
     async def show(self, visit: PageRequest) -> Page:
-        """A process: steps, what its threads did when, a hundred tasks, the receipt or the failure."""
+        """A process: steps, a chart of its threads, a hundred tasks, the receipt or the failure."""
         query = visit.query(status=_TASK_STATUSES, after=())
         name = visit.named("process")
         response = await visit.ask(
@@ -211,6 +211,6 @@ def _progress(process: pb.Process, tried: Sequence[Tried]) -> Progress:
 
 
 async def found_process(visit: PageRequest) -> pb.Process:
-    """The process of the page's path, as it is stored; no catalog is asked."""
+    """The stored process of the page's path."""
     request = pb.ListTasksRequest(process_id=visit.named("process"), limit=1)
     return (await visit.ask("ListTasks", request, pb.ListTasksResponse)).process

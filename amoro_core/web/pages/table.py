@@ -41,7 +41,7 @@ class SeriesRequest:
 
 
 async def found_series(visit: PageRequest, wanted: SeriesRequest) -> journal.GetSeriesResponse:
-    """The series in the order of the names that were asked for."""
+    """The series, in the order of the requested names."""
     request = journal.GetSeriesRequest(
         names=wanted.names,
         label=wanted.label,
@@ -113,11 +113,11 @@ class Reason:
     look: str
     title: str
     text: str = ""
-    links_to: str = ""  # what the page links it to: process, group, enable, block
+    links_to: str = ""  # the target of its link: process, group, enable, block
 
 
 def reasons(table: pb.Table, group: pb.Group | None, now_ms: int) -> tuple[Reason, ...]:
-    """Everything that says why the table is (not) optimized now, the most pressing first. `group` None: not known."""
+    """The reasons why the table is or is not optimized now, the most urgent first. `group` None: unknown."""
     return (*_held(table), *_work(table), *_back_off(table, now_ms), *_room(table, group), *_evaluated(table, now_ms))
 
 
@@ -187,10 +187,10 @@ TABS = (
     ("plan", "Plan"),
 )
 _RECENT = 8
-#: Those that are shown anew when something changes; the others keep what was asked for or typed.
+#: Tabs that refresh themselves; the others keep what was requested or typed.
 _LIVE = frozenset({"", "processes"})
 _TREND = "90d"
-#: Series of a table, and what their charts are called.
+#: Series of a table, and the titles of their charts.
 _TRENDS = {
     "health": "Health over time",
     "small-files": "Small files over time",
@@ -200,7 +200,7 @@ _TRENDS = {
 
 @dataclass(frozen=True, slots=True)
 class HealthPart:
-    """A part of the health score: the points that are left, and what would bring back those that are lost."""
+    """A part of the health score: the points that are left, and how to regain the lost ones."""
 
     name: str
     left: int
@@ -227,7 +227,7 @@ def table_page(table: pb.Table, template: str, tab: str, **values: object) -> Pa
 
 
 async def show_table(visit: PageRequest) -> Page:
-    """Health, reasons, last processes; of a table that is not known, what became of it."""
+    """Health, reasons and last processes; for an unknown table its last events."""
     chosen = visit.query(range=RANGES)["range"] or _TREND
     try:
         table = await table_of(visit)

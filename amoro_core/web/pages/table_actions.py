@@ -32,7 +32,7 @@ _LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
 
 
 async def ask_enable(visit: PageRequest) -> Page:
-    """What enabling would do."""
+    """The confirmation of enabling."""
     table = await table_of(visit)
     return Confirmation(
         f"Enable {table.table}?",
@@ -54,7 +54,7 @@ async def enable(visit: PageRequest) -> Redirect:
 
 
 async def ask_disable(visit: PageRequest) -> Page:
-    """What disabling would do."""
+    """The confirmation of disabling."""
     table = await table_of(visit)
     running = (
         f"Its process {table.process_id} is cancelled unless it is committing already." if table.process_id else ""
@@ -76,7 +76,7 @@ async def disable(visit: PageRequest) -> Redirect:
 
 
 async def ask_block(visit: PageRequest) -> Page:
-    """What a blocker would do."""
+    """The confirmation of a blocker."""
     table = await table_of(visit)
     return Confirmation(
         f"Block {table.table}?",
@@ -102,7 +102,7 @@ async def block(visit: PageRequest) -> Redirect:
 
 
 async def ask_unblock(visit: PageRequest) -> Page:
-    """What releasing the blocker would do."""
+    """The confirmation of releasing the blocker."""
     table, blocker = await table_of(visit), visit.named("blocker")
     return Confirmation(
         f"Release the blocker {blocker}?",
@@ -123,7 +123,7 @@ async def unblock(visit: PageRequest) -> Redirect:
 
 
 async def ask_optimize(visit: PageRequest) -> Page:
-    """What optimizing would do."""
+    """The confirmation of optimizing."""
     table = await table_of(visit)
     return Confirmation(
         f"Optimize {table.table} now?",
@@ -165,7 +165,7 @@ class Requests:
         refused: Refused = lambda table, answer: None,
         patience_s: float | None = None,
     ) -> Redirect:
-        """Ask for the optimizing, and lead to its process, or where `refused` says for an answer that began nothing."""
+        """Request optimizing and redirect to its process; `refused` gives the target if nothing was started."""
         asking = asyncio.ensure_future(visit.ask("OptimizeTable", wanted, pb.OptimizeTableResponse))
         self._planning.add(asking)
         asking.add_done_callback(self._ended)
@@ -194,7 +194,7 @@ class Requests:
     def _ended(self, asking: "asyncio.Task[pb.OptimizeTableResponse]") -> None:
         self._planning.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # told by the table itself where nobody waits for it
+            asking.exception()  # without a waiting visitor the table shows it
 
 
 async def _set_enabled(visit: PageRequest, enabled: bool) -> Redirect:
@@ -241,7 +241,7 @@ class Plans:
         )
 
     async def make(self, visit: PageRequest) -> Redirect:
-        """Plan, and lead to what was found."""
+        """Plan, and redirect to the plan."""
         sent, table = await visit.form("type", "where", "columns", "strategy"), await table_of(visit)
         request = pb.PlanTableRequest(table=table.table, type=sent["type"], where=sent["where"], keep=True)
         columns = [one.strip() for one in sent["columns"].split(",") if one.strip()]
@@ -250,7 +250,7 @@ class Plans:
         return _lead(table, await self._plan(visit, request))
 
     async def carry_out(self, visit: PageRequest) -> Redirect:
-        """Optimize as planned; if another plan would be made now, lead to that, which says what has changed."""
+        """Optimize as planned; if the plan has changed, redirect to the new one."""
         sent, table = await visit.form("kept"), await table_of(visit)
         request = pb.OptimizeTableRequest(table=table.table, plan_id=sent["kept"])
         return await self._requests.begin(visit, table, request, _changed, self._deadline_s)
@@ -309,7 +309,7 @@ _LARGEST_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Verifying:
-    """A verification that was asked for, and what answers it."""
+    """A requested verification and its result."""
 
     table_id: int
     request: pb.VerifyTableRequest
@@ -317,7 +317,7 @@ class Verifying:
 
 
 class Verifications:
-    """Verifications of tables, which end in time; what they found is kept for an hour."""
+    """Verifications with a time limit; results are kept for an hour."""
 
     def __init__(self, patience_s: float = VERIFY_PATIENCE_S, deadline_s: float = VERIFY_DEADLINE_S) -> None:
         self._patience_s = patience_s
@@ -326,7 +326,7 @@ class Verifications:
         self._running: set[asyncio.Task[pb.Verification]] = set()
 
     async def ask(self, visit: PageRequest) -> Page:
-        """What verifying will do; with the key of one that was asked for, what it has found."""
+        """The confirmation of a verification; with a key its result."""
         query, table = visit.query(before=(), after=(), kept=()), await table_of(visit)
         if query["kept"]:
             return self._found(table, query["kept"])
@@ -343,7 +343,7 @@ class Verifications:
         ).shown()
 
     async def begin(self, visit: PageRequest) -> Redirect:
-        """Verify, and lead to what was found, or to where it will be."""
+        """Verify, and redirect to the result."""
         sent, table = await visit.form("before", "after"), await table_of(visit)
         request = _verify_request(table, sent)
         answer = asyncio.ensure_future(self._verify(visit, request))
@@ -366,7 +366,7 @@ class Verifications:
     def _ended(self, answer: "asyncio.Task[pb.Verification]") -> None:
         self._running.discard(answer)
         if not answer.cancelled():
-            answer.exception()  # told where somebody looks
+            answer.exception()  # shown on the page of the result
 
     def _found(self, table: pb.Table, key: str) -> Page:
         kept = self._kept.find(key)

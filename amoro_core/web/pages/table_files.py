@@ -1,4 +1,4 @@
-"""Looks at a table itself: they read metadata or manifests, so they are asked for, few at once, and end in time."""
+"""Pages that read a table's metadata or manifests: on request, few at once, with a time limit."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ Seen = TypeVar("Seen")
 
 
 class ReadLimiter(Generic[Seen]):
-    """At most so many looks at once in this process, each for a while; what was seen last is remembered by its key."""
+    """Limits concurrent table reads and their duration, and remembers the last results by key."""
 
     def __init__(self, at_once: int = AT_ONCE, deadline_s: float = DEADLINE_S) -> None:
         self._room = asyncio.Semaphore(at_once)
@@ -34,11 +34,11 @@ class ReadLimiter(Generic[Seen]):
         self._seen: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
 
     def remembered(self, key: tuple[object, ...]) -> Seen | None:
-        """What was seen under the key; None if nothing was, or too long ago."""
+        """The remembered result; None if there is none or it is too old."""
         return self._seen.get(key)
 
     def remember(self, key: tuple[object, ...], seen: Seen) -> None:
-        """Remember it in place of what was looked at the longest ago."""
+        """Remember the result; the oldest is dropped."""
         self._seen[key] = seen
         self._seen.move_to_end(key)
         if len(self._seen) > _REMEMBERED:
@@ -46,7 +46,7 @@ class ReadLimiter(Generic[Seen]):
 
     @asynccontextmanager
     async def looking(self, what: str, otherwise: str) -> AsyncIterator[None]:
-        """The time for one look, the wait for room included. Raises WaitTimeout; `otherwise` says how to go on."""
+        """The time limit of one read, waiting included. Raises WaitTimeout with `otherwise` as its hint."""
         try:
             async with asyncio.timeout(self._deadline_s), self._room:
                 yield
@@ -133,7 +133,7 @@ class SeenSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A total of two snapshots, and its change; "-" where a writer did not tell it."""
+    """A total of two snapshots, and its change; "-" if a writer did not record it."""
 
     name: str
     before: str
@@ -181,7 +181,7 @@ class Snapshots:
 
 
 async def _retention(visit: PageRequest, table: pb.Table) -> tuple[snapshots_pb.Retention, str]:
-    """What the next expiry would decide; of a table that it refuses, why."""
+    """The decisions of the next expiry, or why the table is refused."""
     request = snapshots_pb.GetRetentionRequest(table=table.table)
     try:
         return await visit.ask("GetRetention", request, snapshots_pb.Retention), ""
@@ -209,7 +209,7 @@ def _compared(name: str, before: str, after: str, is_size: bool) -> Compared:
 
 
 def _whole(text: str) -> int | None:
-    """The number in a summary, which any writer may have written; None for what is none."""
+    """A number of a snapshot summary; None if it is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

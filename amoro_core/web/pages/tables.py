@@ -97,7 +97,7 @@ async def group_names(visit: PageRequest) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ShownCatalog:
-    """A catalog with what is known of it without asking it, and what is wrong."""
+    """A catalog as the store has it, and its problem."""
 
     catalog: pb.Catalog
     look: pb.CatalogLook
@@ -125,7 +125,7 @@ async def show_catalogs(visit: PageRequest) -> Page:
 
 
 async def check(visit: PageRequest) -> Redirect:
-    """List the catalog's tables now, and tell whether it answered."""
+    """List the catalog's tables now, to see whether it answers."""
     await visit.form()
     name = visit.named("catalog")
     response = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)

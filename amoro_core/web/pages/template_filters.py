@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time
 from amoro_core.model.text_sanitizing import printable
 
-#: How a status looks: done, at work, waiting for something, or in need of somebody.
+#: Badge classes of statuses: done, at work, waiting, needs attention.
 _LOOKS = {
     "good": ("idle", "success", "yes", "commits", "alive", "running_instance"),
     "busy": (
@@ -22,7 +22,7 @@ _LOOK_OF = {word: badge_class for badge_class, words in _LOOKS.items() for word 
 
 
 def badge_class(status: str) -> str:
-    """The class of a badge for a status; "" for one that says neither good nor bad."""
+    """The badge class of a status; "" for a neutral one."""
     return _LOOK_OF.get(status, "")
 
 

@@ -1,4 +1,4 @@
-"""Who may log in: users with their roles, patterns and passwords."""
+"""Users with their roles, patterns and passwords, and tokens."""
 
 import shlex
 import time
@@ -54,7 +54,7 @@ async def show_users(visit: PageRequest) -> Page:
 
 
 async def ask_to_add(visit: PageRequest) -> Page:
-    """What a new user needs."""
+    """The form of a new user."""
     visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
@@ -78,7 +78,7 @@ async def add(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_update(visit: PageRequest) -> Page:
-    """What another role or pattern will do."""
+    """The confirmation of another role or pattern."""
     visit.query()
     user = await _found(visit)
     acts = f", and acts on {user.pattern}" if user.pattern else ""
@@ -108,7 +108,7 @@ async def update(visit: PageRequest) -> Redirect:
 
 
 async def ask_for_password(visit: PageRequest) -> Page:
-    """What another password will do."""
+    """The confirmation of another password."""
     visit.query()
     name = (await _found(visit)).name
     effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
@@ -128,7 +128,7 @@ async def set_password(visit: PageRequest) -> Redirect:
 
 
 async def ask_to_remove(visit: PageRequest) -> Page:
-    """What removing the user will do."""
+    """The confirmation of removing the user."""
     visit.query()
     name = (await _found(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
@@ -174,7 +174,7 @@ def token_routes(site: Site) -> list[Route]:
 
 
 async def ask_to_create(visit: PageRequest) -> Page:
-    """What a new token needs."""
+    """The form of a new token."""
     visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
@@ -204,7 +204,7 @@ async def create(visit: PageRequest) -> Page:
 
 
 async def ask_to_revoke(visit: PageRequest) -> Page:
-    """What revoking the token will do."""
+    """The confirmation of revoking the token."""
     visit.query()
     name = visit.named("token")
     effects = (

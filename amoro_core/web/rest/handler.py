@@ -53,10 +53,10 @@ _KEY = re.compile(r"[!-~]{1,255}")
 
 
 async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[], Awaitable[Response]]) -> Response:
-    """The answer of `act`, or, for a key that is known, the answer that was given before.
+    """The answer of `act`, or for a known key the earlier answer.
 
-    What was refused (4xx) did nothing, and its key may be used again. Raises MalformedRequest, Conflict, and Answered
-    with 422 for a key that came with another request.
+    A refused request (4xx) changed nothing, and its key may be used again. Raises MalformedRequest, Conflict, and
+    HttpError with 422 for a key that came with another request.
     """
     key = request.headers.get(HEADER)
     if key is None:
@@ -92,7 +92,7 @@ async def answer_once(request: Request, parsed: ParsedRequest, act: Callable[[],
 def _repeated(known: KeptAnswer) -> Response:
     if not known.content:
         raise Conflict(
-            "this was done already, and its answer held a secret, which is kept nowhere",
+            "this was done already; its answer held a secret, which is not stored",
             hint="Undo it, then ask with another key.",
         )
     headers = {"Location": known.location} if known.location else {}
@@ -129,12 +129,12 @@ class Rest:
         if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
             return Response(openapi.served(), media_type=_JSON)
         parsed = parse_request(request)
-        await _require_known(request, parsed.route.operation)  # who is nobody hears nothing of what the request lacks
+        await _require_known(request, parsed.route.operation)  # before anything is said about the request
         match parsed.route.method:
             case "POST":
                 return await answer_once(request, parsed, lambda: self._change(request, parsed))
             case "PATCH" | "PUT":
-                await message_of(request, parsed)  # what is wrong with it is told first
+                await message_of(request, parsed)  # a malformed body is reported before a missing tag
                 return await self._change(request, parsed, Condition(request, parsed))
             case "DELETE":
                 return await self._change(request, parsed)
@@ -169,7 +169,7 @@ async def _read(request: Request, parsed: ParsedRequest) -> Response:
 
 
 async def _accepted(request: Request, parsed: ParsedRequest, answer: Any, wait: timedelta) -> Response:
-    """202 with where the process is, or the document with its end if that comes in time."""
+    """202 with the location of the process, or its document if it ends in time."""
     process = await _end_of(request, answer.process_id, wait) if wait else None
     if process is not None:
         return Response(encoded(document(parsed.route, answer, process)), media_type=_JSON)
@@ -191,7 +191,7 @@ class Condition:
     """The header If-Match, which the operation checks in its transaction against what it is about to change."""
 
     def __init__(self, request: Request, parsed: ParsedRequest) -> None:
-        """Raises Answered with 428 for a request without the header, and MalformedRequest."""
+        """Raises HttpError with 428 for a request without the header, and MalformedRequest."""
         given = request.headers.get("if-match")
         if given is None:
             error = MalformedRequest(
@@ -203,7 +203,7 @@ class Condition:
             raise MalformedRequest("If-Match is no entity tag", hint="Send the ETag of the GET.", value=given)
         self._given = given
         self._shown = paths()[parsed.route.path]["GET"]
-        self.is_stale = False  # whether it is another than the tag says
+        self.is_stale = False  # whether the tag no longer matches
 
     def __call__(self, message: Message) -> None:
         """Raise Conflict unless the message has the tag."""
@@ -214,7 +214,7 @@ class Condition:
 
 
 async def _require_known(request: Request, method: str) -> None:
-    """Raise UnknownToken unless somebody known asks for the method; if it changes something, the audit has it."""
+    """Raise UnknownToken without a valid account; a refused change is recorded in the audit."""
     try:
         await principal_of(request)
     except UnknownToken as error:

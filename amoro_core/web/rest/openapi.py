@@ -173,7 +173,7 @@ def _answer(text: str, schema: Schema, headers: Mapping[str, Any]) -> dict[str, 
 
 
 def _title(schema: str) -> str:
-    """What a document is called among the components: TableDocument for amoro.table/v1."""
+    """The name of a document's component: TableDocument for amoro.table/v1."""
     words = re.split(r"\W", schema.partition(".")[2].partition("/")[0])
     return f"{''.join(map(str.capitalize, words))}Document"
 
@@ -233,7 +233,7 @@ class _Shared:
 
     def _refer(self, name: str) -> Schema:
         if name not in self._used:
-            self._used[name] = {}  # referred to by itself
+            self._used[name] = {}  # it may refer to itself
             self._used[name] = {key: self.named(item) for key, item in self._schemas[name].items()}
         return {"$ref": f"#/components/schemas/{name}"}
 

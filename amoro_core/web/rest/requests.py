@@ -33,7 +33,7 @@ STATUSES: Mapping[int, int] = {1: 500, 2: 400, 3: 404, 4: 403, 5: 409, 6: 422, 7
 
 
 class HttpError(Exception):
-    """A request is answered in another way than by its operation."""
+    """Ends a request with this response instead of its operation's."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status_code)
@@ -46,7 +46,7 @@ def status_of(error: AmoroError) -> int:
 
 
 def problem_of(error: BaseException) -> Response:
-    """The answer for the error; for one that is not ours, that it is internal, and the log has more."""
+    """The problem document for the error; any other exception becomes an internal error."""
     if not isinstance(error, AmoroError):
         log.exception("request.failed", exc_info=error)
         error = AmoroError(
@@ -79,7 +79,7 @@ def _shown(value: object) -> Any:
 
 Schema = dict[str, Any]
 
-#: Of whole numbers by field: the least, the most, and what holds where nothing is said.
+#: Integer fields: minimum, maximum, default.
 _BOUNDED = {"limit": (1, 500, 50), "lines": (1, 10_000, 100)}
 #: Requests name times by these, all other `_ms` are durations.
 _TIMES = re.compile(r"(since|until|before|after|at)_ms$")
@@ -108,7 +108,7 @@ class Parameter:
         return {"type": "array", "items": single} if self.field.is_repeated else single
 
     def put_default(self, message: Message) -> None:
-        """Set the field to what holds where a query does not name it."""
+        """Set the field to its default, for a query that does not name it."""
         if self.field.name in _BOUNDED:
             setattr(message, self.field.name, _BOUNDED[self.field.name][2])
 
@@ -127,7 +127,7 @@ class Parameter:
             setattr(message, self.field.name, self._scalar(value))
 
     def put_texts(self, message: Message, texts: list[str]) -> None:
-        """Set the field to what a path or a query says. Raises MalformedRequest."""
+        """Set the field from a path or a query. Raises MalformedRequest."""
         if not self.field.is_repeated:
             if len(texts) > 1:
                 raise MalformedRequest(f"{self.name} is given {len(texts)} times", value=texts[1])
@@ -189,7 +189,7 @@ def fill(message: Message, value: Any, known: Mapping[str, Parameter], where: st
 
 
 def require_known(names: Iterable[str], known: Collection[str], where: str) -> None:
-    """Raise MalformedRequest for the first name that is not known; it tells the nearest one."""
+    """Raise MalformedRequest for the first unknown name; the hint has the nearest one."""
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -315,7 +315,7 @@ WAIT = "wait"
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A request, taken apart: the texts of its path and query by name."""
+    """A parsed request: its route, and the texts of path and query by name."""
 
     route: Route
     path: str
@@ -350,7 +350,7 @@ def known_elsewhere(route: Route) -> Mapping[str, Parameter]:
 
 @cache
 def is_paged(route: Route) -> bool:
-    """Whether the answer of a GET says where its next page begins."""
+    """Whether a GET answers in pages."""
     answered = answer_type(route.operation).fields_by_name
     return route.method == "GET" and "after" in known_elsewhere(route) and "next" in answered
 
@@ -358,7 +358,7 @@ def is_paged(route: Route) -> bool:
 def parse_request(request: Request) -> ParsedRequest:
     """The route of the request and its texts.
 
-    Raises MalformedRequest, NotFound for a path that is not known, and Answered with 405 for a method that is not.
+    Raises MalformedRequest, NotFound for an unknown path, and HttpError with 405 for a wrong method.
     """
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.partition(b"?")[0].decode("ascii", "replace").removeprefix(PREFIX)
@@ -376,14 +376,14 @@ def parse_request(request: Request) -> ParsedRequest:
             method = "GET" if request.method == "HEAD" else request.method
             if method not in methods:
                 allowed = {"Allow": ", ".join(sorted(methods))}
-                refused = MalformedRequest(f"{request.method} is no method of {path}", value=request.method)
+                refused = MalformedRequest(f"{request.method} is not a method of {path}", value=request.method)
                 raise HttpError(problem(405, refused, headers=allowed))
             return ParsedRequest(methods[method], path, result, query)
     raise NotFound(f"there is no {PREFIX}{path}", hint=f"Every path is in {PREFIX}/openapi.json.")
 
 
 async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, timedelta]:
-    """The message for the operation, and how long to wait for the end of what it begins. Raises MalformedRequest."""
+    """The operation's message, and how long to wait for the process that it starts. Raises MalformedRequest."""
     route = parsed.route
     message = naming(route, parsed.in_path)
     known, query = known_elsewhere(route), dict(parsed.query)
@@ -408,7 +408,7 @@ async def message_of(request: Request, parsed: ParsedRequest) -> tuple[Message, 
 
 
 def naming(route: Route, in_path: Mapping[str, str]) -> Message:
-    """The message of the route's operation with what the path says. Raises MalformedRequest."""
+    """The message of the route's operation with the fields of the path. Raises MalformedRequest."""
     message: Message = GetMessageClass(request_type(route.operation))()
     for name, parameter in known_in_path(route).items():
         parameter.put_texts(message, [in_path[name]])
@@ -457,7 +457,7 @@ async def _refuse_body(request: Request) -> None:
 
 
 async def content_of(request: Request) -> bytes:
-    """The body of the request, however often it is asked for. Raises Answered with 413 for a long one."""
+    """The body of the request, read once. Raises HttpError with 413 for one that is too long."""
     if hasattr(request.state, "content"):
         return bytes(request.state.content)
     result = bytearray()

@@ -16,7 +16,7 @@ from amoro_core.web.rest.requests import PREFIX, ParsedRequest, cursor_of
 
 Body = dict[str, Any]
 
-#: What a header If-Match says.
+#: The syntax of the header If-Match.
 TAGS = r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'
 
 #: Bodies that are more than a message, by schema; the second argument is the process that was waited for.
@@ -70,7 +70,7 @@ def encoded(body: Body) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-#: By schema, what PATCH changes: the rest of these documents changes by itself, by the second.
+#: By schema, the keys that PATCH changes; the rest of these documents changes every second.
 _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "amoro.table/v1": ("table", "table_uuid", "enabled", "enabled_origin"),
     "amoro.group/v1": ("name", "scheduling_policy", "container", "properties"),
@@ -78,7 +78,7 @@ _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def tag_of(body: Body, content: bytes) -> str:
-    """The entity tag of the body as it is sent: what PATCH changes, a dot, and everything."""
+    """The entity tag: a digest of the keys that PATCH changes, a dot, a digest of the whole body."""
     keys = _OWN_KEYS.get(body.get("schema", ""))
     own = encoded({key: body[key] for key in keys}) if keys else content
     return f'"{_digest(own)}.{_digest(content)}"'
