@@ -15,10 +15,10 @@ from amoro_core.planning.optimizing.partitions import (
     PartitionFiles,
     PartitionStats,
     ScoredPartition,
-    assess,
     basis_of,
     classify,
     digest_of,
+    live_bytes,
     mean_health,
     needed_by,
     parted,
@@ -228,7 +228,7 @@ def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
 def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
     in_order = set(case.partition.paths_in_order)
     sizes = [
-        sum(assess(file, case.config).live_bytes for file in task.rewritten) // task.output_count
+        sum(live_bytes(file) for file in task.rewritten) // task.output_count
         for task in tasks
         if not any(file.data.path in in_order for file in task.rewritten)
         for _ in range(task.output_count)

@@ -3,7 +3,7 @@
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
@@ -12,7 +12,6 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from amoro_core.model.clustering import is_copied
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.paths import normalise
@@ -86,46 +85,6 @@ def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
     return FileClass.TARGET_SIZE
 
 
-def assess(
-    scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool = False, folds: bool = False
-) -> AssessedFile:
-    """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them.
-
-    `folds`: position delete files are to be folded into deletion vectors, as from format 3 on.
-    """
-    data = scanned.data
-    file_class = FileClass.TARGET_SIZE if is_in_order else classify(data.size_bytes, config)
-    is_coarse = file_class is FileClass.TARGET_SIZE and config.knows_coarse and is_copied(data.path)
-    if not scanned.deletes:
-        assessed = AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
-        return replace(assessed, is_in_order=is_in_order, is_coarse=is_coarse)
-    positions = counting_position_deletes(scanned)
-    carried_through = scanned.carried_through
-    deleted = sum(delete.record_count for delete in positions)
-    segment = file_class is not FileClass.FRAGMENT
-    bearable = data.record_count * config.major_trigger_duplicate_ratio
-    combinable = segment and len(positions) > 1 and not folds
-    to_fold = segment and folds and any(is_position_file(delete) for delete in scanned.deletes)
-    convertible = combinable or to_fold or (segment and _is_convertible(scanned, positions, carried_through))
-    return AssessedFile(
-        scanned,
-        file_class,
-        _live_bytes(data, positions) if positions else data.size_bytes,
-        duplicates=segment and deleted > bearable,
-        convertible=convertible and bearable >= 1,
-        too_short=convertible and bearable < 1,
-        combinable=combinable,
-        carried_through=carried_through,
-        is_in_order=is_in_order,
-        is_coarse=is_coarse,
-    )
-
-
-def is_position_file(delete: DeleteFile) -> bool:
-    """Whether it deletes by position, and is no vector."""
-    return delete.kind is DeleteKind.POSITION and not delete.is_vector
-
-
 def is_file_scoped(delete: DeleteFile, path: str) -> bool:
     """Whether the position delete names that data file and no other."""
     named = delete.named_file
@@ -182,13 +141,19 @@ def _stem(path: str) -> str:
     return stem if dot else extension
 
 
-def _live_bytes(data: DataFile, positions: tuple[DeleteFile, ...]) -> int:
-    # Only deletes of this file alone: a shared one has an unknown number of rows here, and overestimating
-    # what is left only makes outputs smaller than the target, never larger.
-    deleted = sum(delete.record_count for delete in positions if is_file_scoped(delete, data.path))
-    if data.record_count <= 0:
-        return data.size_bytes
-    return data.size_bytes * max(0, data.record_count - deleted) // data.record_count
+def live_bytes(scanned: ScannedFile) -> int:
+    """The file's bytes without those of rows known to be deleted.
+
+    Only deletes of this file alone count: a shared one has an unknown number of rows here, and overestimating what is
+    left only makes outputs smaller than the target, never larger.
+    """
+    data = scanned.data
+    own = (one for one in counting_position_deletes(scanned) if is_file_scoped(one, data.path))
+    return _remaining(data.size_bytes, data.record_count, sum(delete.record_count for delete in own))
+
+
+def _remaining(size_bytes: int, rows: int, deleted: int) -> int:
+    return size_bytes * max(0, rows - deleted) // rows if rows > 0 else size_bytes
 
 
 _CLASSES = tuple(FileClass)
@@ -262,61 +227,79 @@ def assess_all(
     *,
     folds: bool = False,
 ) -> AssessedColumns:
-    """Every file, or those at these indexes, with the answers that `assess` gives, most of them without a row.
+    """Every file, or those at these indexes, with the answers to Amoro's per-file rules.
 
-    Those of the `kept` groups are in order; `folds` as for `assess`. A file has equality deletes alone, or one position
-    delete that names it, too, or it is asked by row.
+    Files of the `kept` groups are in order: they are small for none of the rules. `folds`: position delete files are
+    to be folded into deletion vectors, as from format 3 on.
     """
     columns = files.columns
     ids = np.arange(len(columns)) if ids is None else ids
-    sizes, records, position = columns.sizes[ids], columns.records[ids], files.position_delete[ids]
-    last_equality_delete = files.last_equality_delete[ids]
-    has_position, has_equality = position >= 0, last_equality_delete >= 0
+    sizes, records = columns.sizes[ids], columns.records[ids]
     file_class = np.full(len(ids), _TARGET_SIZE, np.int8)
     file_class[sizes <= config.min_target_size] = _UNDERSIZED
     file_class[sizes <= config.fragment_size] = _FRAGMENT
     in_order = np.isin(group_ids(columns.paths_of(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
     file_class[in_order] = _TARGET_SIZE
     segment = file_class != _FRAGMENT
-    rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
-    deleted = rows_of[position]  # −1, without one, is the last of these
+    deletes = _delete_facts(files, ids)
     bearable = records * config.major_trigger_duplicate_ratio
-    # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
-    to_convert = segment & has_equality & (last_equality_delete > files.carried_through[ids])
+    combinable = segment & deletes.several & (not folds)
+    to_convert = combinable | (segment & deletes.shared)
     if folds:
         to_convert |= segment & files.has_position_file[ids]
-    done = AssessedColumns(
+    return AssessedColumns(
         files,
         ids,
         sizes,
         file_class,
-        live_bytes=sizes.copy(),
-        has_deletes=has_position | has_equality,
-        duplicates=segment & (deleted > bearable),
+        live_bytes=deletes.live_bytes,
+        has_deletes=deletes.any,
+        duplicates=segment & (deletes.deleted > bearable),
         convertible=to_convert & (bearable >= 1),
         too_short=to_convert & (bearable < 1),
-        combinable=np.zeros(len(ids), np.bool_),
+        combinable=combinable,
         in_order=in_order,
         coarse=columns.copied[ids] & (file_class == _TARGET_SIZE) & config.knows_coarse,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _DeleteFacts:
+    """What the deletes of some files amount to."""
+
+    any: Mask
+    deleted: Numbers  # rows deleted by the position deletes that count
+    several: Mask  # position deletes count
+    shared: Mask  # deletes are shared with other files, or newer than the file's own position delete
+    live_bytes: Numbers
+
+
+def _delete_facts(files: LiveFiles, ids: Ids) -> _DeleteFacts:
+    """Facts from columns where a file has equality deletes and one position delete that names it alone, else by row."""
+    sizes, records, position = files.columns.sizes[ids], files.columns.records[ids], files.position_delete[ids]
+    last_equality_delete = files.last_equality_delete[ids]
+    has_position, has_equality = position >= 0, last_equality_delete >= 0
+    rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
+    found = _DeleteFacts(
+        any=has_position | has_equality,
+        deleted=rows_of[position],  # −1, without one, is the last of these
+        several=np.zeros(len(ids), np.bool_),
+        # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
+        shared=has_equality & (last_equality_delete > files.carried_through[ids]),
+        live_bytes=sizes.copy(),
+    )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
-        size, rows = int(sizes[at]), int(records[at])
-        if rows > 0:
-            done.live_bytes[at] = size * max(0, rows - int(deleted[at])) // rows
+        found.live_bytes[at] = _remaining(int(sizes[at]), int(records[at]), int(found.deleted[at]))
     by_row = np.flatnonzero(files.by_row[ids])
     for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
-        _put(done, at, assess(row, config, is_in_order=bool(in_order[at]), folds=folds))
-    return done
-
-
-def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:
-    columns.live_bytes[at] = file.live_bytes
-    columns.has_deletes[at] = bool(file.deletes)
-    columns.duplicates[at] = file.duplicates
-    columns.convertible[at] = file.convertible
-    columns.too_short[at] = file.too_short
-    columns.combinable[at] = file.combinable
+        positions = counting_position_deletes(row)
+        found.any[at] = bool(row.deletes)
+        found.deleted[at] = sum(delete.record_count for delete in positions)
+        found.several[at] = len(positions) > 1
+        found.shared[at] = _is_convertible(row, positions, row.carried_through)
+        found.live_bytes[at] = live_bytes(row)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

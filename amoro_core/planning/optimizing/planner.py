@@ -10,7 +10,7 @@ from amoro_core.model.group_config import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
 from amoro_core.model.tables import OptimizingType
-from amoro_core.planning.optimizing.partitions import assess, needed_by, order_of
+from amoro_core.planning.optimizing.partitions import live_bytes, needed_by, order_of
 from amoro_core.planning.optimizing.tasks import deletes_of, file_count, inputs_of, read_cost, rewriting_alone
 from amoro_core.scan.columns import Ids, Place
 from amoro_core.scan.live_files import LiveFiles
@@ -57,7 +57,7 @@ def settled(
         rest = tuple(file for file in inputs_of(task) if file.data.path not in paths)
         if rest:
             result.append(_part(task, rest, config) if stuck else task)
-        result += [rewriting_alone(task.key, file, assess(file, config).live_bytes, config) for file in stuck]
+        result += [rewriting_alone(task.key, file, live_bytes(file), config) for file in stuck]
     return tuple(result)
 
 
@@ -134,8 +134,8 @@ def _part(task: TaskPlan, files: tuple[ScannedFile, ...], config: OptimizingConf
     converted = tuple(file for file in files if file.data.path not in paths)
     outputs = 0
     if rewritten:
-        live_bytes = sum(assess(file, config).live_bytes for file in rewritten)
-        outputs = max(1, min(task.output_count, -(-live_bytes // config.target_size)))
+        left = sum(map(live_bytes, rewritten))
+        outputs = max(1, min(task.output_count, -(-left // config.target_size)))
     return TaskPlan(task.key, rewritten, converted, outputs, read_cost(files, config))
 
 

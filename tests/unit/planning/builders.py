@@ -18,9 +18,16 @@ from amoro_core.model.files import (
     ScannedFile,
     TableScan,
 )
+from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import OptimizingPlan, PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
-from amoro_core.planning.optimizing.partitions import counting_position_deletes, is_file_scoped
+from amoro_core.planning.optimizing.partitions import (
+    AssessedFile,
+    assess_all,
+    counting_position_deletes,
+    is_file_scoped,
+)
+from amoro_core.scan.live_files import LiveFiles
 from amoro_core.scan.matching import match
 
 MIB = 1024 * 1024
@@ -204,3 +211,9 @@ def _converted(task: TaskPlan, number: int, plan: OptimizingPlan) -> list[Delete
             name = f"{PROCESS}-{number + 1}-1-{plan.snapshot_id:016x}{index:016x}-deletes"
             result.append(position_delete(name, file.data, records=records, sequence_number=plan.sequence_number))
     return result
+
+
+def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
+    """The answers to the per-file rules about one file."""
+    (found,) = assess_all(LiveFiles.of([scanned]), config).rows()
+    return found

@@ -14,11 +14,11 @@ from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
 from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.partitions import assess
 from amoro_core.planning.optimizing.planner import plan
 from tests.tiers import count
 from tests.unit.planning.builders import (
     NOW,
+    assess,
     by_bounds,
     commit,
     data,

@@ -16,11 +16,11 @@ from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.messages import TableTotals, evaluate_totals, totals_of
-from amoro_core.planning.optimizing.partitions import assess
 from tests.unit.planning.builders import (
     MIB,
     NOW,
     UNPARTITIONED,
+    assess,
     data,
     equality_delete,
     in_both_forms,

@@ -23,13 +23,14 @@ from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.optimizing.evaluator import evaluate
-from amoro_core.planning.optimizing.partitions import FileClass, assess, classify, is_file_scoped, is_own
+from amoro_core.planning.optimizing.partitions import FileClass, classify, is_file_scoped, is_own
 from amoro_core.planning.optimizing.planner import plan
 from amoro_core.planning.optimizing.tasks import pack, pack_evenly, spread
 from tests.tiers import count
 from tests.unit.planning.builders import (
     MIB,
     NOW,
+    assess,
     commit,
     data,
     equality_delete,
