@@ -166,9 +166,9 @@ def test_a_lock_of_others_is_told_with_the_statement_and_leaves_nothing_open(
     assert theirs.load_table("db.a").properties["p"] == "2"
 
 
-def test_a_query_holds_no_lock(ours: Any, file: Path) -> None:
+def test_a_query_holds_no_lock(ours: Any, config: CatalogConfig, file: Path) -> None:
     ours.load_table("db.a")
-    next(ours.metadata_locations())
+    assert locations(config, ()) != {}
     with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
 

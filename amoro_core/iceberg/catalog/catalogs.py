@@ -370,10 +370,6 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         from amoro_core.iceberg.catalog.hive import GuardedHiveCatalog
 
         return GuardedHiveCatalog(name, **settings)
-    if kind == "sql":
-        from amoro_core.iceberg.catalog.sql import QueriedSqlCatalog
-
-        return QueriedSqlCatalog(name, **settings)
     # pyiceberg's load_catalog would merge its own configuration of that name, even from the current directory.
     return make(name, settings)
 
@@ -548,11 +544,15 @@ def locations(config: CatalogConfig, names: Collection[Name]) -> Mapping[Name, s
 
 
 def _of_sql(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
-    spaces: dict[str, Name] = {}
-    for space, table, place in catalog.metadata_locations():
-        if space not in spaces:
-            spaces[space] = Catalog.identifier_to_tuple(space)
-        yield (*spaces[space], table), place
+    """All rows of the catalog, views included, in one query."""
+    from pyiceberg.catalog.sql import IcebergTables  # SQLAlchemy takes 0.3 s of a start
+    from sqlalchemy import select
+
+    rows: Any = IcebergTables.__table__
+    query = select(rows.c.table_namespace, rows.c.table_name, rows.c.metadata_location)
+    with catalog.engine.connect() as connection:
+        for space, table, place in connection.execute(query.where(rows.c.catalog_name == catalog.name)):
+            yield (*Catalog.identifier_to_tuple(space), table), place
 
 
 def _of_hive(catalog: Any, names: Collection[Name]) -> Iterator[tuple[Name, str]]:
@@ -588,7 +588,11 @@ def other_names(config: CatalogConfig) -> tuple[str, ...]:
 
     A table belongs to the name of the catalog that it was made in. Raises CatalogUnavailable.
     """
+    from pyiceberg.catalog.sql import IcebergTables
+    from sqlalchemy import select
+
     catalog: Any = open_catalog(config)
-    with catalog_errors(config):
-        found: list[str] = catalog.catalog_names()
+    name: Any = IcebergTables.__table__.c.catalog_name
+    with catalog_errors(config), catalog.engine.connect() as connection:
+        found = list(connection.execute(select(name).distinct().order_by(name)).scalars())
     return () if config.name in found else tuple(found)

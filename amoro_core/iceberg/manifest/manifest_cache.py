@@ -1,4 +1,4 @@
-"""A cache of manifests for one operation, which would otherwise read the same ones several times."""
+"""Caches of manifests: of entries for one operation, and of all live files for the next look at a table."""
 
 import threading
 from collections import OrderedDict
@@ -27,20 +27,11 @@ class ManifestCache:
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self._room = max_entries
-        self._kept: dict[tuple[object, ...], Manifest] = {}
+        self._kept: dict[Key, Manifest] = {}
 
     def read(self, io: FileIO, file: ManifestFile) -> Manifest:
         """The manifest as from `read_manifest`. Failures are not cached, nor manifests for which there is no room."""
-        # Values that entries inherit are part of the key.
-        key = (
-            file.manifest_path,
-            file.manifest_length,
-            file.content,
-            file.partition_spec_id,
-            file.sequence_number,
-            file.added_snapshot_id,
-            first_row_id_of(file),
-        )
+        key = key_of(file)
         found = self._kept.get(key)
         if found is not None:
             return replace(found, file=file)
@@ -57,7 +48,7 @@ LEAST_FILES = 2_000
 #: Estimated bytes beside the columns: for each data file (indexes, numbers) and delete file.
 _BYTES_OF_FILE, _BYTES_OF_DELETE = 100, 2_000
 
-#: What of a record of a manifest list decides, its path first.
+#: The manifest-list fields of the cache key, the path first.
 _FIELDS = (
     "manifest_path",
     "manifest_length",
@@ -74,10 +65,10 @@ Key = tuple[object, ...]
 T = TypeVar("T")
 
 
-def key_of(listed: ManifestFile, types: Iterable[str]) -> Key:
-    """All that decides what is read from the manifest, inherited and promoted values included.
+def key_of(listed: ManifestFile, types: Iterable[str] = ()) -> Key:
+    """The identity of a manifest: all that decides what is read from it, inherited and promoted values included.
 
-    `types`: those of the partition's fields, as text.
+    `types`: those of the partition's fields, as text, where values of partitions are read by them.
     """
     return (*_values(listed._data), listed.content == ManifestContent.DATA, first_row_id_of(listed), *types)
 
