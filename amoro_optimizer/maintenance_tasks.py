@@ -7,7 +7,7 @@ import numpy as np
 
 from amoro_core.errors import AttemptAbandoned, OptimizerError
 from amoro_core.failpoints import failpoint
-from amoro_core.files.sketches import ThetaSketch
+from amoro_core.files.hashing import ThetaSketch
 from amoro_core.files.storage.inventory import (
     NO_KEYS,
     Keys,

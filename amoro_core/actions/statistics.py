@@ -12,7 +12,7 @@ import numpy as np
 from amoro_core.actions.action_api import Plan, PlannedTask, PlanningContext, Prepare, Request
 from amoro_core.actions.tagging import main_history
 from amoro_core.errors import CheckFailed, CommitConflict
-from amoro_core.files.sketches import ThetaSketch
+from amoro_core.files.hashing import ThetaSketch
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.ports import AnyTable, Readable, Role
 from amoro_core.maintenance.manifests import is_large

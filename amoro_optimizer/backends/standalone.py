@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from amoro_core.model.task_payload import Work, WorkResult
-from amoro_optimizer.cluster.spill_ranges import free_disk
+from amoro_optimizer.cluster.writing import free_disk
 from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
 from amoro_optimizer.work_kinds import Kinds, Run, installed_kinds
 

@@ -39,8 +39,7 @@ from amoro_optimizer.cluster.range_partitioner import (
     split_points,
 )
 from amoro_optimizer.cluster.sort_keys import Order, Positions, flat
-from amoro_optimizer.cluster.spill_ranges import free_disk, require_free, spilled_size
-from amoro_optimizer.cluster.writing import RangeWriter, held_bytes
+from amoro_optimizer.cluster.writing import RangeWriter, free_disk, held_bytes, require_free, spilled_size
 from amoro_optimizer.execution import Run as KindRun
 from amoro_optimizer.execution import access_for
 from amoro_optimizer.rewrite.delete_filter import DeleteFilter

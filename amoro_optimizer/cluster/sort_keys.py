@@ -24,9 +24,8 @@ from pyiceberg.transforms import (
 from pyiceberg.types import IcebergType
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.hashing import hashes_32
+from amoro_core.files.hashing import hashes_32, stored_bytes
 from amoro_core.files.schema.schemas import arrow_type, key_path, select_ids
-from amoro_core.files.sketches import stored_bytes
 from amoro_core.model.clustering import CURVE_VERSION, MAX_CURVE_COLUMNS, Layout, LayoutKey, Strategy
 
 Words = npt.NDArray[np.uint64]

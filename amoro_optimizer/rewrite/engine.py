@@ -44,8 +44,7 @@ from amoro_core.model.files import DataFile, DeleteKind, FileFormat
 from amoro_core.model.processes import Attempt
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import CopyRule, InputFile, RewriteInput, RewriteOutput
-from amoro_optimizer.rewrite.delete_filter import DeleteFilter
-from amoro_optimizer.rewrite.delete_keys import Mask
+from amoro_optimizer.rewrite.delete_filter import DeleteFilter, Mask
 from amoro_optimizer.rewrite.output_files import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
 from amoro_optimizer.rewrite.spilling import budget, choose_pool, default_spill_root, give_back, resident_bytes

@@ -9,9 +9,8 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.row_matcher import row_hashes
-from amoro_core.files.hashing import mixed
+from amoro_core.files.hashing import ThetaSketch, mixed, value_hashes
 from amoro_core.files.schema.schemas import FIELD_ID, parse_rows_schema
-from amoro_core.files.sketches import ThetaSketch, value_hashes
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.task_payload import RewriteInput

@@ -29,9 +29,9 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
+from amoro_core.files.hashing import value_hashes
 from amoro_core.files.schema.projection import promoted
 from amoro_core.files.schema.schemas import identity_constants, partition_path
-from amoro_core.files.sketches import value_hashes
 from amoro_core.iceberg.commit.sort_orders import bound_key
 from amoro_core.iceberg.manifest.entries import to_partition
 from amoro_core.iceberg.manifest.reading import read_manifest

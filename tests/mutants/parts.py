@@ -62,7 +62,7 @@ PARTS: Mapping[str, Part] = {
         Path("docs/mutants-of-clustering.md"),
         ("amoro_core", "amoro_optimizer"),
         (
-            "amoro_optimizer/cluster/range_bounds.py",
+            "amoro_optimizer/cluster/range_partitioner.py",
             "amoro_optimizer/cluster/range_partitioner.py",
             "amoro_optimizer/cluster/sort_keys.py",
             "amoro_optimizer/cluster/writing.py",

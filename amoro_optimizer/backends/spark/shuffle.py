@@ -18,7 +18,7 @@ from pyspark.serializers import NoOpSerializer
 
 from amoro_core.errors import InvalidSettings
 from amoro_core.logger import get_logger
-from amoro_optimizer.cluster.spill_ranges import free_disk
+from amoro_optimizer.cluster.writing import free_disk
 
 DEFAULT_MASTER = "local[*]"
 

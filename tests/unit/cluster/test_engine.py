@@ -268,7 +268,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_spill_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = group(tmp_path, SCHEMA, linear(1), files_of(tmp_path, SCHEMA, random_rows(20_000), 2), outputs=2)
-    monkeypatch.setattr("amoro_optimizer.cluster.spill_ranges.pa.ipc.new_file", lambda path, *_, **__: _FullFile(path))
+    monkeypatch.setattr("amoro_optimizer.cluster.writing.pa.ipc.new_file", lambda path, *_, **__: _FullFile(path))
     with pytest.raises(StorageFull, match="no space left for"):
         run(work, memory_limit_bytes=SMALL, free=lambda root: 1 << 40)
     assert written_under(tmp_path) == []

@@ -42,8 +42,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
-from amoro_optimizer.cluster.range_bounds import RangeBounds
-from amoro_optimizer.cluster.range_partitioner import Coordinates, hilbert, zorder
+from amoro_optimizer.cluster.range_partitioner import Coordinates, RangeBounds, hilbert, zorder
 from amoro_optimizer.cluster.sort_keys import Order, flat, sort_rows, taken
 from tests.tiers import count
 

@@ -31,8 +31,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from amoro_core.files.hashing import NOMINAL, ThetaSketch, value_hashes
 from amoro_core.files.schema.schemas import arrow_type
-from amoro_core.files.sketches import NOMINAL, ThetaSketch, value_hashes
 
 EXAMPLES: list[tuple[PrimitiveType, list[Any]]] = [
     (BooleanType(), [True, False]),

@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.row_groups.parquet_format import Struct
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, DeleteFile
-from amoro_optimizer.rewrite.delete_keys import ABSENT, HashFilter, KeyIndex, build_index
+from amoro_optimizer.rewrite.delete_filter import ABSENT, HashFilter, KeyIndex, build_index
 from tests.tiers import seeds
 
 from .builders import (
