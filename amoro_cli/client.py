@@ -22,7 +22,7 @@ from amoro_core.errors import (
     WorkFailed,
 )
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.protocol.channels import USER_KEY, WAY_KEY, explained, is_encrypted, open_channel, shortened
+from amoro_core.protocol.channels import USER_KEY, WAY_KEY, connection_error, is_encrypted, open_channel, short_details
 from amoro_core.protocol.operations import LASTING, OPERATIONS
 from amoro_core.protocol.tokens import parse_token
 
@@ -123,7 +123,7 @@ class AdminClient(Methods):
             except grpc.RpcError as error:
                 if error.code() in _GONE and self._reopen():
                     continue
-                reason = explained(self.address, error.details() or "", encrypted=self._encrypted)
+                reason = connection_error(self.address, error.details() or "", encrypted=self._encrypted)
                 late = WaitTimeout if OPERATIONS[method].deadline == LASTING else CoordinatorUnavailable
                 raise reason or _translate(error, self.address, seconds, late) from error
 
@@ -162,7 +162,7 @@ def _translate(error: Any, address: str, seconds: float, late: type[AmoroError])
     match status:
         case grpc.StatusCode.UNAVAILABLE:
             return CoordinatorUnavailable(
-                f"The coordinator at {address} does not answer: {shortened(message)}",
+                f"The coordinator at {address} does not answer: {short_details(message)}",
                 hint="Start one with: amoro up. Or name another with --address or --home.",
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:

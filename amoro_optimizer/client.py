@@ -24,7 +24,7 @@ from amoro_core.model.task_payload import Work, WorkResult
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened
+from amoro_core.protocol.channels import connection_error, is_encrypted, open_channel, short_details
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.execution import BlobName
 from amoro_optimizer.session import Registration, Running
@@ -125,7 +125,7 @@ class Client:
         try:
             answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))
         except grpc.RpcError as error:
-            reason = explained(self._address, error.details() or "", encrypted=self._encrypted)
+            reason = connection_error(self._address, error.details() or "", encrypted=self._encrypted)
             raise reason or _translate(error, self._address, registering=True) from error
         registration = Registration(
             optimizer_id=answer.optimizer_id,
@@ -291,7 +291,7 @@ def _translate(error: grpc.RpcError, address: str, *, registering: bool = False)
     sent = next((item.value for item in error.trailing_metadata() or () if item.key == "amoro-hint-bin"), "")
     hint = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else ""
     if status in _RETRIED:
-        return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {shortened(details)}")
+        return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {short_details(details)}")
     if status == grpc.StatusCode.UNAUTHENTICATED:
         if registering:
             return NotAllowed(details, hint="Give the enrolment token of the coordinator with --token-file.")

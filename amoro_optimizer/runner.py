@@ -61,8 +61,8 @@ class Threads:
     def wait_for_free(self, timeout_s: float) -> list[int]:
         """Numbers of the threads that wait for a task; none within that time, or once no more are taken."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._takers(), timeout=timeout_s)
-            return [] if self._is_over else self._takers()
+            self._changed.wait_for(lambda: self._is_over or self._free_threads(), timeout=timeout_s)
+            return [] if self._is_over else self._free_threads()
 
     def give(self, tasks: Sequence[PolledTask]) -> None:
         """Let threads that wait begin these tasks."""
@@ -71,7 +71,7 @@ class Threads:
             for task in tasks:
                 self._inboxes[task.thread_id - 1].put(task)
 
-    def take_no_more(self) -> None:
+    def close(self) -> None:
         """From now on nobody waits for free threads, and none is started."""
         with self._changed:
             self._is_over = True
@@ -84,7 +84,7 @@ class Threads:
                 inbox.put(None)
             return tuple(self._workers)
 
-    def _takers(self) -> list[int]:
+    def _free_threads(self) -> list[int]:
         return sorted(number for number in self._free if number <= self.count)
 
     def _work(self, number: int) -> None:
@@ -159,14 +159,14 @@ class Runner:
             on_registered()
             # Heartbeats continue while workers drain, so that they don't count as lost.
             done = threading.Event()
-            heart = threading.Thread(target=self._beat, args=(done,), name="optimizer-heart", daemon=True)
+            heart = threading.Thread(target=self._send_heartbeats, args=(done,), name="optimizer-heart", daemon=True)
             heart.start()
             self._threads.resize(self._threads.count)
             poller = threading.Thread(target=self._poll, name="optimizer-poll", daemon=True)
             poller.start()
             self._stopping.wait()
             self._client.stop_polling()
-            self._threads.take_no_more()
+            self._threads.close()
             poller.join()
             workers = self._threads.end()
             log.info("optimizer.draining", running=len(self._snapshot().running))
@@ -223,7 +223,7 @@ class Runner:
         with self._lock:
             self._session = sessions.registered(self._session, registration, adopted)
         self._previous_id = registration.optimizer_id
-        self._log_if_apart(
+        self._log_if_remote(
             logging.INFO,
             "optimizer.registered",
             optimizer=registration.optimizer_id,
@@ -232,7 +232,7 @@ class Runner:
             adopted=len(adopted),
         )
 
-    def _log_if_apart(self, level: int, event: str, **fields: object) -> None:
+    def _log_if_remote(self, level: int, event: str, **fields: object) -> None:
         """Log an event that the coordinator logs too, unless both use the same log."""
         if not self._config.is_beside:
             log.log(level, event, **fields)
@@ -249,7 +249,7 @@ class Runner:
 
     # Heartbeats
 
-    def _beat(self, done: threading.Event) -> None:
+    def _send_heartbeats(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
             count = self._threads.count
             if self._capacity is not None:
@@ -269,11 +269,11 @@ class Runner:
             except AmoroError as error:
                 log.warning("heartbeat.failed", error=error.message)
             else:
-                self._told(abandon, draining)
+                self._follow_answer(abandon, draining)
 
-    def _told(self, abandon: Sequence[Attempt], draining: bool) -> None:
+    def _follow_answer(self, abandon: Sequence[Attempt], draining: bool) -> None:
         with self._lock:
-            self._session = sessions.told(self._session, abandon, draining)
+            self._session = sessions.heartbeat_answered(self._session, abandon, draining)
         if draining:
             self._stopping.set()
 
@@ -304,7 +304,7 @@ class Runner:
             if not free:
                 continue
             try:
-                polled = self._ask(session, session.registration, free)
+                polled = self._poll_once(session, session.registration, free)
                 tries = 0
             except UnknownToken:
                 self._renew(session.generation)
@@ -316,7 +316,7 @@ class Runner:
                 continue
             self._threads.give(polled)
 
-    def _ask(self, session: Session, registration: Registration, free: Sequence[int]) -> Sequence[PolledTask]:
+    def _poll_once(self, session: Session, registration: Registration, free: Sequence[int]) -> Sequence[PolledTask]:
         """What these threads begin. With a coordinator that knows it, the poll is a heartbeat as long as it is open."""
         if not registration.polls_keep_alive:
             return self._client.poll(registration.token, free, POLL_WAIT_S)
@@ -328,7 +328,7 @@ class Runner:
             polled = self._client.poll_alive(registration.token, free, wait_s, running, self._threads.count)
         finally:
             self._is_polling = False
-        self._told(polled.abandon, polled.draining)
+        self._follow_answer(polled.abandon, polled.draining)
         return polled.tasks
 
     def _run(self, task: PolledTask) -> PolledTask | None:
@@ -344,7 +344,7 @@ class Runner:
             vended = self._ack(task)
             if vended is None:
                 reason = "stale before it was acknowledged"
-                self._log_if_apart(logging.WARNING, "task.dropped", attempt=str(task.attempt), reason=reason)
+                self._log_if_remote(logging.WARNING, "task.dropped", attempt=str(task.attempt), reason=reason)
                 return None
             result = self._attempt(task, vended, acked_s)
             if result is None:
@@ -398,7 +398,7 @@ class Runner:
             lambda: self._is_cancelled(task.attempt),
             lambda name: self._fetch(task.attempt, name),
             lambda: steady_s() - acked_s,
-            lambda stage, core_ms: self._stage(task.attempt, stage, core_ms),
+            lambda stage, core_ms: self._report_stage(task.attempt, stage, core_ms),
         )
         try:
             output = self._backend.execute(task.work, task.table, run)
@@ -452,7 +452,7 @@ class Runner:
                 return None
             else:
                 if not reported.accepted:
-                    self._log_if_apart(logging.WARNING, "result.stale", attempt=str(attempt))
+                    self._log_if_remote(logging.WARNING, "result.stale", attempt=str(attempt))
                 return reported.following
             if self._stopping.is_set():
                 give_up = give_up or time.monotonic() + DELIVERY_WINDOW_S
@@ -467,7 +467,7 @@ class Runner:
         with self._lock:
             self._session = sessions.progressed(self._session, attempt, rows_done, rows_total)
 
-    def _stage(self, attempt: Attempt, stage: str, core_ms: int) -> None:
+    def _report_stage(self, attempt: Attempt, stage: str, core_ms: int) -> None:
         with self._lock:
             self._session = sessions.staged(self._session, attempt, stage, core_ms)
 

@@ -91,7 +91,7 @@ def finished(session: Session, attempt: Attempt) -> Session:
     return replace(session, running={key: item for key, item in session.running.items() if key != attempt})
 
 
-def told(session: Session, abandon: Iterable[Attempt], draining: bool) -> Session:
+def heartbeat_answered(session: Session, abandon: Iterable[Attempt], draining: bool) -> Session:
     """After a heartbeat: attempts to abandon are marked; draining never ends."""
     dropped = set(abandon)
     running = {

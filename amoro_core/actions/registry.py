@@ -13,7 +13,7 @@ from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.statistics import ComputeStatistics
 from amoro_core.actions.tagging import AutoCreateTags
-from amoro_core.actions.undoing_entries import undoing
+from amoro_core.actions.undoing import undo_actions
 from amoro_core.errors import IllegalState
 
 #: An entry point of this group names an action: a function without arguments that makes one.
@@ -70,7 +70,7 @@ def _maintenance() -> tuple[Action, ...]:
         CleanOrphanFiles(),
         EmptyTrash(),
         Cluster(),
-        *undoing(),
+        *undo_actions(),
     )
 
 

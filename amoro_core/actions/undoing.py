@@ -1,9 +1,11 @@
 """Undoing what a process did to data and delete files by a new snapshot; later commits are kept."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from amoro_core.actions.action_api import (
@@ -13,19 +15,33 @@ from amoro_core.actions.action_api import (
     Prepare,
     Request,
     TriggerVerdict,
+    Undoing,
     Untasked,
     summary_of,
 )
-from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
+from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, IllegalState, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.ports import AnyTable, Role
 from amoro_core.formats.tables import FileReadCache
 from amoro_core.maintenance.schedule import MaintenanceConfig
-from amoro_core.model.commits import CommitContent, Evidence, Head, SnapshotAdded
+from amoro_core.model.commits import (
+    CommitContent,
+    Evidence,
+    Head,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    StatisticsGone,
+    StatisticsNamed,
+)
 from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import (
     FILES,
+    METADATA,
+    STATISTICS,
+    STORAGE,
     UNDOES,
     Change,
     CommitAttempt,
@@ -43,7 +59,7 @@ _PRODUCER = "UNDO"
 _LOOKS = 5
 
 
-def undone_of(request: Request) -> ProcessContext:
+def process_to_undo(request: Request) -> ProcessContext:
     """The process to undo. Raises InvalidArgument."""
     if request.undone is None:
         raise InvalidArgument("nothing is named that is to be undone", hint="Name the process: amoro undo PROCESS")
@@ -56,12 +72,12 @@ def refused(case: ProcessContext, why: str) -> CannotUndo:
     return CannotUndo(f"process {case.process.process_id} can't be undone: {why}{before}")
 
 
-def landed_of(case: ProcessContext) -> CommitAttempt:
+def first_commit(case: ProcessContext) -> CommitAttempt:
     """The first commit of the process. Raises CannotUndo for a process without one."""
-    return _all_landed(case)[0]
+    return _commits_of(case)[0]
 
 
-def _all_landed(case: ProcessContext) -> list[CommitAttempt]:
+def _commits_of(case: ProcessContext) -> list[CommitAttempt]:
     found = [one for one in case.attempts if one.outcome is CommitOutcome.DONE]
     if not found:
         status, process_id = case.process.status, case.process.process_id
@@ -100,8 +116,8 @@ class UndoFiles(Untasked):
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
-        case = undone_of(request)
-        landed = [one.evidence for one in _all_landed(case) if isinstance(one.evidence, SnapshotAdded)]
+        case = process_to_undo(request)
+        landed = [one.evidence for one in _commits_of(case) if isinstance(one.evidence, SnapshotAdded)]
         if not landed or case.process.type not in self.undoes:
             raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
         if case.process.table_uuid != table.facts.uuid:
@@ -180,7 +196,7 @@ def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
 
 def _require_files(table: AnyTable, content: CommitContent) -> None:
     """Raise CommitConflict for a file to restore that is gone or was replaced."""
-    files = {one.path: one for one in _coming(content)}
+    files = {one.path: one for one in _restored(content)}
     table.refuse_inputs(files)
     try:
         stored = table.stat_many(files)
@@ -196,7 +212,7 @@ def _require_files(table: AnyTable, content: CommitContent) -> None:
 
 def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail: _Detail) -> None:
     condemned = {normalise(path) for path in situation.around().condemned}
-    for file in _coming(content):
+    for file in _restored(content):
         if normalise(file.path) in condemned:
             raise CannotUndo(f"process {detail.undone} can't be undone: {file.path} is being deleted")
 
@@ -220,13 +236,13 @@ def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: da
         payload=staged.payload,
         evidence=evidence,
         receipt=replace(receipt, duration_ms=duration),
-        files=tuple(one.path for one in _coming(content)),
+        files=tuple(one.path for one in _restored(content)),
         metadata_files=staged.metadata_files,
     )
 
 
 def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_snapshot_id: int) -> Receipt:
-    coming = _bytes(_coming(content))
+    coming = _bytes(_restored(content))
     rows_before = sum(one.record_count for one in content.removed_data)
     if detail.rows < 0:
         rows = sum(one.record_count for one in content.added_data)
@@ -254,7 +270,7 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
     )
 
 
-def _coming(content: CommitContent) -> tuple[DataFile | DeleteFile, ...]:
+def _restored(content: CommitContent) -> tuple[DataFile | DeleteFile, ...]:
     return (*content.added_data, *content.added_deletes)
 
 
@@ -271,7 +287,7 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
         "delete_files_removed": len(content.removed_deletes),
         "data_files_restored": len(content.added_data),
         "delete_files_restored": len(content.added_deletes),
-        "bytes_restored": _bytes(_coming(content)),
+        "bytes_restored": _bytes(_restored(content)),
     }
 
 
@@ -319,9 +335,235 @@ def change_of(
     return Change(payload, evidence, replace(told, duration_ms=duration))
 
 
-def undone_here(table: AnyTable, request: Request) -> ProcessContext:
+def process_of_table(table: AnyTable, request: Request) -> ProcessContext:
     """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
-    case = undone_of(request)
+    case = process_to_undo(request)
     if case.process.table_uuid != table.facts.uuid:
         raise refused(case, f"{table.facts.identifier} is another table by now")
     return case
+
+
+#: Readers may still open a file that is no longer referenced.
+_KEPT = timedelta(days=1)
+
+
+class UndoTags(Untasked):
+    """The action that removes an automatic tag, if it still points at its snapshot."""
+
+    name = "undo-auto-create-tags"
+    names = (name,)
+    undoes = UNDOES[name]
+    lane = METADATA
+    roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
+        """The removal of the tag. Raises CannotUndo if it is gone or was moved."""
+        case = process_of_table(table, request)
+        made = first_commit(case).evidence
+        if not isinstance(made, RefAt):
+            raise refused(case, "it made no tag")
+        if (why := _tag_change(table, made, anew=False)) is not None:
+            raise refused(case, why)
+        detail = {"tag": made.name, "snapshot_id": made.snapshot_id}
+        return plan_of(self.name, case, table, detail, {"removed_tag": made.name, "snapshot_id": made.snapshot_id})
+
+    def preparing(self) -> Prepare:
+        """A function that stages it, if the tag is unchanged."""
+        return _remove_tag
+
+
+def _tag_change(table: AnyTable, made: RefAt, *, anew: bool) -> str | None:
+    refs = {ref.name: ref.snapshot_id for ref in table.history(anew=anew).refs}
+    if made.name not in refs:
+        return f"tag {made.name} is not there any more"
+    if refs[made.name] != made.snapshot_id:
+        return f"tag {made.name} points at snapshot {refs[made.name]} by now, not at {made.snapshot_id}"
+    return None
+
+
+def _remove_tag(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+    said = detail_of(case)
+    made = RefAt(said["tag"], said["snapshot_id"])
+    if (why := _tag_change(table, made, anew=True)) is not None:
+        raise CommitConflict(why)
+    payload, evidence = table.stage_expiry(frozenset(), [made.name], clean=False)
+    return change_of(case, payload, evidence, f"removed tag {made.name}", (), now)
+
+
+class UndoStatistics(Untasked):
+    """The action that removes the entries of statistics, if they are unchanged."""
+
+    name = "undo-compute-statistics"
+    names = (name,)
+    undoes = UNDOES[name]
+    lane = STATISTICS
+    roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
+        """The removal of the entries. Raises CannotUndo if one was replaced or removed."""
+        case = process_of_table(table, request)
+        made = first_commit(case).evidence
+        if not isinstance(made, StatisticsNamed):
+            raise refused(case, "it made no statistics")
+        sizes = {one.path: one.size_bytes for one in table.statistics().every}
+        if gone := [path for path in made.paths if path not in sizes]:
+            raise refused(case, f"its statistics {gone[0]} were replaced or removed")
+        files = [{"path": path, "bytes": sizes[path]} for path in made.paths]
+        detail = {"snapshot_id": made.snapshot_id, "files": files}
+        return plan_of(self.name, case, table, detail, {"snapshot_id": made.snapshot_id, "removed_files": files})
+
+    def preparing(self) -> Prepare:
+        """A function that stages the removal of the entries."""
+        return _remove_statistics
+
+    def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
+        """The files that are no longer referenced."""
+        named = {one.path for one in table.statistics().every}
+        for one in detail_of(case)["files"]:
+            if one["path"] not in named:
+                yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were taken back")
+
+    def keep(self, case: ProcessContext) -> timedelta:
+        """How long the files are kept."""
+        return _KEPT
+
+
+def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+    said = detail_of(case)
+    paths = tuple(one["path"] for one in said["files"])
+    payload = table.stage_statistics_removal(paths)
+    evidence = StatisticsGone(said["snapshot_id"], paths)
+    return change_of(case, payload, evidence, f"removed the statistics of snapshot {said['snapshot_id']}", (), now)
+
+
+#: Files whose existence is checked at once.
+_ASKED_AT_ONCE = 1000
+_CONDEMNED = "_files_condemned"
+#: What became of files that are not where they were.
+_FILES_GONE = "are being deleted, or were moved to a trash, from which `amoro trash restore` brings them back"
+
+
+class UndoExpiry(Untasked):
+    """The action that restores expired snapshots as new ones, each under a tag `restored-ID`."""
+
+    name = "undo-expire-snapshots"
+    names = (name,)
+    undoes = UNDOES[name]
+    lane = METADATA
+    roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE, Role.SWEEP})
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
+        """The plan to restore them. Raises CannotUndo once any of their files is being deleted or gone."""
+        case = process_of_table(table, request)
+        removed = first_commit(case).evidence
+        if not isinstance(removed, SnapshotsGone) or not removed.snapshot_ids:
+            raise refused(case, "it removed no snapshot")
+        condemned, waiting = _condemned_by(case), request.restorable
+        if waiting is None or waiting.files < condemned:
+            raise refused(case, f"files of its snapshots {_FILES_GONE}")
+        base = detail_of(case)["base"]
+        try:
+            _, _, tags = table.stage_return(base, removed)
+            others = {normalise(path): path for path in request.condemned_by_others}
+            spared = _require_expired_files(table, base, removed, others)
+        except CommitConflict as error:
+            raise refused(case, error.message) from error
+        if any(request.condemned_by_others[path] for path in spared):
+            raise refused(case, f"files of its snapshots {_FILES_GONE}")
+        document = {"restored_snapshots": list(tags), "files": waiting.files, "bytes": waiting.bytes}
+        detail = {"base": base, "ids": removed.snapshot_ids, "spared": spared}
+        return plan_of(self.name, case, table, detail, document)
+
+    def preparing(self) -> Prepare:
+        """A function that stages the snapshots, if their files still exist."""
+        return _restore_snapshots
+
+    def restores(self, case: ProcessContext) -> str:
+        """The expiry, whose condemned files are needed again."""
+        return str(detail_of(case)["process_id"])
+
+    def spares(self, case: ProcessContext) -> tuple[str, ...]:
+        """Files that the snapshots share with others that have expired since, or that are orphans without them."""
+        return tuple(detail_of(case).get("spared", ()))
+
+
+def _condemned_by(case: ProcessContext) -> int:
+    """The number of files that the process has condemned, from its receipt."""
+    receipt = case.process.receipt
+    figures = () if receipt is None else receipt.figures
+    return sum(figure.value for figure in figures if figure.name.endswith(_CONDEMNED))
+
+
+def _require_expired_files(
+    table: AnyTable, base: str, removed: SnapshotsGone, sought: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """The values in `sought` for the normalised paths of the snapshots' files. Raises CommitConflict for a file that is
+    gone."""
+    paths = (one.path for one in table.released(base, removed))
+    found: list[str] = []
+    while some := list(islice(paths, _ASKED_AT_ONCE)):
+        for path, stored in table.stat_many(some).items():
+            if stored is None:
+                raise CommitConflict(f"{path} was deleted")
+        found += [sought[place] for place in map(normalise, some) if place in sought]
+    return tuple(found)
+
+
+def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
+    said = detail_of(case)
+    removed = SnapshotsGone(tuple(said["ids"]))
+    _require_expired_files(table, said["base"], removed)
+    payload, evidence, tags = table.stage_return(said["base"], removed)
+    figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
+    words = f"brought {len(tags)} snapshots back as {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
+    return change_of(case, payload, evidence, words, figures, now)
+
+
+class UndoOrphans(Untasked):
+    """The action that releases files condemned as orphans."""
+
+    name = "undo-clean-orphan-files"
+    names = (name,)
+    undoes = UNDOES[name]
+    lane = STORAGE
+    roles = frozenset({Role.READ})
+
+    def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
+        """The plan to release them. Raises CannotUndo once any of them is being deleted."""
+        case = process_of_table(table, request)
+        waiting = request.restorable
+        if waiting is None:
+            raise refused(case, f"its files {_FILES_GONE}")
+        if not waiting.files:
+            raise refused(case, "none of its files is condemned any more")
+        document: dict[str, object] = {"files": waiting.files, "bytes": waiting.bytes}
+        detail = {"files": waiting.files, "bytes": waiting.bytes}
+        return plan_of(self.name, case, table, detail, document, commits=False)
+
+    def preparing(self) -> Prepare:
+        """Raises IllegalState: it commits nothing."""
+        raise IllegalState(f"{self.name} commits nothing")
+
+    def receipt(self, case: ProcessContext) -> Receipt:
+        """The number of released files."""
+        said = detail_of(case)
+        figures = (Figure("files_restored", said["files"], "files"), Figure("bytes_restored", said["bytes"], "bytes"))
+        return Receipt.told(f"{said['files']} files are condemned no more", case.process.snapshot_id, figures)
+
+    def restores(self, case: ProcessContext) -> str:
+        """The cleaning, whose condemned files are released."""
+        return str(detail_of(case)["process_id"])
+
+    def spares(self, case: ProcessContext) -> tuple[str, ...]:
+        """Nothing: no file is condemned twice."""
+        return ()
+
+
+def undo_actions() -> Iterator[Undoing]:
+    """Every undo action."""
+    yield UndoFiles("undo-optimizing")
+    yield UndoFiles("undo-expire-data", removes_rows=True)
+    yield UndoTags()
+    yield UndoStatistics()
+    yield UndoExpiry()
+    yield UndoOrphans()

@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from amoro_cli.connection import recorded_address, resolve_place
-from amoro_core.protocol.channels import shortened
+from amoro_core.protocol.channels import short_details
 
 TIMEOUT_S = 5.0
 
@@ -23,7 +23,7 @@ def coordinator_health(home: Path) -> tuple[bool, str] | None:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
         except grpc.RpcError as error:
-            return False, f"{address} does not answer: {shortened(error.details() or error.code().name)}"
+            return False, f"{address} does not answer: {short_details(error.details() or error.code().name)}"
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     return answer.status == health_pb2.HealthCheckResponse.SERVING, f"{address} says {name}"
 

@@ -40,7 +40,7 @@ def open_channel(address: str, trust: Trust, options: list[tuple[str, Any]]) -> 
     return grpc.secure_channel(address.removeprefix(SECURE), credentials, options=options)
 
 
-def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | CoordinatorUnavailable | None:
+def connection_error(address: str, details: str, *, encrypted: bool) -> Untrusted | CoordinatorUnavailable | None:
     """The error for a call that reached no coordinator, if gRPC's details show that encryption is the reason."""
     where = address.removeprefix(SECURE)
     for words, reason, hint in _DISTRUST:
@@ -49,7 +49,7 @@ def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | Coo
     for words, applies, hint in _MISUNDERSTOOD:
         if words in details and applies is encrypted:
             return CoordinatorUnavailable(
-                f"the coordinator at {where} does not answer: {shortened(details)}", hint=hint
+                f"the coordinator at {where} does not answer: {short_details(details)}", hint=hint
             )
     return None
 
@@ -58,7 +58,7 @@ def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | Coo
 _AROUND = re.compile(r"^failed to connect to all addresses; last error: \w+: (?:(?:ipv[46]|unix):\S+: )?")
 
 
-def shortened(details: str) -> str:
+def short_details(details: str) -> str:
     """gRPC's details of a failed connection in one line, without what is known already."""
     return briefly(_AROUND.sub("", details))
 

@@ -32,11 +32,11 @@ from amoro_core.services.task_lifecycle import (
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
-#: Long polls that get nothing are answered at multiples of this: what idle optimizers cost are the wakes.
-TOGETHER_S = 1.0
-#: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
+#: Long polls that get nothing are answered at multiples of this: idle optimizers cost a wake each.
+WAKE_STEP_S = 1.0
+#: Limit of the wait of an ack for the guard of its table; no thread waits.
 MAX_ACK_WAIT_S = 10.0
-_ASKED_AGAIN_S = 0.2
+_ACK_RETRY_S = 0.2
 
 T = TypeVar("T")
 
@@ -126,14 +126,14 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
     ) -> pb.PollTaskResponse:
         try:
-            return await self._polled(request, bearer(context))
+            return await self._answer_poll(request, bearer(context))
         except Exception as error:
             await abort(context, error)
 
-    async def _polled(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
-        """The answer to a poll, which is a heartbeat where it tells its threads."""
+    async def _answer_poll(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
+        """The answer to a poll, which is a heartbeat if it states its threads."""
         if request.threads < 1:
-            return await self._waited(request, token)
+            return await self._wait_for_tasks(request, token)
         optimizer = self._optimizers.authenticate(token)
         if request.running or request.threads != optimizer.threads:  # the store is asked or changed
             abandon = await off_loop(self._pool, lambda: self._touch(optimizer, request))
@@ -142,22 +142,22 @@ class OptimizingServicer(OptimizingServiceServicer):
         if abandon:
             return pb.PollTaskResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
         with self._optimizers.polling(optimizer.optimizer_id):
-            return await self._waited(request, token)
+            return await self._wait_for_tasks(request, token)
 
-    async def _waited(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
-        """What is given to a poll within the time that it waits."""
+    async def _wait_for_tasks(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
+        """The answer to a poll, once there are tasks or its time to wait is over."""
         deadline = _end_of_wait(time.monotonic(), min(request.wait_ms / 1000, MAX_POLL_WAIT_S))
         while True:
             planned = self._work.current()
-            answer = await self._given(request, token)
+            answer = await self._tasks_now(request, token)
             left = deadline - time.monotonic()
-            # Who is told by heartbeats alone that it drains must not poll again at once.
-            is_told = answer.draining and request.threads > 0
-            if answer.tasks or is_told or left <= 0 or self._work.are_over:
+            # An optimizer that learns by heartbeats alone that it drains must not poll again at once.
+            must_answer = answer.draining and request.threads > 0
+            if answer.tasks or must_answer or left <= 0 or self._work.are_over:
                 return answer
             await wait_for(planned, left)
 
-    async def _given(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
+    async def _tasks_now(self, request: pb.PollTaskRequest, token: str) -> pb.PollTaskResponse:
         """The answer to a poll that does not wait."""
         optimizer = self._optimizers.authenticate(token)
         if optimizer.draining:
@@ -189,7 +189,7 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         await self._as_optimizer(context, ack)
         while Admission.LATER in answers.values():  # the guard of attempts that delete answers others
-            await asyncio.sleep(_ASKED_AGAIN_S)
+            await asyncio.sleep(_ACK_RETRY_S)
             await self._as_optimizer(context, ask_again)
         return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
 
@@ -254,11 +254,11 @@ class OptimizingServicer(OptimizingServiceServicer):
         task.start_to_close_ms = round(self._start_to_close.total_seconds() * 1000)
         codec.put_work(task, scheduled.work)
 
-    def _touch(self, optimizer: Optimizer, told: pb.HeartbeatRequest | pb.PollTaskRequest) -> list[Attempt]:
+    def _touch(self, optimizer: Optimizer, request: pb.HeartbeatRequest | pb.PollTaskRequest) -> list[Attempt]:
         """Note that the optimizer lives, and what it runs; the attempts to abandon."""
-        progress = {codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in told.running}
-        core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in told.running if item.core_ms > 0}
-        self._optimizers.touch(optimizer.optimizer_id, told.threads, progress, core_ms)
+        progress = {codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in request.running}
+        core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in request.running if item.core_ms > 0}
+        self._optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
         return self._optimizing.abandoned(optimizer.optimizer_id, progress) if progress else []
 
     async def _as_optimizer(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[Optimizer], T]) -> T:
@@ -273,9 +273,9 @@ class OptimizingServicer(OptimizingServiceServicer):
 
 
 def _end_of_wait(now_s: float, wait_s: float) -> float:
-    """When a poll that waits in vain is answered, in seconds of the clock of `now_s`."""
+    """When a poll without tasks is answered, in seconds of the clock of `now_s`."""
     end = now_s + wait_s
-    return end - end % TOGETHER_S if wait_s > 4 * TOGETHER_S else end
+    return end - end % WAKE_STEP_S if wait_s > 4 * WAKE_STEP_S else end
 
 
 def _acked(attempt: Attempt, answer: Acked) -> pb.AckResult:

@@ -21,7 +21,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
 )
 
 
-def unusable(host: str, port: int) -> InvalidSettings:
+def listen_error(host: str, port: int) -> InvalidSettings:
     """The error of listening there: AddressInUse, or that the host is not an address of this machine."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
@@ -142,7 +142,7 @@ class Server:
                 self.port = server.add_secure_port(wanted, self._credentials)
                 self._local_port = server.add_insecure_port("127.0.0.1:0")
         except RuntimeError as error:
-            raise unusable(self._host, self._wanted_port) from error
+            raise listen_error(self._host, self._wanted_port) from error
         for change in self._changes:
             change.bind(self._loop)
         await server.start()

@@ -65,26 +65,26 @@ from amoro_core.store.plans import KeptPlan
 from amoro_core.transactions.advance_process import (
     Effects,
     cancel_open_tasks,
-    done,
-    done_words,
-    end,
+    end_process,
     failure_of,
+    finish_table,
+    finish_text,
     has_ended_work,
     is_partial,
-    move,
-    release,
+    move_process,
     release_condemned,
+    release_table,
 )
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
 from amoro_core.transactions.partial_commits import LandedGroups, keep_dropped, keep_landed
 from amoro_core.transactions.process_context import (
     attempt_of,
-    bases,
+    base_metadata_files,
     config_of,
     open_planned,
-    read_case,
+    read_context,
     refuse_second,
-    try_until,
+    retry_commit,
 )
 from amoro_core.transactions.store_plan import beyond, keep_plan
 
@@ -128,10 +128,10 @@ class GatheringService:
             processes.save(db, replace(process, detail=made.detail, reason=made.reason))
             keep_plan(db, process, made, replace(kept.options, confirmed=False), now)
             if held:
-                move(db, process_id, process_machine.Hold(held), now)
+                move_process(db, process_id, process_machine.Hold(held), now)
                 return
-            ended = move(db, process_id, process_machine.Cleared(receipt), now)
-            done(db, ended, done_words(ended, None), now)
+            ended = move_process(db, process_id, process_machine.Cleared(receipt), now)
+            finish_table(db, ended, finish_text(ended, None), now)
             release_condemned(db, ended, now)
 
         failpoint("gather.before_store")
@@ -242,7 +242,7 @@ class CommittingService:
                     refuse_second(self._case(process_id), table.snapshots())
                 limit = config_of(self._tables, case.runtime).commit_timeout
                 with self._meters.timed(metrics.COMMIT_TIME, case.process.type):
-                    try_until(limit, lambda: self._attempt(self._case(process_id), table, prepare))
+                    retry_commit(limit, lambda: self._attempt(self._case(process_id), table, prepare))
             # Of one that commits group by group the next groups may be ready by now.
             if not case.process.max_commits or self._status(process_id) is not ProcessStatus.COMMITTING:
                 return
@@ -271,7 +271,7 @@ class CommittingService:
         return False
 
     def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
-        return move(db, process_id, event, self._clock())
+        return move_process(db, process_id, event, self._clock())
 
     # Earlier attempts
 
@@ -362,9 +362,8 @@ class CommittingService:
             raise
         failpoint("commit.after_send")
         self._succeed(case, attempt, dropped)
-        remove_fallen(
-            case, table, lambda: self._store.read(lambda db: bases(db, case.process.table_id, self._find_action))
-        )
+        table_id, find_action = case.process.table_id, self._find_action
+        remove_fallen(case, table, lambda: self._store.read(lambda db: base_metadata_files(db, table_id, find_action)))
         return True
 
     def _remove_lost(self, case: ProcessContext, attempt: CommitAttempt) -> None:
@@ -400,7 +399,7 @@ class CommittingService:
             return
         self._restore(db, case)
         self._moved(db, process.process_id, process_machine.Cleared(receipt))
-        done(db, process, done_words(process, None), now)
+        finish_table(db, process, finish_text(process, None), now)
         release_condemned(db, process, now)
 
     def _restore(self, db: Connection, case: ProcessContext) -> None:
@@ -436,7 +435,7 @@ class CommittingService:
             ended = self._moved(db, process.process_id, event)
             if is_left_over:
                 processes.save(db, replace(ended, left_over=True))
-            done(db, process, done_words(process, attempt), now, attempt.snapshot_id)
+            finish_table(db, process, finish_text(process, attempt), now, attempt.snapshot_id)
 
         self._store.write(finish)
         self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
@@ -507,11 +506,11 @@ class CommittingService:
         def finish(db: Connection) -> None:
             process = processes.get(db, case.process.process_id)
             attempts = processes.list_commits(db, process.process_id)
-            end(db, process, failure_of(db, process, attempts, error), self._clock())
+            end_process(db, process, failure_of(db, process, attempts, error), self._clock())
             cancel_open_tasks(db, process.process_id, "the process failed", self._clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
             outcome = Outcome.FRUITLESS if isinstance(error, CommitConflict) else Outcome.FAILED
-            release(db, process, f"{process.type} failed: {error.message}", self._clock(), outcome)
+            release_table(db, process, f"{process.type} failed: {error.message}", self._clock(), outcome)
 
         self._store.write(finish)
         if isinstance(error, CheckFailed):
@@ -530,4 +529,4 @@ class CommittingService:
         return self._store.read(lambda db: processes.get(db, process_id)).status
 
     def _case(self, process_id: str) -> ProcessContext:
-        return self._store.read(lambda db: read_case(db, process_id))
+        return self._store.read(lambda db: read_context(db, process_id))

@@ -40,8 +40,8 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import Batch, BatchStatus
-from amoro_core.transactions.advance_process import Effects, advance_process, cancel_open_tasks, move
-from amoro_core.transactions.file_holds import places_of, put_back, spared_words, split, unmark_needed
+from amoro_core.transactions.advance_process import Effects, advance_process, cancel_open_tasks, move_process
+from amoro_core.transactions.file_holds import needed_text, restore_needed, split_batch, trash_paths, unmark_needed
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.process_context import open_planned
 from amoro_core.transactions.task_reports import Admission
@@ -183,8 +183,8 @@ class AckGuardService:
             if batch is not None and is_in_place and not set(needed).isdisjoint(_paths(batch)):
                 unmark_needed(db, batch, needed)
         if processes.get(db, process.process_id).status is ProcessStatus.RUNNING:
-            words = spared_words(needed)
-            move(db, process.process_id, process_machine.Hold(words), self._clock())
+            words = needed_text(needed)
+            move_process(db, process.process_id, process_machine.Hold(words), self._clock())
             cancel_open_tasks(db, process.process_id, words, self._clock())
             log.error("process.held", process=process.process_id, why=words)
 
@@ -347,17 +347,17 @@ class SweepingService:
     ) -> Mapping[str, Removal]:
         failpoint("sweep.before_guard")
         if needed := _needed(batch, guard):
-            kept = put_back(table, batch, needed) if batch.moved_to else needed
+            kept = restore_needed(table, batch, needed) if batch.moved_to else needed
             self._store.write(lambda db: unmark_needed(db, batch, kept))
             self.guard_hits += len(needed)
             raise FileStillReferenced(
-                spared_words(needed), hint="They were taken off; look at the rest before you confirm it."
+                needed_text(needed), hint="They were taken off; look at the rest before you confirm it."
             )
         if batch.status is BatchStatus.MOVING:
             return self._move(batch, table, batch.moved_to, _keep_of(trash), done)
         if trash is None or batch.moved_to:
             return self._delete(batch, table, done)
-        taken = self._store.write(lambda db: split(db, batch, trash))
+        taken = self._store.write(lambda db: split_batch(db, batch, trash))
         if not taken.files:
             return self._delete(batch, table, done)
         return self._move(taken, table, trash.folder(taken.purge_at, taken.process_id), trash.keep, done)
@@ -365,7 +365,7 @@ class SweepingService:
     def _delete(self, batch: Batch, table: Sweepable, done: Counter[str]) -> Mapping[str, Removal]:
         """Delete the files, which lie in the table's locations or in its trash."""
         access = table.trash_access(batch.moved_to) if batch.moved_to else table
-        places = places_of(batch)
+        places = trash_paths(batch)
         found = access.stat_many(places.values())
         same = [one for one in batch.files if one.is_still(found[places[one.path]])]
         begun = pending_deletions.begun(replace(batch, files=tuple(same)))
@@ -393,7 +393,7 @@ class SweepingService:
         self, batch: Batch, table: Sweepable, folder: str, keep: timedelta, done: Counter[str]
     ) -> Mapping[str, Removal]:
         """Move the files to a folder of the trash, those too that an interrupted move has left on the way."""
-        access, places = table.trash_access(folder), places_of(batch, folder)
+        access, places = table.trash_access(folder), trash_paths(batch, folder)
         here, there = access.stat_many(places), access.stat_many(places.values())
         before = {one.path for one in batch.files if one.is_still(there[places[one.path]])}
         same = tuple(one for one in batch.files if one.path in before or one.is_still(here[one.path]))
@@ -431,7 +431,7 @@ class SweepingService:
 
 def _needed(batch: Batch, guard: Guard) -> dict[str, str]:
     """The files that the table needs, where they were or where they are now, each with the reason."""
-    places = places_of(batch)
+    places = trash_paths(batch)
     reachable = guard.reachable(dict.fromkeys((*places, *places.values())))
     return {path: reachable[one] for path, place in places.items() for one in (place, path) if one in reachable}
 

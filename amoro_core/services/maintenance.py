@@ -30,7 +30,7 @@ from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
 from amoro_core.state import backoff
 from amoro_core.state import processes as process_machine
-from amoro_core.state.backoff import seen_with
+from amoro_core.state.backoff import with_properties
 from amoro_core.store import actions, groups, plans, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import Effects, advance_process, planning_failed
@@ -49,7 +49,7 @@ from amoro_core.transactions.maintenance_schedule import (
 )
 from amoro_core.transactions.partial_commits import Ending, close_held
 from amoro_core.transactions.partial_commits import close as close_process
-from amoro_core.transactions.process_context import Pins, pins, require_untaken, undone
+from amoro_core.transactions.process_context import Pins, pins, require_unreserved, undo_request
 from amoro_core.transactions.store_plan import (
     EVALUATION,
     ProcessRequest,
@@ -62,7 +62,7 @@ from amoro_core.transactions.store_plan import (
     require_no_lease_since,
     start,
     store_planned,
-    tell_planned,
+    log_planned,
 )
 
 
@@ -112,7 +112,7 @@ class KnownActionService:
             if name not in looks:
                 return KnownAction(record, unasked, process, None)
             now = self._clock()
-            record = seen_with(record, looks[name].properties)
+            record = with_properties(record, looks[name].properties)
             at = due_at(db, runtime.table_id, looks[name], record, now)
             return KnownAction(record, looks[name].consent, process, at, at is not None and at <= now)
 
@@ -281,7 +281,7 @@ class MaintenanceService:
 
         Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
         """
-        case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
+        case, action, request = self._store.read(lambda db: undo_request(db, process_id, self._undoing))
         inspection = self._look(case.runtime.identifier, action, case.runtime)
         verdict, plan = self._plan(inspection, action, request)
         return Maintained("", verdict.reason, verdict.due_at, plan)
@@ -291,7 +291,7 @@ class MaintenanceService:
 
         Raises like `preview_undo`, TableBusy and TableBlocked.
         """
-        case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
+        case, action, request = self._store.read(lambda db: undo_request(db, process_id, self._undoing))
         return self._begin(case.runtime.table_id, action, ProcessRequest("request", request))
 
     def interrupt(self) -> None:
@@ -335,7 +335,7 @@ class MaintenanceService:
             waits = made.ttl is not None
             require_may_begin(db, replace(runtime, uuid=uuid), action, process_request, self._clock(), stored=True)
             require_no_lease_since(db, runtime, action.lane, inspection.situation.now, self._clock())
-            require_untaken(db, process, made.data_files, inspection.situation.taken, self._of_action)
+            require_unreserved(db, process, made.data_files, inspection.situation.taken, self._of_action)
             store_planned(db, runtime, process, () if held else works, self._clock())
             keep_plan(db, process, made, process_request.request.options, self._clock(), start_at if waits else None)
             if waits and not made.waits and (process_request.trigger != EVALUATION or start_at == now):
@@ -346,7 +346,7 @@ class MaintenanceService:
         failpoint("plan.before_store")
         self._store.write(store)
         failpoint("plan.after_store")
-        tell_planned(process, runtime, works)
+        log_planned(process, runtime, works)
         self._planned(effects)
         return Maintained(process.process_id, made.reason, verdict.due_at, made, held, verdict)
 
@@ -411,7 +411,7 @@ class MaintenanceService:
 
         self._store.write(store)
         log.info("process.confirmed", process=held.process_id, table=str(runtime.identifier), type=held.type)
-        tell_planned(anew, runtime, works)
+        log_planned(anew, runtime, works)
         self._planned(effects)
         return Maintained(held.process_id, made.reason, None, made)
 

@@ -22,7 +22,7 @@ from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, plans, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_table
-from amoro_core.transactions.process_context import require_untaken, taken
+from amoro_core.transactions.process_context import require_unreserved, reserved_files
 from amoro_core.transactions.store_plan import EVALUATION, ProcessRequest, Works, planned, require_free, store_planned
 
 log = get_logger("amoro.planning")
@@ -114,7 +114,7 @@ class PlanningService:
         now, request = self._clock(), asked.request
         last = self._store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        others = self._store.read(lambda db: taken(db, runtime.table_id, table.facts.uuid, self._find_action))
+        others = self._store.read(lambda db: reserved_files(db, runtime.table_id, table.facts.uuid, self._find_action))
         situation = PlanningContext(config, properties, last, capacity, now, taken=others)
         evaluation, made = self._action.plan(table, situation, request)
         if made is None:
@@ -171,7 +171,7 @@ class PlanningService:
         self, db: Connection, process: OptimizingProcess, works: Works, data_files: Sequence[str], others: ReservedFiles
     ) -> None:
         now = self._clock()
-        require_untaken(db, process, data_files, others, self._find_action)
+        require_unreserved(db, process, data_files, others, self._find_action)
         runtime = tables.get(db, process.table_id)
         begun = table_machine.planned(OptimizingType(process.type), process.reason)
         store_planned(db, runtime, process, works, now)

@@ -21,13 +21,13 @@ from amoro_core.store import pending_deletions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import (
     committed_groups,
-    done,
-    done_words,
+    finish_table,
+    finish_text,
     is_partial,
-    move,
+    move_process,
     release_condemned,
 )
-from amoro_core.transactions.process_context import open_planned, read_case
+from amoro_core.transactions.process_context import open_planned, read_context
 
 log = get_logger("amoro.clearing")
 
@@ -75,7 +75,7 @@ class ClearingService:
             self._clear(process_id)
         except FileStillReferenced as spoken:
             held = process_machine.Hold(spoken.message)
-            self._store.write(lambda db: move(db, process_id, held, self._clock()))
+            self._store.write(lambda db: move_process(db, process_id, held, self._clock()))
             log.error("process.held", process=process_id, why=spoken.message)
             self._changed()
         except AmoroError as error:
@@ -83,14 +83,14 @@ class ClearingService:
                 raise
             reason = cut(without_secrets(error.message), _LONGEST_REASON)
             delayed = process_machine.CommitDelayed(error.code, reason, isinstance(error, AccessDenied))
-            process = self._store.write(lambda db: move(db, process_id, delayed, self._clock()))
+            process = self._store.write(lambda db: move_process(db, process_id, delayed, self._clock()))
             self._changed()
             if not isinstance(error, _GONE) and not process_machine.is_refused_for_good(process):
                 raise
             self._end(process_id, error)
 
     def _clear(self, process_id: str) -> None:
-        case = self._store.read(lambda db: read_case(db, process_id))
+        case = self._store.read(lambda db: read_context(db, process_id))
         action = self._find_action(case.process.type)
         receipt = case.process.receipt
         if isinstance(action, Sweeping):
@@ -142,7 +142,7 @@ class ClearingService:
 
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
         """End a clearing process. `given_up`: why the rest of its files stays."""
-        case = self._store.read(lambda db: read_case(db, process_id))
+        case = self._store.read(lambda db: read_context(db, process_id))
         landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
 
         def finish(db: Connection) -> None:
@@ -156,10 +156,10 @@ class ClearingService:
                 event = process_machine.ClearedPartly(given_up.code if given_up else "", f"{kept} files stay: {why}")
             elif landed is not None and is_partial(case, landed):
                 event = process_machine.ClearedPartly("", "")
-            process = move(db, process_id, event, now)
+            process = move_process(db, process_id, event, now)
             snapshot_id = None if landed is None else landed.snapshot_id
             outcome = Outcome.FRUITLESS if _is_fruitless(receipt) else Outcome.DONE
-            done(db, process, done_words(process, landed), now, snapshot_id, outcome)
+            finish_table(db, process, finish_text(process, landed), now, snapshot_id, outcome)
             release_condemned(db, process, now)
 
         self._store.write(finish)
@@ -171,7 +171,7 @@ class ClearingService:
     def tidy(self, process_id: str) -> None:
         """Remove what lies empty beside the table's files, where that is the end of the process; it is no failure when
         that can't be."""
-        case = self._store.read(lambda db: read_case(db, process_id))
+        case = self._store.read(lambda db: read_context(db, process_id))
         action = self._find_action(case.process.type)
         if not isinstance(action, Tidying) or case.process.status != ProcessStatus.SUCCESS:
             return
@@ -190,7 +190,7 @@ class ClearingService:
 
         Nothing is removed while the outcome of any commit attempt is unknown. Returns what was removed.
         """
-        case = self._store.read(lambda db: read_case(db, process_id))
+        case = self._store.read(lambda db: read_context(db, process_id))
         if not case.process.left_over or any(attempt.is_open for attempt in case.attempts):
             return ()
         committed = committed_groups(case.attempts)

@@ -17,10 +17,10 @@ from amoro_core.scan.live_files import LiveFiles
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import processes, table_stats, tasks
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.advance_process import Effects, advance_process, renew
+from amoro_core.transactions.advance_process import Effects, advance_process, renew_block
 from amoro_core.transactions.journal import advance_task
 from amoro_core.transactions.partial_commits import Ending, close
-from amoro_core.transactions.process_context import open_planned, read_case
+from amoro_core.transactions.process_context import open_planned, read_context
 from amoro_core.transactions.store_plan import (
     list_expired,
     list_requested,
@@ -127,7 +127,7 @@ class StartingService:
     def _renew(self, process: OptimizingProcess, db: Connection) -> bool:
         if not processes.get(db, process.process_id).is_active:
             return True
-        return renew(db, process, self._clock())
+        return renew_block(db, process, self._clock())
 
     def look_after(self, table_id: int) -> None:
         """Compare the files of the table's plans that order rows with its head, once for each head.
@@ -142,7 +142,7 @@ class StartingService:
 
     def _look_at(self, process: OptimizingProcess) -> str:
         """What is gone, in words, where the process was closed for it; else ""."""
-        case = self._store.read(lambda db: read_case(db, process.process_id))
+        case = self._store.read(lambda db: read_context(db, process.process_id))
         try:
             opened = open_planned(self._tables, case)
         except CommitConflict as another:

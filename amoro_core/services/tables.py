@@ -27,7 +27,7 @@ from amoro_core.store import actions, groups, table_listing, table_stats, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_table
 from amoro_core.transactions.maintenance_schedule import Looks, MaintenanceSchedule, note
-from amoro_core.transactions.process_context import config_of, taken
+from amoro_core.transactions.process_context import config_of, reserved_files
 from amoro_core.transactions.table_registry import (
     BUSY,
     Evaluated,
@@ -35,11 +35,11 @@ from amoro_core.transactions.table_registry import (
     add_table,
     after_refresh,
     after_refusal,
-    begin_anew,
     dispose,
     follow_properties,
     new_table,
     postpone_refresh,
+    reset_replaced,
 )
 
 log = get_logger("amoro.tables")
@@ -148,7 +148,7 @@ class TableService:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
-                runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid, self._clock()))
+                runtime = self._store.write(lambda db: reset_replaced(db, table_id, uuid, self._clock()))
             looks = self._looks(runtime, loaded)
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
@@ -278,7 +278,7 @@ class TableService:
         """The files that are in plans which have not ended, each with its process in words."""
         if self._find_action is None or not runtime.table_id:
             return {}
-        return taken(db, runtime.table_id, uuid, self._find_action).paths
+        return reserved_files(db, runtime.table_id, uuid, self._find_action).paths
 
     # Keeping
 

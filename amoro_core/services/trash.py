@@ -17,7 +17,7 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import pending_deletions, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.pending_deletions import BatchFacts, BatchStatus
-from amoro_core.transactions.file_holds import place_of, returned
+from amoro_core.transactions.file_holds import restore_batch, trash_path
 
 log = get_logger("amoro.trash")
 
@@ -90,7 +90,7 @@ class TrashService:
                     continue
                 for file in sorted(batch.files, key=lambda file: file.path):
                     if (one.batch_id, file.path) > (first, path):
-                        found.append((one.batch_id, (file, one.status, place_of(batch, file.path))))
+                        found.append((one.batch_id, (file, one.status, trash_path(batch, file.path))))
             trash = _trash(db, process.process_id, batches)
             page = cut(found, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
             return TrashFiles(trash, page.mapped(lambda pair: pair[1]))
@@ -148,7 +148,7 @@ class TrashService:
             batch = self._store.read(partial(pending_deletions.get, batch_id=one.batch_id))
             if batch is not None:
                 failpoint("trash.before_return")
-                back, why = returned(table, batch)
+                back, why = restore_batch(table, batch)
                 failpoint("trash.after_return")
                 self._store.write(partial(pending_deletions.settle_returned, batch=batch, back=back))
                 failed |= why

@@ -80,7 +80,7 @@ def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:
     return _paused(found, words, now)
 
 
-def seen_with(known: ActionRecord, properties: str) -> ActionRecord:
+def with_properties(known: ActionRecord, properties: str) -> ActionRecord:
     """What is known once the action was seen with these properties (a digest): others than before end a pause."""
     if known.paused_at is not None and known.properties not in ("", properties):
         known = succeeded(known)

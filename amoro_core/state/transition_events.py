@@ -44,7 +44,7 @@ def ended_attempt(before: OptimizingTask, after: OptimizingTask, now: datetime) 
     )
 
 
-def told_of_attempt(ended: TaskAttempt) -> EventText | None:
+def attempt_event(ended: TaskAttempt) -> EventText | None:
     """The event of an attempt that did not end well; None: it did, or nobody has to know."""
     name = f"attempt {ended.attempt.number} of task {ended.attempt.task_id.number}"
     code = f"[{ended.failure_code}] " if ended.failure_code else ""
@@ -56,10 +56,10 @@ def told_of_attempt(ended: TaskAttempt) -> EventText | None:
     return None
 
 
-def told_of_process(before: OptimizingProcess | None, after: OptimizingProcess) -> EventText | None:
+def process_event(before: OptimizingProcess | None, after: OptimizingProcess) -> EventText | None:
     """The event of a process that is new (`before` None) or moved; None: of its steps nothing is told."""
     if before is not None and before.status == after.status:
-        return _told_while(before, after)
+        return _event_in_same_status(before, after)
     code = f"[{after.failure_code}] " if after.failure_code else ""
     match after.status:
         case ProcessStatus.RUNNING if before is not None and before.status in _WAITED:
@@ -84,7 +84,7 @@ def told_of_process(before: OptimizingProcess | None, after: OptimizingProcess) 
 _WAITED = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
 
 
-def _told_while(before: OptimizingProcess, after: OptimizingProcess) -> EventText | None:
+def _event_in_same_status(before: OptimizingProcess, after: OptimizingProcess) -> EventText | None:
     """What is told of a process that stays in its status."""
     if after.status == ProcessStatus.HELD and before.failure != after.failure:
         return EventText(EventKind.HELD, f"{after.type} is held: {after.failure}")
@@ -104,7 +104,7 @@ def _done(process: OptimizingProcess) -> str:
     return f"{process.type} committed snapshot {made.snapshot_id}: {files}, {made.rows_after} rows"
 
 
-def counted_of_process(before: OptimizingProcess | None, after: OptimizingProcess) -> list[Sample]:
+def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) -> list[Sample]:
     """What the end of a process adds to totals over time; nothing for another step of it."""
     if after.is_active or (before is not None and not before.is_active):
         return []
@@ -134,7 +134,7 @@ def figures_of(before: TableRuntime, after: TableRuntime) -> TableFigures | None
     )
 
 
-def told_of_table(before: TableRuntime, after: TableRuntime) -> list[EventText]:
+def table_events(before: TableRuntime, after: TableRuntime) -> list[EventText]:
     """The events of a table whose runtime changed."""
     found = []
     refused = OptimizingStatus.REFUSED
@@ -154,7 +154,7 @@ def told_of_table(before: TableRuntime, after: TableRuntime) -> list[EventText]:
     return found
 
 
-def told_of_action(before: ActionRecord, after: ActionRecord) -> EventText | None:
+def action_event(before: ActionRecord, after: ActionRecord) -> EventText | None:
     """The event of an action that was paused on a table, or goes on there."""
     if after.paused_at is not None and before.paused_at is None:
         return EventText(EventKind.PAUSED, f"{after.action} is paused: {after.paused_for}")

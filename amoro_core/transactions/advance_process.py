@@ -36,7 +36,7 @@ from amoro_core.transactions.journal import advance_task, keep_process, keep_rec
 _AGAINST = frozenset({BlockedOperation.BATCH_WRITE})
 
 
-def announce(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
+def block_writers(db: Connection, runtime: TableRuntime, process: OptimizingProcess, now: datetime) -> Blocker:
     """Block batch writers that ask, until the process ends: for a day, and longer as it is renewed.
 
     Raises TableBlocked if another holder has such a blocker: a batch write is under way.
@@ -53,7 +53,7 @@ def announce(db: Connection, runtime: TableRuntime, process: OptimizingProcess, 
     return actions.add_blocker(db, blocker)
 
 
-def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
+def renew_block(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     """Hold what the process has blocked for a day from now; whether that could be done.
 
     A blocker that has expired, as while no coordinator ran, is taken anew unless somebody else has one.
@@ -62,19 +62,19 @@ def renew(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     if own is not None:
         actions.save_blocker(db, replace(own, expires_at=now + LONGEST_HOLD))
     elif actions.find_blocker_against(db, process.table_id, _AGAINST, now) is None:
-        announce(db, tables.get(db, process.table_id), process, now)
+        block_writers(db, tables.get(db, process.table_id), process, now)
     else:
         return False
     return True
 
 
-def needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
+def block_needs_renewal(db: Connection, process: OptimizingProcess, now: datetime) -> bool:
     """Whether less than half a day of what the process has blocked is left."""
     held = (one.expires_at for one in actions.list_blockers(db, now, process.table_id) if _is_of(one, process))
     return max(held, default=now) - now < LONGEST_HOLD / 2
 
 
-def withdraw(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+def release_block(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Release what the process has blocked, if it has."""
     for one in actions.list_blockers(db, now, process.table_id):
         if _is_of(one, process):
@@ -103,7 +103,7 @@ def committed_groups(attempts: Iterable[CommitAttempt]) -> frozenset[int]:
     return frozenset(number for one in attempts if one.outcome is CommitOutcome.DONE for number in one.groups)
 
 
-def landed(attempts: Iterable[CommitAttempt]) -> list[CommitAttempt]:
+def landed_attempts(attempts: Iterable[CommitAttempt]) -> list[CommitAttempt]:
     """The attempts that have landed with results, in the order in which they were sent."""
     return [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
 
@@ -113,12 +113,12 @@ def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
 
     Groups that it has not committed count as dropped.
     """
-    done = landed(processes.list_commits(db, process.process_id))
-    if not done:
+    landed = landed_attempts(processes.list_commits(db, process.process_id))
+    if not landed:
         return None
     groups = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
-    receipt = merged([one.receipt for one in done], len(done))
-    dropped = Figure("groups_dropped", len(groups - committed_groups(done)), "groups")
+    receipt = merged([one.receipt for one in landed], len(landed))
+    dropped = Figure("groups_dropped", len(groups - committed_groups(landed)), "groups")
     return replace(receipt, more=(*receipt.more, dropped))
 
 
@@ -161,7 +161,7 @@ def _figures(receipts: Sequence[Receipt]) -> list[Figure]:
     return list(found.values())
 
 
-def ended_partly(
+def partial_end(
     db: Connection, process: OptimizingProcess, code: str, reason: str
 ) -> process_machine.EndedPartly | None:
     """The end of a process that commits nothing more; None where nothing of it is committed."""
@@ -177,7 +177,7 @@ def failure_of(
     if any(attempt.is_open for attempt in attempts):
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
         return process_machine.TableGone(error.code, unknown)
-    partly = ended_partly(db, process, error.code, message)
+    partly = partial_end(db, process, error.code, message)
     return partly or process_machine.ProcessFailed(error.code, message)
 
 
@@ -187,7 +187,9 @@ log = get_logger("amoro.maintaining")
 EMPTYING = "empty-trash"
 
 
-def move(db: Connection, process_id: str, event: process_machine.ProcessEvent, now: datetime) -> OptimizingProcess:
+def move_process(
+    db: Connection, process_id: str, event: process_machine.ProcessEvent, now: datetime
+) -> OptimizingProcess:
     """Apply the event to the process and store it. Raises IllegalState for an edge that its machine lacks."""
     process = processes.get(db, process_id)
     return keep_process(db, process, process_machine.advance(process, event, now), now)
@@ -198,12 +200,12 @@ def is_partial(case: ProcessContext, attempt: CommitAttempt) -> bool:
     return len(attempt.groups) < case.tasks
 
 
-def done_words(process: OptimizingProcess, landed: CommitAttempt | None) -> str:
+def finish_text(process: OptimizingProcess, attempt: CommitAttempt | None) -> str:
     """What a process has done, as a phrase with the attempt that landed."""
-    return f"{process.type} has ended" if landed is None else f"{process.type} committed {landed.words}"
+    return f"{process.type} has ended" if attempt is None else f"{process.type} committed {attempt.words}"
 
 
-def end(
+def end_process(
     db: Connection, process: OptimizingProcess, event: process_machine.ProcessEvent, now: datetime
 ) -> OptimizingProcess:
     """End a process without a commit; the files it wrote are left over until they are removed.
@@ -215,14 +217,14 @@ def end(
     return keep_process(db, process, replace(process_machine.advance(process, event, now), left_over=True), now)
 
 
-def release(db: Connection, process: OptimizingProcess, reason: str, now: datetime, outcome: Outcome) -> None:
+def release_table(db: Connection, process: OptimizingProcess, reason: str, now: datetime, outcome: Outcome) -> None:
     """Update the table after a process that committed nothing; after a failure, back off."""
     if process.is_optimizing:
         before = tables.get(db, process.table_id)
         runtime = table_machine.advance(before, table_machine.ProcessEnded(reason), now)
         keep_table(db, before, backed_off(runtime, now) if outcome is Outcome.FAILED else runtime, now)
         return
-    _look_again(db, process, now)
+    _evaluate_again(db, process, now)
     known = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
     keep_action(db, known, backoff.after(known, outcome, reason, now), now)
 
@@ -243,14 +245,14 @@ def planning_failed(db: Connection, table_id: int, action: str, error: Exception
     keep_action(db, before, replace(known, next_at=None if known.paused_at else known.retry_at), now)
 
 
-def _look_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+def _evaluate_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
     """Files that a plan had beside optimizing are free: the next refresh evaluates the table with them."""
     if process.lane == LAYOUT:
-        withdraw(db, process, now)
+        release_block(db, process, now)
         tables.save(db, replace(tables.get(db, process.table_id), evaluated_snapshot_id=None))
 
 
-def done(
+def finish_table(
     db: Connection,
     process: OptimizingProcess,
     reason: str,
@@ -265,7 +267,7 @@ def done(
         head = runtime.snapshot_id if snapshot_id is None else snapshot_id
         tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
         return
-    _look_again(db, process, now)
+    _evaluate_again(db, process, now)
     known = actions.get(db, process.table_id, process.action)
     # Evaluate again at once: another period may be over already.
     known = replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
@@ -303,7 +305,7 @@ class Effects:
     lost_optimizers: int = 0
 
 
-def reported(task: OptimizingTask) -> EndedAttempt:
+def ended_attempt(task: OptimizingTask) -> EndedAttempt:
     """The attempt of a task that has succeeded or failed."""
     took = task.finished_at - task.acked_at if task.finished_at and task.acked_at else None
     return EndedAttempt(task.kind, task.status.value, took.total_seconds() if took else None)
@@ -374,8 +376,8 @@ def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason
     ended = replace(process_machine.advance(process, event, now), left_over=True)
     keep_process(db, process, ended, now)
     cancel_open_tasks(db, process.process_id, reason, now)
-    last = landed(processes.list_commits(db, process.process_id))[-1]
-    done(db, process, done_words(process, last), now, last.snapshot_id)
+    last = landed_attempts(processes.list_commits(db, process.process_id))[-1]
+    finish_table(db, process, finish_text(process, last), now, last.snapshot_id)
     settling_log.info(
         "process.committed", process=process.process_id, rows=receipt.rows_after, partial=bool(reason), why=reason
     )
@@ -407,9 +409,9 @@ def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetim
 
 
 def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
-    end(db, process, ended_partly(db, process, code, reason) or process_machine.ProcessFailed(code, reason), now)
+    end_process(db, process, partial_end(db, process, code, reason) or process_machine.ProcessFailed(code, reason), now)
     cancel_open_tasks(db, process.process_id, "the process failed", now)
-    release(db, process, f"{process.type} failed: {reason}", now, Outcome.FAILED)
+    release_table(db, process, f"{process.type} failed: {reason}", now, Outcome.FAILED)
     settling_log.warning("process.failed", process=process.process_id, code=code, reason=reason)
 
 

@@ -26,7 +26,7 @@ def unmark_needed(db: Connection, batch: Batch, needed: Mapping[str, str]) -> No
         pending_deletions.save_unless_restored(db, spared)
 
 
-def spared_words(needed: Mapping[str, str]) -> str:
+def needed_text(needed: Mapping[str, str]) -> str:
     """Why nothing of a batch was deleted, for people."""
     path, why = next(iter(sorted(needed.items())))
     more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
@@ -36,19 +36,19 @@ def spared_words(needed: Mapping[str, str]) -> str:
 _BACK = (Ended.MOVED, Ended.ABSENT)
 
 
-def places_of(batch: Batch, folder: str = "") -> dict[str, str]:
+def trash_paths(batch: Batch, folder: str = "") -> dict[str, str]:
     """Where each file of a batch lies, or will lie in that folder; in no trash that is its own path."""
     within = folder or batch.moved_to
     return {one.path: place_in(within, one.path) if within else one.path for one in batch.files}
 
 
-def place_of(batch: Batch, path: str) -> str:
+def trash_path(batch: Batch, path: str) -> str:
     """Where a file lies in a trash; "" where it has not been moved yet."""
     is_there = batch.moved_to and batch.status is not BatchStatus.MOVING
     return place_in(batch.moved_to, path) if is_there else ""
 
 
-def split(db: Connection, batch: Batch, trash: Trash) -> Batch:
+def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
     """The part of a batch that goes to the trash; a rest beside it becomes a batch of its own."""
     takes = trash.takes([one.path for one in batch.files])
     taken = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if is_taken)
@@ -60,17 +60,17 @@ def split(db: Connection, batch: Batch, trash: Trash) -> Batch:
     return replace(batch, files=taken)
 
 
-def put_back(table: Sweepable, batch: Batch, needed: Mapping[str, str]) -> dict[str, str]:
+def restore_needed(table: Sweepable, batch: Batch, needed: Mapping[str, str]) -> dict[str, str]:
     """Move files that the table needs back from a trash, never over a file; those that lie in none any more."""
-    places = places_of(batch)
+    places = trash_paths(batch)
     moved = table.trash_access(batch.moved_to).move_many({places[path]: path for path in needed})
     return {path: why for path, why in needed.items() if moved[places[path]].ended in _BACK}
 
 
-def returned(table: Sweepable, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
+def restore_batch(table: Sweepable, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
     """Move the files of a batch back from a trash, never over a file: those that lie in none any more, and why others
     stay there, by path."""
-    places = places_of(batch)
+    places = trash_paths(batch)
     moved = table.trash_access(batch.moved_to).move_many({place: path for path, place in places.items()})
     left = {path: moved[place].why for path, place in places.items() if moved[place].ended not in _BACK}
     return frozenset(places).difference(left), left

@@ -9,12 +9,12 @@ from amoro_core.model.tables import ActionRecord, TableRuntime
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.transition_events import (
-    counted_of_process,
+    action_event,
+    attempt_event,
     ended_attempt,
-    told_of_action,
-    told_of_attempt,
-    told_of_process,
-    told_of_table,
+    process_event,
+    process_samples,
+    table_events,
 )
 from amoro_core.store import actions, events, processes, tables, tasks, time_series
 from amoro_core.store.database import Connection
@@ -57,7 +57,7 @@ def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, Optimizin
     tasks.add_attempts(db, ended)
     of_task = {after.task_id: after for _, after in changes}
     for one in ended:
-        if (told := told_of_attempt(one)) is not None:
+        if (told := attempt_event(one)) is not None:
             task_id, task = one.attempt.task_id, of_task[one.attempt.task_id]
             about = about_table(db, task.table_id, task_id.process_id, one.thread.optimizer_id, task.group)
             append_event(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
@@ -71,8 +71,8 @@ def keep_process(
         processes.add(db, after)
     else:
         processes.save(db, after)
-    time_series.add(db, counted_of_process(before, after), now)
-    if (told := told_of_process(before, after)) is not None:
+    time_series.add(db, process_samples(before, after), now)
+    if (told := process_event(before, after)) is not None:
         append_event(db, told.kind, told.text, about_table(db, after.table_id, after.process_id), now)
     return after
 
@@ -80,7 +80,7 @@ def keep_process(
 def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: datetime) -> TableRuntime:
     """Store the table's runtime after a change. Raises TableNotFound."""
     saved = tables.save(db, after)
-    for told in told_of_table(before, after):
+    for told in table_events(before, after):
         append_event(db, told.kind, told.text, About(after.table_id, str(after.identifier)), now)
     return saved
 
@@ -88,5 +88,5 @@ def keep_table(db: Connection, before: TableRuntime, after: TableRuntime, now: d
 def keep_record(db: Connection, before: ActionRecord, after: ActionRecord, now: datetime) -> None:
     """Store what is known of an action on a table."""
     actions.save(db, after)
-    if (told := told_of_action(before, after)) is not None:
+    if (told := action_event(before, after)) is not None:
         append_event(db, told.kind, told.text, about_table(db, after.table_id), now)

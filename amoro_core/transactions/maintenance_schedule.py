@@ -27,12 +27,12 @@ from amoro_core.model.processes import UNDOES
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import ActionRecord
 from amoro_core.planning.clustering.model import ClusterVerdict
-from amoro_core.state.backoff import seen_with
+from amoro_core.state.backoff import with_properties
 from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import actions, pending_deletions, processes, snapshot_leases, table_stats, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.journal import keep_record
-from amoro_core.transactions.process_context import pins, taken
+from amoro_core.transactions.process_context import pins, reserved_files
 
 
 def with_clustered(
@@ -41,7 +41,7 @@ def with_clustered(
     """The situation with the files of other plans, the groups that are known, how the table is read, and the choice."""
     return replace(
         situation,
-        taken=taken(db, table_id, uuid, find_action),
+        taken=reserved_files(db, table_id, uuid, find_action),
         known_groups=table_stats.list_cluster_groups(db, table_id, uuid),
         scans=table_stats.list_scans(db, table_id),
         choice=table_stats.find_choice(db, table_id),
@@ -300,7 +300,7 @@ def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
     stored = {one.action: one for one in actions.list_of(db, table_id)}
     for name, looked in looks.items():
         before = stored.get(name) or ActionRecord(table_id, name)
-        known = seen_with(before, looked.properties)
+        known = with_properties(before, looked.properties)
         reason = known.reason
         if not looked.consent.is_given:
             reason = f"off: {looked.consent.reason}"

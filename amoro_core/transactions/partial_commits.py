@@ -17,10 +17,10 @@ from amoro_core.transactions.advance_process import (
     Effects,
     advance_process,
     cancel_open_tasks,
-    end,
-    ended_partly,
-    move,
-    release,
+    end_process,
+    move_process,
+    partial_end,
+    release_table,
 )
 
 
@@ -39,7 +39,7 @@ def keep_landed(db: Connection, landed: LandedGroups, effects: Effects, now: dat
     attempt = landed.attempt
     processes.save_commit_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
     table_stats.add_dropped_groups(db, attempt.process_id, landed.dropped)
-    process = move(db, attempt.process_id, process_machine.CommittedSome(), now)
+    process = move_process(db, attempt.process_id, process_machine.CommittedSome(), now)
     table_stats.add_cluster_groups(db, process.table_id, process.table_uuid, landed.made, now)
     tables.record_partitions(db, process.table_id, landed.partitions, process.type, process.created_at)
     advance_process(db, attempt.process_id, effects, now)
@@ -48,7 +48,7 @@ def keep_landed(db: Connection, landed: LandedGroups, effects: Effects, now: dat
 def keep_dropped(db: Connection, process_id: str, dropped: Mapping[int, str], effects: Effects, now: datetime) -> None:
     """None of the groups that were ready can be committed; the process goes on with the others, or ends."""
     table_stats.add_dropped_groups(db, process_id, dropped)
-    move(db, process_id, process_machine.GroupsDropped(), now)
+    move_process(db, process_id, process_machine.GroupsDropped(), now)
     advance_process(db, process_id, effects, now)
 
 
@@ -79,10 +79,10 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
     counts = queue_stats.count_by_status(db, process.process_id)
     done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
     reason = f"{ending.reason}; {done} of {every} tasks were done" if every else ending.reason
-    event = ended_partly(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)
-    end(db, process, event, now)
+    event = partial_end(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)
+    end_process(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
-    release(db, process, f"{process.type} was ended: {reason}", now, Outcome.ENDED)
+    release_table(db, process, f"{process.type} was ended: {reason}", now, Outcome.ENDED)
     if not process.is_optimizing:
         # The next one starts no sooner than if this one had ended normally.
         known = actions.get(db, process.table_id, process.action)

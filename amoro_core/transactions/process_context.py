@@ -40,7 +40,7 @@ from amoro_core.store import pending_deletions, processes, tables, tasks
 from amoro_core.store.database import Connection
 
 
-def read_case(db: Connection, process_id: str) -> ProcessContext:
+def read_context(db: Connection, process_id: str) -> ProcessContext:
     """The process with its table, the results of its finished tasks and its attempts. Raises ProcessNotFound."""
     process = processes.get(db, process_id)
     listed = tasks.list_for_process(db, process_id)
@@ -123,28 +123,28 @@ def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], ow
     for process in processes.list_active_of(db, table_id, runtime.uuid):
         if process.process_id == own:
             continue
-        case, action = read_case(db, process.process_id), find_action(process.action)
+        case, action = read_context(db, process.process_id), find_action(process.action)
         words = f"process {process.process_id} ({process.type})"
         reasons[process.snapshot_id] = words
         paths.update(action.inputs(case))
         paths.update(action.outputs(case, frozenset(result.number for result in case.results)))
         paths.update(processes.list_clearing(db, process.process_id, _ALL))
         for attempt in case.attempts:
-            reasons.update(dict.fromkeys(_named(attempt.evidence), words))
+            reasons.update(dict.fromkeys(_snapshots_of(attempt.evidence), words))
             paths.update((*attempt.files, *attempt.metadata_files))
     return Pins(frozenset(reasons), frozenset(paths), reasons)
 
 
-def bases(db: Connection, table_id: int, find_action: Callable[[str], Action]) -> frozenset[str]:
+def base_metadata_files(db: Connection, table_id: int, find_action: Callable[[str], Action]) -> frozenset[str]:
     """The earlier states of the table that processes need which have not ended or can be undone: metadata files."""
     waiting = {one.process_id for one in pending_deletions.list_facts(db, table_id)}
     active = {one.process_id for one in processes.list_active_of(db, table_id)}
-    cases = [read_case(db, process_id) for process_id in sorted(waiting | active)]
+    cases = [read_context(db, process_id) for process_id in sorted(waiting | active)]
     actions = ((case, find_action(case.process.type)) for case in cases)
     return frozenset(action.base(case) for case, action in actions if isinstance(action, Based))
 
 
-def taken(
+def reserved_files(
     db: Connection,
     table_id: int,
     table_uuid: str,
@@ -164,11 +164,11 @@ def taken(
         found.add(process.process_id)
         words = f"process {process.process_id} ({process.type}, {process.status})"
         action = find_action(process.action)
-        paths.update(dict.fromkeys(map(normalise, action.inputs(read_case(db, process.process_id))), words))
+        paths.update(dict.fromkeys(map(normalise, action.inputs(read_context(db, process.process_id))), words))
     return ReservedFiles(paths, frozenset(found))
 
 
-def require_untaken(
+def require_unreserved(
     db: Connection,
     process: OptimizingProcess,
     data_files: Iterable[str],
@@ -179,7 +179,7 @@ def require_untaken(
 
     `known` is what was left out when it was planned, so that only plans stored since then are read.
     """
-    since = taken(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
+    since = reserved_files(db, process.table_id, process.table_uuid, find_action, known, process.process_id)
     both = [(path, words) for path in data_files if (words := since.paths.get(normalise(path))) is not None]
     if both:
         path, words = both[0]
@@ -189,7 +189,7 @@ def require_untaken(
         )
 
 
-def _named(evidence: Evidence) -> tuple[int, ...]:
+def _snapshots_of(evidence: Evidence) -> tuple[int, ...]:
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id):
             return snapshot_id, parent_id
@@ -203,12 +203,12 @@ def _named(evidence: Evidence) -> tuple[int, ...]:
             return (snapshot_id,)
 
 
-def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[ProcessContext, Undoing, Request]:
+def undo_request(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[ProcessContext, Undoing, Request]:
     """The process, the action that undoes it, and the request for that action.
 
     Raises ProcessNotFound, CannotUndo for a process that has not ended, or of a kind that has no undo.
     """
-    case = read_case(db, process_id)
+    case = read_context(db, process_id)
     process = case.process
     found = next((action for action in known if process.type in action.undoes), None)
     if found is None:
@@ -240,7 +240,7 @@ def config_of(tables: Tables, runtime: TableRuntime) -> OptimizingConfig:
         return OptimizingConfig()
 
 
-def try_until(
+def retry_commit(
     limit: timedelta,
     attempt: Callable[[], bool],
     *,

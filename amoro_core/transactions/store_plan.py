@@ -28,7 +28,7 @@ from amoro_core.state.process_decisions import conflicting_process
 from amoro_core.store import actions, groups, pending_deletions, plans, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.plans import KeptPlan
-from amoro_core.transactions.advance_process import Effects, advance_process, announce, needs_renewal
+from amoro_core.transactions.advance_process import Effects, advance_process, block_needs_renewal, block_writers
 from amoro_core.transactions.journal import keep_process
 
 log = get_logger("amoro.maintaining")
@@ -229,7 +229,7 @@ def _task(process: OptimizingProcess, number: int, task: PlannedTask, group: str
     )
 
 
-def tell_planned(process: OptimizingProcess, runtime: TableRuntime, works: Works) -> None:
+def log_planned(process: OptimizingProcess, runtime: TableRuntime, works: Works) -> None:
     """Say in the log what was planned."""
     log.info(
         "process.planned",
@@ -289,7 +289,7 @@ def start(db: Connection, process: OptimizingProcess, effects: Effects, now: dat
     runtime = tables.get(db, process.table_id)
     require_free(db, runtime, process.lane, now, maintains=True, own=process.process_id, action=process.action)
     if plans.get_plan(db, process.process_id).document.get(REJECTS):
-        announce(db, runtime, process, now)
+        block_writers(db, runtime, process, now)
     started = keep_process(db, process, process_machine.advance(process, process_machine.Started(), now), now)
     effects.work = True
     advance_process(db, process.process_id, effects, now)
@@ -300,7 +300,7 @@ def list_to_renew(db: Connection, now: datetime) -> list[OptimizingProcess]:
     """Processes that run and whose blocker of writers ends soon, or has ended."""
     going = (one for one in processes.list_active(db) if one.lane == LAYOUT and one.status in _UNDER_WAY)
     rejecting = (one for one in going if plans.get_plan(db, one.process_id).document.get(REJECTS))
-    return [one for one in rejecting if needs_renewal(db, one, now)]
+    return [one for one in rejecting if block_needs_renewal(db, one, now)]
 
 
 def refuse_starting(process: OptimizingProcess) -> None:

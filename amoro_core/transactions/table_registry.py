@@ -38,7 +38,7 @@ def follow_properties(db: Connection, table_id: int, config: OptimizingConfig) -
         tasks.move_open(db, active.process_id, config.group)
 
 
-def begin_anew(db: Connection, table_id: int, uuid: str, now: datetime) -> TableRuntime:
+def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> TableRuntime:
     """Reset the runtime of a table whose name belongs to a new table; `enable|disable` by name is kept."""
     runtime = tables.get(db, table_id)
     if runtime.uuid in ("", uuid):

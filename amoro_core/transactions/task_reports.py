@@ -19,9 +19,9 @@ from amoro_core.store import groups, pending_deletions, tables, tasks
 from amoro_core.store.connection import as_stored
 from amoro_core.store.database import Connection
 from amoro_core.store.pending_deletions import BatchStatus
-from amoro_core.transactions.advance_process import Effects, reported, settle_after, take_back
+from amoro_core.transactions.advance_process import Effects, ended_attempt, settle_after, take_back
 from amoro_core.transactions.journal import append_event, keep_task
-from amoro_core.transactions.process_context import read_case
+from amoro_core.transactions.process_context import read_context
 from amoro_core.transactions.task_queue import ScheduledTask
 
 log = get_logger("amoro.optimizing")
@@ -110,7 +110,7 @@ def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, no
     return len(held)
 
 
-def give_back(
+def return_task(
     db: Connection, optimizer_id: str, attempt: Attempt, refusal: Refusal, effects: Effects, now: datetime
 ) -> bool:
     """Plan the task again, for another optimizer; it has neither failed nor been lost."""
@@ -139,7 +139,7 @@ def condemn_late(
         return 0
     process_id, number = attempt.task_id.process_id, attempt.task_id.number
     try:
-        case, task = read_case(db, process_id), tasks.get(db, attempt.task_id)
+        case, task = read_context(db, process_id), tasks.get(db, attempt.task_id)
         if case.process.is_active and task.attempt <= attempt.number:
             return 0
         late = TaskResult(number, result.kind, tasks.read_input(db, attempt.task_id), result.payload)
@@ -231,7 +231,7 @@ class Reporting:
         optimizer_id, attempt, result = report.optimizer_id, report.attempt, report.result
         now = as_stored(self._clock())
         if isinstance(result, Refusal):
-            return give_back(db, optimizer_id, attempt, result, effects, now)
+            return return_task(db, optimizer_id, attempt, result, effects, now)
         event = _event(report)
         try:
             task = tasks.get(db, attempt.task_id)
@@ -252,7 +252,7 @@ class Reporting:
         if isinstance(result, WorkResult):
             tasks.save_output(db, task.task_id, attempt.number, result.payload)
         log.info("task.completed", task=str(ended.task_id), attempt=ended.attempt, status=ended.status.value)
-        effects.attempts.append(reported(ended))
+        effects.attempts.append(ended_attempt(ended))
         settle_after(db, ended, effects, now)
         return True
 

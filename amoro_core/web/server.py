@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from amoro_core.errors import AddressInUse
 from amoro_core.model.principals import Certificates
 from amoro_core.notifier import Changes
-from amoro_core.rpc.server import unusable
+from amoro_core.rpc.server import listen_error
 from amoro_core.rpc.tls import Renewed, check
 
 
@@ -154,7 +154,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _taken(host: str, port: int) -> Exception:
-    error = unusable(host, port)
+    error = listen_error(host, port)
     if isinstance(error, AddressInUse):
         error.hint = "Stop what listens there, or choose another http-port in amoro.yaml (0: no pages, no REST)."
     else:

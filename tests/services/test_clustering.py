@@ -299,9 +299,9 @@ def test_no_file_is_in_two_plans(world: World, grouping: Grouping) -> None:
 
 
 def inputs_of(world: World, process_id: str) -> tuple[str, ...]:
-    from amoro_core.transactions.process_context import read_case
+    from amoro_core.transactions.process_context import read_context
 
-    return Cluster().inputs(world.store.read(lambda db: read_case(db, process_id)))
+    return Cluster().inputs(world.store.read(lambda db: read_context(db, process_id)))
 
 
 def test_a_plan_whose_file_was_taken_while_it_was_made_is_not_stored(world: World, grouping: Grouping) -> None:
@@ -330,9 +330,9 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
     assert f"4 files are left to process {process_id} (cluster, requested)" in begun.evaluation.reason
     taken = set(inputs_of(world, process_id))
     from amoro_core.actions.rewriting import Rewriting
-    from amoro_core.transactions.process_context import read_case
+    from amoro_core.transactions.process_context import read_context
 
-    case = world.store.read(lambda db: read_case(db, begun.process_id or ""))
+    case = world.store.read(lambda db: read_context(db, begun.process_id or ""))
     assert taken.isdisjoint(Rewriting().inputs(case))
     before = rows(world)
     optimizer = clusterer(world)

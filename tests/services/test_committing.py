@@ -34,7 +34,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.store import processes, tables
-from amoro_core.transactions.process_context import try_until
+from amoro_core.transactions.process_context import retry_commit
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import START, World
@@ -461,7 +461,7 @@ def test_tries_are_repeated_at_once_and_then_after_growing_waits() -> None:
         clock[0] += seconds
 
     with pytest.raises(CommitConflict, match=r"faster \d+ times in 1\d s"):
-        try_until(timedelta(seconds=10), lambda: False, now=lambda: clock[0], wait=wait)
+        retry_commit(timedelta(seconds=10), lambda: False, now=lambda: clock[0], wait=wait)
     assert waits[0] == 0
     assert 0.01 <= waits[1] <= 0.02
     assert all(1 <= one <= 2 for one in waits[-3:])

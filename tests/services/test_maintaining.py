@@ -14,7 +14,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import METADATA, CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, processes
-from amoro_core.transactions.process_context import read_case
+from amoro_core.transactions.process_context import read_context
 from amoro_core.transactions.store_plan import EVALUATION
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
@@ -273,7 +273,7 @@ def test_what_active_processes_need_can_be_asked_for(world: World, table: Table)
     rewrite = world.begin(OptimizingType.FULL)
     assert pinned(world) == pins({head}, inputs)
     world.run_all(rewrite)
-    case = world.store.read(lambda db: read_case(db, rewrite))
+    case = world.store.read(lambda db: read_context(db, rewrite))
     outputs = set(Actions().optimizing.outputs(case, frozenset(result.number for result in case.results)))
     tag = begin(world)
     assert pinned(world) == pins({head, first(table)}, inputs | outputs)

@@ -29,7 +29,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.store import tables
 from amoro_core.store.database import Connection
-from amoro_core.transactions.table_registry import begin_anew
+from amoro_core.transactions.table_registry import reset_replaced
 from tests.engine import oracle, writer
 from tests.engine.aging import wait_for_one_day
 from tests.engine.builders import SCHEMA, row
@@ -471,7 +471,7 @@ def test_another_table_of_the_name_has_its_own_format_also_after_a_death_in_betw
     world.catalog.drop_table("db.t")
     made = writer.make_table(world.catalog, "db.t", SCHEMA)
     as_format(world, "paimon")
-    world.store.write(lambda db: begin_anew(db, table_id, str(made.metadata.table_uuid), world.now))
+    world.store.write(lambda db: reset_replaced(db, table_id, str(made.metadata.table_uuid), world.now))
     world.restart()
     found = world.tables.refresh(table_id)
     assert found is not None

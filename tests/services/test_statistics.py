@@ -28,7 +28,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.task_payload import SKETCH, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.task_lifecycle import Failure
-from amoro_core.transactions.process_context import read_case
+from amoro_core.transactions.process_context import read_context
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -258,7 +258,7 @@ def test_replaced_files_are_condemned_and_entries_without_snapshot_go(world: Wor
     table.maintenance.expire_snapshots().by_id(gone).commit()
     assert [one.snapshot_id for one in table.refresh().metadata.partition_statistics] == [gone]
     process_id = begin(world)
-    case = world.store.read(lambda db: read_case(db, process_id))
+    case = world.store.read(lambda db: read_context(db, process_id))
     action = Actions().of(NAME)
     named = {one.statistics_path for one in table.metadata.partition_statistics}
     assert list(action.condemned(world.tables_of.open(world.table().identifier), case)) == []

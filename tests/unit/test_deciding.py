@@ -20,7 +20,7 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import ActionRecord
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.backoff import MOST, Outcome, after, failed, seen_with, succeeded
+from amoro_core.state.backoff import MOST, Outcome, after, failed, succeeded, with_properties
 from amoro_core.state.process_decisions import (
     Decision,
     EndCommitted,
@@ -375,10 +375,10 @@ def test_a_pause_is_over_after_a_run_that_succeeds_and_its_beginning_stays_while
 
 def test_other_properties_end_a_pause_and_the_same_do_not() -> None:
     paused = repeated(Outcome.FAILED, MOST)
-    assert seen_with(paused, "d1") == paused
-    assert seen_with(paused, "d2") == replace(KNOWN, next_at=None, properties="d2")
+    assert with_properties(paused, "d1") == paused
+    assert with_properties(paused, "d2") == replace(KNOWN, next_at=None, properties="d2")
 
 
 def test_properties_seen_for_the_first_time_end_no_pause() -> None:
     paused = replace(repeated(Outcome.FAILED, MOST), properties="")
-    assert seen_with(paused, "d1") == replace(paused, properties="d1")
+    assert with_properties(paused, "d1") == replace(paused, properties="d1")

@@ -6,12 +6,12 @@ from amoro_optimizer.session import (
     Session,
     abandons,
     finished,
+    heartbeat_answered,
     progressed,
     registered,
     staged,
     started,
     token_lost,
-    told,
 )
 
 FIRST = Registration("one", "token-1", 10.0, 60.0)
@@ -28,7 +28,7 @@ def test_an_optimizer_polls_only_while_it_is_registered_and_not_draining() -> No
     session = registered(Session(), FIRST, [])
     assert session.polls
     assert not token_lost(session, session.generation).polls
-    assert not told(session, [], True).polls
+    assert not heartbeat_answered(session, [], True).polls
 
 
 def test_attempts_that_a_new_registration_did_not_adopt_are_abandoned() -> None:
@@ -49,14 +49,14 @@ def test_a_token_that_was_lost_earlier_does_not_end_a_later_registration() -> No
 
 
 def test_a_heartbeat_names_the_attempts_to_abandon_and_no_others() -> None:
-    session = told(running_two(), [B], False)
+    session = heartbeat_answered(running_two(), [B], False)
     assert not abandons(session, A)
     assert abandons(session, B)
     assert not session.draining
 
 
 def test_draining_never_ends() -> None:
-    assert told(told(running_two(), [], True), [], False).draining
+    assert heartbeat_answered(heartbeat_answered(running_two(), [], True), [], False).draining
 
 
 def test_what_is_told_of_work_is_kept_for_running_attempts_only() -> None:

@@ -33,11 +33,11 @@ from amoro_core.services.metrics import ConditionService
 from amoro_core.state import tasks as machine
 from amoro_core.state.transition_events import (
     EventText,
+    action_event,
+    attempt_event,
     ended_attempt,
-    told_of_action,
-    told_of_attempt,
-    told_of_process,
-    told_of_table,
+    process_event,
+    table_events,
 )
 from tests.store.builders import RECEIPT, process, runtime, task
 
@@ -101,7 +101,7 @@ def test_a_step_that_leaves_the_thread_where_it_is_ends_nothing() -> None:
 def test_only_attempts_that_went_wrong_are_told(outcome: AttemptOutcome, told: EventText | None) -> None:
     attempt = Attempt(TaskId("p", 4), 2)
     ended = TaskAttempt(attempt, THREAD, outcome, NOW, NOW, LATER, "AMORO-1", "no disk")
-    assert told_of_attempt(ended) == told
+    assert attempt_event(ended) == told
 
 
 DONE = f"minor committed snapshot {RECEIPT.snapshot_id}: 12 data files became 1, 50 rows"
@@ -150,7 +150,7 @@ def waits(code: str, reason: str) -> OptimizingProcess:
 def test_what_is_told_of_a_process(
     before: OptimizingProcess | None, after: OptimizingProcess, told: EventText | None
 ) -> None:
-    assert told_of_process(before, after) == told
+    assert process_event(before, after) == told
 
 
 FINE, REFUSED = (
@@ -183,7 +183,7 @@ SWITCHED_ON = EventText(EventKind.ENABLED, "enabled by amoro table enable")
     ],
 )  # fmt: skip
 def test_what_is_told_of_a_table(before: TableRuntime, after: TableRuntime, told: list[EventText]) -> None:
-    assert told_of_table(before, after) == told
+    assert table_events(before, after) == told
 
 
 def test_an_action_is_told_to_pause_and_to_go_on() -> None:
@@ -191,8 +191,8 @@ def test_an_action_is_told_to_pause_and_to_go_on() -> None:
     paused = replace(works, paused_at=NOW, paused_for="it failed five times")
     stopped = EventText(EventKind.PAUSED, "expire-snapshots is paused: it failed five times")
     goes = EventText(EventKind.RESUMED, "expire-snapshots goes on; it was paused: it failed five times")
-    assert (told_of_action(works, paused), told_of_action(paused, works)) == (stopped, goes)
-    assert (told_of_action(works, works), told_of_action(paused, paused)) == (None, None)
+    assert (action_event(works, paused), action_event(paused, works)) == (stopped, goes)
+    assert (action_event(works, works), action_event(paused, paused)) == (None, None)
 
 
 # Conditions
