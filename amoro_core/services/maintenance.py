@@ -56,13 +56,13 @@ from amoro_core.transactions.store_plan import (
     beyond,
     is_held,
     keep_plan,
+    log_planned,
     planned,
     require_free,
     require_may_begin,
     require_no_lease_since,
     start,
     store_planned,
-    log_planned,
 )
 
 
