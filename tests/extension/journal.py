@@ -1,7 +1,7 @@
 """A table format: a table is a directory of text files with a journal, each record of which is one file.
 
-The record with number N is made by linking a finished file to its name, which fails when there is one: so of two
-writers that append to the same journal one wins, and what was appended once is never appended again.
+Record N is created by linking a finished file to its name, which fails if the name exists: so one of two concurrent
+writers wins, and a record is never appended twice.
 """
 
 import json
@@ -26,26 +26,26 @@ class JournalFormat:
     name = "journal"
 
     def check(self, catalog: CatalogConfig) -> None:
-        """Raise CatalogMisconfigured when there is no warehouse."""
+        """Raises CatalogMisconfigured without a warehouse."""
         _warehouse(catalog)
 
     def commits_refused(self, catalog: CatalogConfig) -> None:
-        """Nothing is refused: a link that exists is an error wherever directories have links."""
+        """Refuses nothing: creating an existing link fails on every file system with links."""
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        """Every directory with a description, as far as the catalog's filters admit it."""
+        """Every directory with a description that the catalog's filters admit."""
         root = _warehouse(catalog)
         names = (found.parent.relative_to(root).parts for found in root.rglob("journal.json"))
         tables = (TableIdentifier(catalog.name, parts[:-1], parts[-1]) for parts in names if len(parts) > 1)
         return sorted(filter(discovery_filter(dict(catalog.properties)).admits, tables))
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "JournalTable":
-        """The table as it is now."""
+        """The current table."""
         return JournalTable(identifier, _warehouse(catalog).joinpath(*identifier.in_catalog))
 
 
 class JournalTable:
-    """A journal, with its records as they were when it was loaded."""
+    """A journal, with its records at the time of loading."""
 
     roles = frozenset({Role.COMMIT})
 
@@ -61,7 +61,7 @@ class JournalTable:
 
     @property
     def facts(self) -> TableFacts:
-        """What the description and the last record say."""
+        """The state given by the description and the last record."""
         return TableFacts(
             identifier=self._identifier,
             uuid=self._about["uuid"],
@@ -75,24 +75,24 @@ class JournalTable:
         )
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Every journal is handled."""
+        """Every journal is supported."""
 
     def left_alone(self) -> None:
-        """No journal is."""
+        """No journal is skipped."""
 
     def io_properties(self) -> Mapping[str, str]:
-        """None: the files are local."""
+        """No credentials: the files are local."""
         return {}
 
     def stage(self, content: Record) -> tuple[bytes, SnapshotAdded]:
-        """What adds a record after the last one, to be sent; and by what it will be known."""
-        record_id = uuid.uuid4().int >> 65  # as the ids of snapshots: 63 bits
+        """A change that adds a record after the last one, and the id that identifies it."""
+        record_id = uuid.uuid4().int >> 65  # 63 bits, like snapshot ids
         number, parent = len(self.records) + 1, self.facts.snapshot_id or 0
         payload = {"table": self.facts.uuid, "number": number, "record": {**content, "id": record_id, "parent": parent}}
         return json.dumps(payload).encode(), SnapshotAdded(record_id, parent, number)
 
     def send(self, payload: bytes) -> None:
-        """Append a staged record; again it is found and left as it is. Raises CommitConflict."""
+        """Append a staged record; repeating it changes nothing. Raises CommitConflict."""
         asked, now = json.loads(payload), self.now()
         number, record = asked["number"], asked["record"]
         if asked["table"] == now.facts.uuid and now.records[number - 1 : number] == [record]:
@@ -111,7 +111,7 @@ class JournalTable:
             draft.unlink(missing_ok=True)
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Landed when the record is there, refuted when another one has its number."""
+        """Landed if the record exists, refuted if another record has its number."""
         assert isinstance(evidence, SnapshotAdded)
         records = self.now().records
         if evidence.snapshot_id in (record["id"] for record in records):
@@ -119,7 +119,7 @@ class JournalTable:
         return Trace.REFUTED if len(records) >= evidence.sequence_number else Trace.OPEN
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
-        """Delete files of the table that no record names; one that is gone already counts."""
+        """Delete files of the table that no record names; a missing file counts as deleted."""
         named = {name for record in self.now().records for name in record.get("files", ())}
         ours = {path: self.place / path.removeprefix(f"{self.place.as_uri()}/") for path in paths}
         kept = {*named, "journal.json"}
@@ -129,7 +129,7 @@ class JournalTable:
         return tuple(gone)
 
     def now(self) -> "JournalTable":
-        """Loaded anew. Raises TableNotFound, CommitConflict when another table has the name."""
+        """The reloaded table. Raises TableNotFound, or CommitConflict if another table has the name."""
         now = JournalTable(self._identifier, self.place)
         if now.facts.uuid != self.facts.uuid:
             raise CommitConflict(f"{self._identifier} is another table: UUID {now.facts.uuid}")

@@ -1,6 +1,6 @@
-"""An action and its kind of work: the lines of a journal's files are counted and the count is appended to the journal.
+"""An action and its kind of work: counts the lines of a journal's files and appends the counts to the journal.
 
-Large files are counted by optimizers, small ones by the coordinator itself; where all are small there are no tasks.
+Optimizers count large files, the coordinator small ones; without large files there are no tasks.
 """
 
 import json
@@ -31,7 +31,7 @@ class Tally:
     roles = frozenset({Role.COMMIT})
 
     def evaluate(self, table: OpenTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
-        """Due while files are not counted; off where the table says `tally.enabled=false` or is no journal."""
+        """Due while some files are not counted; off with `tally.enabled=false` or for other formats."""
         if not isinstance(table, JournalTable) or properties.get("tally.enabled") == "false":
             return None
         waiting = _uncounted(table)
@@ -40,7 +40,7 @@ class Tally:
     def plan(
         self, table: OpenTable, situation: PlanningContext, request: Request
     ) -> tuple[TriggerVerdict, Plan | None]:
-        """One task for each large file; nothing where every file is counted."""
+        """One task for each large file; no plan if every file is counted."""
         journal, facts = _journal(table), table.facts
         waiting = _uncounted(journal)
         verdict = TriggerVerdict(bool(waiting), f"{len(waiting)} files are not counted")
@@ -49,11 +49,11 @@ class Tally:
         sizes = {name: (journal.place / name).stat().st_size for name in waiting}
         tasks = tuple(_task(facts.location, name, size) for name, size in sizes.items() if size > SMALL_BYTES)
         small = [name for name, size in sizes.items() if size <= SMALL_BYTES]
-        detail = json.dumps(small)  # what the coordinator is to count when it commits
+        detail = json.dumps(small)  # counted by the coordinator at the commit
         return verdict, Plan(NAME, verdict.reason, facts.snapshot_id or 0, facts.sequence_number, tasks, detail)
 
     def preparing(self) -> Prepare:
-        """What counts the small files, sums up and stages the record, anew for each attempt."""
+        """Counts the small files, adds all counts and stages the record, again for each attempt."""
         return _change
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
@@ -61,7 +61,7 @@ class Tally:
         return frozenset()
 
     def inputs(self, case: ProcessContext) -> tuple[str, ...]:
-        """The files that its tasks read, by their locations."""
+        """The locations of the files that its tasks read."""
         given = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
         return tuple(f"{asked['location']}/{asked['file']}" for asked in map(json.loads, given))
 
@@ -78,7 +78,7 @@ class Tally:
 
 
 class Counting:
-    """The kind of work: one file is read, its lines are counted."""
+    """The kind of work: counts the lines of one file."""
 
     def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
         """Access to the directory of the journal."""
@@ -86,13 +86,13 @@ class Counting:
         return open_access(io_properties, place, read_locations=(place,), write_locations=(place,))
 
     def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
-        """The number of lines, with the name of the file."""
+        """The file's name and its number of lines."""
         asked = json.loads(payload)
         content = access.read_bytes(f"{asked['location']}/{asked['file']}")
         return json.dumps({asked["file"]: content.count(b"\n")}).encode()
 
     def files(self, result: bytes) -> frozenset[str]:
-        """None are written."""
+        """No outputs."""
         return frozenset()
 
 
