@@ -1,9 +1,8 @@
-"""Places where tests make a process die or fail; no-ops unless AMORO_FAILPOINTS names them.
+"""Places where tests kill or fail a process; no-ops unless AMORO_FAILPOINTS names them.
 
-AMORO_FAILPOINTS holds `name=action` pairs parted by commas, each for the first time the place is reached:
-`kill` (SIGKILL to this process), `fail` (raises InjectedFault), or `hold:PATH` (makes the file PATH, so that the
-test knows, and goes on when somebody has removed it). `allow` belongs to a check, which lets pass what it refuses
-otherwise, each time.
+AMORO_FAILPOINTS holds comma-separated `name=action` pairs, each for the first time the place is reached:
+`kill` (SIGKILL to this process), `fail` (raises InjectedFault), or `hold:PATH` (creates the file PATH and waits until
+it is removed). `allow` switches a check off, permanently.
 """
 
 import os
@@ -73,14 +72,14 @@ class InjectedFault(Exception):
 
 
 def arm(actions: str) -> None:
-    """Do these from now on, in place of those before: pairs as AMORO_FAILPOINTS holds them."""
+    """Replace the armed actions by these: pairs as AMORO_FAILPOINTS holds them."""
     _actions.clear()
     pairs = (pair.partition("=") for pair in actions.split(",") if "=" in pair)
     _actions.update((name, action) for name, _, action in pairs)
 
 
 def failpoint(name: str) -> None:
-    """Do what a test asked for at this place; nothing otherwise. Raises KeyError for an unknown name."""
+    """Run the action that is armed for this place, if any. Raises KeyError for an unknown name."""
     if name not in NAMES:
         raise KeyError(name)
     if not _actions:
@@ -95,7 +94,7 @@ def failpoint(name: str) -> None:
 
 
 def allowed(check: str) -> bool:
-    """Whether a test has switched this check off: "file.pipe", with which a file can be made that is stuck."""
+    """Whether a test has switched this check off, such as "file.pipe" for a file whose reads block."""
     return _actions.get(check) == "allow"
 
 

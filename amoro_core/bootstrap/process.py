@@ -67,7 +67,7 @@ def configure_logs(level: int = logging.INFO) -> None:
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 #: No signal has this number.
-_OVER = b"\0"
+_END = b"\0"
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def on_signals(act: Callable[[bool], object]) -> Iterator[None]:
 
     def listen() -> None:
         again = False
-        while (number := os.read(reading, 1)) != _OVER:
+        while (number := os.read(reading, 1)) != _END:
             if number[0] in _ENDING:
                 act(again)
                 again = True
@@ -91,18 +91,18 @@ def on_signals(act: Callable[[bool], object]) -> Iterator[None]:
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     outer = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, _heard) for number in _ENDING}
+    before = {number: signal.signal(number, _ignore) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(outer)
-        os.write(writing, _OVER)
+        os.write(writing, _END)
         listener.join()
         os.close(reading)
         os.close(writing)
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """The pipe has it."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the pipe has the signal."""

@@ -50,21 +50,21 @@ class Passwords:
         return self._hasher.hash(password)
 
     def is_right(self, password: str, stored: str | None) -> bool:
-        """Whether the password has that hash. None, for an unknown user, takes as long, and is never right."""
+        """Whether the password has that hash. None, for an unknown user, takes as long and never matches."""
         from argon2.exceptions import InvalidHashError, VerificationError
 
         try:
-            return self._hasher.verify(stored or self._of_nobody, password) and stored is not None
+            return self._hasher.verify(stored or self._dummy_hash, password) and stored is not None
         except (VerificationError, InvalidHashError):
             return False
 
     @cached_property
     def _hasher(self) -> "PasswordHasher":
-        # Loaded only where somebody logs in: most coordinators of one command never do.
+        # Imported at the first login.
         from argon2 import PasswordHasher
 
         return PasswordHasher()
 
     @cached_property
-    def _of_nobody(self) -> str:
-        return self._hasher.hash("nobody's password")
+    def _dummy_hash(self) -> str:
+        return self._hasher.hash("dummy password")

@@ -80,7 +80,7 @@ class Settings:
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
     #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
-    planning_memory: str = field(default="1GB", metadata={"parse": parse_size})
+    planning_memory: str = field(default="1GB", metadata={"size": True})
     table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
@@ -410,9 +410,8 @@ def _kind_of(kind: Any, limits: Mapping[str, Any]) -> _Kind:
         least, most = limits["least"], limits["most"]
         schema = {"type": "integer", "minimum": least, "maximum": most}
         return _Kind(kind, partial(_whole_number, least, most), schema)
-    if kind is str and "parse" in limits:
-        word = limits.get("word", "a size such as 512MB or 2GB, or 0")
-        return _Kind(kind, partial(_text_for, limits["parse"], word), limits.get("schema", _SIZE_SCHEMA))
+    if kind is str and "size" in limits:
+        return _Kind(kind, _size_text, _SIZE_SCHEMA)
     if kind is str:
         return _Kind(kind, partial(_of_type, str, "text"), {"type": "string"})
     if kind == tuple[CatalogRules, ...]:
@@ -434,11 +433,11 @@ def _whole_number(least: int, most: int, value: object) -> int:
     return value
 
 
-def _text_for(parse: Callable[[str], int], word: str, value: object) -> str:
+def _size_text(value: object) -> str:
     try:
-        parse(str(value))
+        parse_size(str(value))
     except ValueError as error:
-        raise ValueError(f"expected {word}") from error
+        raise ValueError("expected a size such as 512MB or 2GB, or 0") from error
     return str(value)
 
 

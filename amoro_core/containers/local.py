@@ -66,8 +66,8 @@ class Processes:
             return Observation(Liveness.ALIVE)
         self._children.pop(resource.resource_id, None)
         how = "" if status is None else f" with status {status}"
-        said = self.logs(resource, 1)
-        return Observation(Liveness.ENDED, f"its process has ended{how}{f': {said[0]}' if said else ''}")
+        last = self.logs(resource, 1)
+        return Observation(Liveness.ENDED, f"its process has ended{how}{f': {last[0]}' if last else ''}")
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
         """SIGKILL to the group, or SIGTERM to the process that drains: the innermost one with the resource's id."""
@@ -86,8 +86,8 @@ class Processes:
     def logs(self, resource: Resource, lines: int) -> list[str]:
         """The last lines of its log, without secrets."""
         with suppress(OSError), self._log_of(resource.resource_id).open(encoding="utf-8", errors="replace") as log:
-            said = deque((line for line in log if line.strip()), lines)
-            return [without_secrets(line.rstrip("\n")) for line in said]
+            last = deque((line for line in log if line.strip()), lines)
+            return [without_secrets(line.rstrip("\n")) for line in last]
         return []
 
     def _find(self, resource: Resource) -> "psutil.Process | None":

@@ -31,22 +31,22 @@ class Cluster(Protocol):
         """The path of the token on the driver, and further arguments of spark-submit."""
         ...
 
-    def handle(self, launch: Launch, said: str) -> str:
+    def handle(self, launch: Launch, output: str) -> str:
         """The handle of the application that spark-submit started, from its output; "" when unknown."""
         ...
 
-    def ask(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def status_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         """The command that reports the application's status."""
         ...
 
-    def parse_status(self, said: str) -> Observation:
+    def parse_status(self, output: str) -> Observation:
         """The status in that command's output."""
         ...
 
-    def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         """The command that ends the application."""
 
-    def ask_logs(self, handle: str, lines: int) -> list[str]:
+    def logs_command(self, handle: str, lines: int) -> list[str]:
         """The command that shows the last lines of the driver's log: `lines` of them, or somewhat more."""
         ...
 
@@ -59,25 +59,25 @@ class Yarn:
 
     def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
         # A file of --files is copied to the driver's directory, and to a staging directory that only the user can read.
-        brought = [] if token_file else [f"--files={launch.token_file}#enrolment.token"]
-        tell = ["--conf", "spark.yarn.submit.waitAppCompletion=false"]
-        return token_file or "enrolment.token", [*tell, *brought]
+        shipped = [] if token_file else [f"--files={launch.token_file}#enrolment.token"]
+        no_wait = ["--conf", "spark.yarn.submit.waitAppCompletion=false"]
+        return token_file or "enrolment.token", [*no_wait, *shipped]
 
-    def handle(self, launch: Launch, said: str) -> str:
-        found = re.findall(r"\bapplication_\d+_\d+\b", said)
+    def handle(self, launch: Launch, output: str) -> str:
+        found = re.findall(r"\bapplication_\d+_\d+\b", output)
         return f"{self.prefix}|{found[-1]}" if found else ""
 
-    def ask(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def status_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return ["yarn", "application", "-status", _id(handle)]
 
-    def parse_status(self, said: str) -> Observation:
+    def parse_status(self, output: str) -> Observation:
         """YARN's states: NEW, NEW_SAVING, SUBMITTED, ACCEPTED, RUNNING, FINISHED, FAILED, KILLED."""
-        return _observation(_value(said, r"State\s*:"), _YARN_STATES)
+        return _observation(_value(output, r"State\s*:"), _YARN_STATES)
 
-    def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return ["yarn", "application", "-kill", _id(handle)]
 
-    def ask_logs(self, handle: str, lines: int) -> list[str]:
+    def logs_command(self, handle: str, lines: int) -> list[str]:
         return ["yarn", "logs", "-applicationId", _id(handle), "-size", f"-{lines * _LINE_BYTES}"]
 
 
@@ -88,29 +88,29 @@ class Kubernetes:
     needs_token_file = True
 
     def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
-        tell = (
+        settings = (
             "spark.kubernetes.submission.waitAppCompletion=false",
             f"spark.kubernetes.driver.pod.name={_pod(launch)}",
         )
-        return token_file or "", [word for item in tell for word in ("--conf", item)]
+        return token_file or "", [word for item in settings for word in ("--conf", item)]
 
-    def handle(self, launch: Launch, said: str) -> str:
+    def handle(self, launch: Launch, output: str) -> str:
         properties = dict(launch.properties)
         return f"{properties['spark-master']}|{properties.get(_NAMESPACE, 'default')}:{_pod(launch)}"
 
-    def ask(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def status_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return [submit(), f"--master={handle.rpartition('|')[0]}", "--status", _id(handle)]
 
-    def parse_status(self, said: str) -> Observation:
+    def parse_status(self, output: str) -> Observation:
         """A pod's phases: Pending, Running, Succeeded, Failed; a pod that was deleted is not found."""
-        if "Application not found." in said or "No applications found." in said:
+        if "Application not found." in output or "No applications found." in output:
             return Observation(Liveness.ENDED, "its pod is gone")
-        return _observation(_value(said, "phase:"), _POD_PHASES)
+        return _observation(_value(output, "phase:"), _POD_PHASES)
 
-    def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
+    def kill_command(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return [submit(), f"--master={handle.rpartition('|')[0]}", "--kill", _id(handle)]
 
-    def ask_logs(self, handle: str, lines: int) -> list[str]:
+    def logs_command(self, handle: str, lines: int) -> list[str]:
         namespace, _, pod = _id(handle).partition(":")
         return ["kubectl", "logs", f"--namespace={namespace}", f"--tail={lines}", pod]
 
@@ -136,9 +136,9 @@ def _observation(word: str, known: Mapping[str, Liveness]) -> Observation:
     return Observation(liveness, f"its application is {word.lower()}" if liveness is Liveness.ENDED else "")
 
 
-def _value(said: str, label: str) -> str:
+def _value(output: str, label: str) -> str:
     """The word after the last occurrence of a label at the start of a line; empty without one."""
-    found = re.findall(rf"(?m)^\s*{label}\s*(\w+)", said)
+    found = re.findall(rf"(?m)^\s*{label}\s*(\w+)", output)
     return found[-1] if found else ""
 
 
@@ -161,7 +161,7 @@ CLIENT, CLUSTER = "client", "cluster"
 #: Names and mount points of Kubernetes secrets, which are not secret themselves.
 _REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.(secrets|secretKeyRef)\.")
 SUBMIT_S = 300.0
-ASK_S = 60.0
+QUERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +240,10 @@ class SparkContainer:
         if config.cluster is None:
             # The driver's Python is ours: amoro is installed there.
             return self._processes.start(launch.resource_id, command, {"PYSPARK_DRIVER_PYTHON": sys.executable})
-        said = _run(command, SUBMIT_S)
-        handle = config.cluster.handle(launch, said)
+        output = _run(command, SUBMIT_S)
+        handle = config.cluster.handle(launch, output)
         if not handle:
-            raise AmoroError(f"spark-submit did not report what it started: {_last_line(said)}")
+            raise AmoroError(f"spark-submit did not report what it started: {_last_line(output)}")
         return handle
 
     def status(self, resource: Resource) -> Observation:
@@ -251,7 +251,7 @@ class SparkContainer:
         if cluster is None:
             return self._processes.status(resource)
         try:
-            return cluster.parse_status(_run(cluster.ask(resource.handle, self._spark_submit), ASK_S))
+            return cluster.parse_status(_run(cluster.status_command(resource.handle, self._spark_submit), QUERY_S))
         except AmoroError as error:
             return Observation(Liveness.UNKNOWN, error.message)
 
@@ -261,7 +261,7 @@ class SparkContainer:
         if cluster is None:
             self._processes.stop(resource, by_force=by_force)
             return
-        _run(cluster.kill(resource.handle, self._spark_submit), ASK_S)
+        _run(cluster.kill_command(resource.handle, self._spark_submit), QUERY_S)
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
         """In cluster mode, the logs that the cluster returns; empty when they can't be requested."""
@@ -269,10 +269,10 @@ class SparkContainer:
         if cluster is None:
             return self._processes.logs(resource, lines)
         try:
-            said = _run(cluster.ask_logs(resource.handle, lines), ASK_S)
+            output = _run(cluster.logs_command(resource.handle, lines), QUERY_S)
         except AmoroError:
             return []
-        return [without_secrets(line) for line in said.splitlines() if line.strip()][-lines:]
+        return [without_secrets(line) for line in output.splitlines() if line.strip()][-lines:]
 
     def _spark_submit(self) -> str:
         """The path of spark-submit. Raises InvalidArgument when there is none."""
