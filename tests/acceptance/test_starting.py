@@ -108,7 +108,7 @@ sys.exit(main())
 """
 #: What takes a second or a hundred megabytes: of others, which come with what we need of them, and of ours.
 PAGES = {"amoro_core.web", "jinja2", "starlette", "uvicorn"}
-NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pyspark"}
+NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pandas", "pyspark"}
 COORDINATOR = {
     "amoro_core.bootstrap.coordinator_app",
     "amoro_core.planning",
@@ -146,7 +146,7 @@ def imported(output: str) -> set[str]:
         (
             ("up", "--port", "0"),
             5,
-            BESIDE - {"sqlite_utils", "numpy", "pyarrow"},
+            BESIDE - {"sqlite_utils", "numpy", "pandas", "pyarrow"},
         ),  # it is refused before everything is loaded
     ],
     ids=["help", "list", "optimize", "up"],
