@@ -46,9 +46,8 @@ from amoro_core.iceberg.maintenance.statistics import (
     stage_statistics,
 )
 from amoro_core.iceberg.manifest.columns import ColumnReader, read_here
-from amoro_core.iceberg.manifest.entries import PartitionPaths
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache, ManifestReader
-from amoro_core.iceberg.manifest.reading import read_manifest, uncommitted
+from amoro_core.iceberg.manifest.reading import PartitionPaths, read_manifest, uncommitted
 from amoro_core.iceberg.metadata import (
     context,
     equality_ids,

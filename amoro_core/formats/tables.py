@@ -24,8 +24,16 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
-from amoro_core.validation.position_translation import to_look_up, to_read
-from amoro_core.validation.view import Found, Positions, Read, ValidationView, build_view, every_input
+from amoro_core.validation.view import (
+    Found,
+    Positions,
+    Read,
+    ValidationView,
+    build_view,
+    every_input,
+    to_look_up,
+    to_read,
+)
 
 _UNREADABLE = (DataFileMissing, UnreadableFile, TableRefused)
 

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.manifest.entries import find_in_history
+from amoro_core.iceberg.manifest.reading import find_in_history
 from amoro_core.maintenance.table_locations import TableLocations, is_below, outermost, settled_names
 from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.location_policy import Grant

@@ -27,7 +27,7 @@ from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType, Times
 
 from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.files.schema.projection import promoted
-from amoro_core.iceberg.manifest.entries import partition_types, spec_schema, to_record
+from amoro_core.iceberg.manifest.reading import partition_types, spec_schema, to_record
 from amoro_core.model.files import DataFile, Partition
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.text_sanitizing import briefly

@@ -12,13 +12,6 @@ from pyiceberg.table.snapshots import Snapshot
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.io import require_all_real, require_all_within
 from amoro_core.iceberg.manifest.columns import ColumnReader, Listed
-from amoro_core.iceberg.manifest.entries import (
-    PartitionTypes,
-    is_unpartitioned,
-    partition_types,
-    to_data_file,
-    to_delete_file,
-)
 from amoro_core.iceberg.manifest.manifest_cache import (
     UNKNOWN,
     Key,
@@ -28,7 +21,15 @@ from amoro_core.iceberg.manifest.manifest_cache import (
     Matched,
     key_of,
 )
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import (
+    PartitionTypes,
+    is_unpartitioned,
+    partition_types,
+    read_list,
+    read_manifest,
+    to_data_file,
+    to_delete_file,
+)
 from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manifest
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of

@@ -13,18 +13,15 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import InputFile
-from amoro_core.validation.position_translation import (
-    JOIN_RULES,
-    JoinedVector,
-    deletes_of_a_joined_file_that_went,
-    joined_vectors,
-)
 from amoro_core.validation.removable_deletes import Numbered, removable_deletes
 from amoro_core.validation.result_check import first_row_ids_are_the_planned_ones
 from amoro_core.validation.view import (
+    JOIN_RULES,
     CarriedRows,
+    JoinedVector,
     ValidationView,
     can_translate_positions,
+    deletes_of_a_joined_file_that_went,
     deletes_of_positions,
     every_input,
     gone_deletes,
@@ -37,6 +34,7 @@ from amoro_core.validation.view import (
     is_ambiguous,
     is_gone,
     is_newer_equality,
+    joined_vectors,
     known_positions,
     live_as,
     live_of,

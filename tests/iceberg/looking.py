@@ -14,9 +14,16 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifest.columns import Listed, read_here
-from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_data_file, to_delete_file
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables
-from amoro_core.iceberg.manifest.reading import Manifest, read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import (
+    Manifest,
+    is_unpartitioned,
+    partition_types,
+    read_list,
+    read_manifest,
+    to_data_file,
+    to_delete_file,
+)
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig

@@ -15,8 +15,8 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import UnreadableFile
+from amoro_core.iceberg.manifest.avro import BoundedDecoder
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
-from amoro_core.iceberg.manifest.safe_avro import BoundedDecoder
 from amoro_core.scan.columns import PackedMap, read_bytes, read_number
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path

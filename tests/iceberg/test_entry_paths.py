@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
-from amoro_core.iceberg.manifest.entry_scanner import EntryPath, read_paths
+from amoro_core.iceberg.manifest.columns import EntryPath, read_paths
 from amoro_core.iceberg.manifest.reading import read_manifest
 from amoro_core.model.paths import normalise
 from tests.engine.commits import Change, commit

@@ -38,8 +38,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
-from amoro_core.iceberg.manifest.entries import partition_types, to_data_file, to_delete_file
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import partition_types, read_list, read_manifest, to_data_file, to_delete_file
 from amoro_core.iceberg.manifest.writing import (
     Listing,
     added_entry,

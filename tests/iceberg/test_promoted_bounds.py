@@ -33,8 +33,7 @@ from amoro_core.files.hashing import value_hashes
 from amoro_core.files.schema.projection import promoted
 from amoro_core.files.schema.schemas import identity_constants, partition_path
 from amoro_core.iceberg.commit.sort_orders import bound_key
-from amoro_core.iceberg.manifest.entries import to_partition
-from amoro_core.iceberg.manifest.reading import read_manifest
+from amoro_core.iceberg.manifest.reading import read_manifest, to_partition
 from amoro_core.iceberg.manifest.writing import added_entry, new_header, write_manifest
 from amoro_core.iceberg.support.java_skipped_deletes import _order
 from amoro_core.maintenance.data_expiry import DataExpiryConfig, Limit, _latest

@@ -47,10 +47,9 @@ from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.expiry import stage_expiry, stage_restored, stage_return
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
-from amoro_core.iceberg.manifest.avro_schema import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
-from amoro_core.iceberg.manifest.entries import to_data_file
+from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
 from amoro_core.iceberg.manifest.writing import counted
 from amoro_core.iceberg.scan import Known, scan
 from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept, lost_key

@@ -88,7 +88,7 @@ PARTS: Mapping[str, Part] = {
         (
             "amoro_core/validation/view.py",
             "amoro_core/validation/rules.py",
-            "amoro_core/validation/position_translation.py",
+            "amoro_core/validation/view.py",
             "amoro_core/validation/result_check.py",
             "amoro_core/model/row_positions.py",
             "amoro_core/files/deletes/vectors.py",

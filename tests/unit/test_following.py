@@ -14,9 +14,8 @@ from amoro_core.model.files import DataFile, DeleteFile, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import LeftOutRows, PositionMap
-from amoro_core.validation.position_translation import to_look_up, to_read
 from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, carried_over
-from amoro_core.validation.view import NOTHING_READ, Found, Read, build_view, translate
+from amoro_core.validation.view import NOTHING_READ, Found, Read, build_view, to_look_up, to_read, translate
 from tests.unit.test_removal import OURS, vector
 from tests.unit.test_validating import S, data, equality, group, head, position, record, scanned, validate
 

@@ -22,10 +22,9 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.row_positions import PositionSet
 from amoro_core.model.task_payload import InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.validation import validate as validate_sight
-from amoro_core.validation.position_translation import to_read
 from amoro_core.validation.removable_deletes import removable_deletes
 from amoro_core.validation.rules import GROUP_RULES, WHOLE_RULES, field_ids
-from amoro_core.validation.view import NOTHING_READ, Read, build_view
+from amoro_core.validation.view import NOTHING_READ, Read, build_view, to_read
 
 S = 10
 SCHEMA: dict[str, Any] = {

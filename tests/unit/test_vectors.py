@@ -20,8 +20,7 @@ from pyiceberg.types import StructType
 from amoro_core.errors import CheckFailed, CommitConflict, UnreadableFile
 from amoro_core.files.deletes.vectors import packed, positions_in, vectors_file
 from amoro_core.iceberg.commit.rewrite_files import _require_new, require_one_vector
-from amoro_core.iceberg.manifest.entries import ChangeCounts
-from amoro_core.iceberg.manifest.reading import ManifestHeader
+from amoro_core.iceberg.manifest.reading import ChangeCounts, ManifestHeader
 from amoro_core.iceberg.manifest.writing import added_entry
 from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, VectorFacts
 from amoro_core.model.files import NO_METRICS, DataFile, DeleteFile, FileFormat, ScannedFile, TableScan

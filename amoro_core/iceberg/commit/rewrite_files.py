@@ -18,14 +18,17 @@ from pyiceberg.types import UnknownType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.files.storage.io import translated
-from amoro_core.iceberg.manifest.avro_schema import first_new_row_id
-from amoro_core.iceberg.manifest.entries import ChangeCounts, identity_of, partition_types, to_partition
+from amoro_core.iceberg.manifest.avro import first_new_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import (
+    ChangeCounts,
     Manifest,
     ManifestHeader,
+    identity_of,
+    partition_types,
     read_list,
     read_manifest,
+    to_partition,
 )
 from amoro_core.iceberg.manifest.writing import (
     Listing,

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.files.schema.projection import promoted
-from amoro_core.iceberg.manifest.entries import partition_types
+from amoro_core.iceberg.manifest.reading import partition_types
 from amoro_core.model import clustering
 from amoro_core.model.clustering import BoundKey, Column, LayoutKey, Sorting, SortKey
 from amoro_core.model.commits import SortOrderAdded

@@ -27,7 +27,7 @@ from amoro_core.files.storage.inventory import (
     seeking,
     seeking_places,
 )
-from amoro_core.iceberg.manifest.entry_scanner import read_paths
+from amoro_core.iceberg.manifest.columns import read_paths
 from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.maintenance.table_locations import ReferencedFiles
 from amoro_core.model.maintenance import FileKind, Released

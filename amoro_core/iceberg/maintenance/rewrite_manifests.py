@@ -15,10 +15,9 @@ from pyiceberg.types import PrimitiveType
 
 from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.iceberg.commit.rewrite_files import FORMAT_VERSIONS, MAIN, Draft, is_counted, is_writable, totals
-from amoro_core.iceberg.manifest.avro_schema import has_no_row_id, with_first_row_id
-from amoro_core.iceberg.manifest.entries import is_unpartitioned
+from amoro_core.iceberg.manifest.avro import has_no_row_id, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import read_manifest
+from amoro_core.iceberg.manifest.reading import is_unpartitioned, read_manifest
 from amoro_core.iceberg.manifest.writing import counted, existing_entry, merge_settings, new_header
 from amoro_core.iceberg.scan import live_manifests
 from amoro_core.maintenance.manifests import (

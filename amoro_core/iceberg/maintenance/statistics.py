@@ -50,9 +50,14 @@ from amoro_core.errors import CommitConflict
 from amoro_core.files.deletes.vectors import NDV, THETA, Blob, PuffinFile, puffin_of
 from amoro_core.files.schema.schemas import arrow_schema, values_array
 from amoro_core.files.storage.io import FileAccess, translated
-from amoro_core.iceberg.manifest.entries import is_unpartitioned, partition_types, to_partition
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
+from amoro_core.iceberg.manifest.reading import (
+    is_unpartitioned,
+    partition_types,
+    read_list,
+    read_manifest,
+    to_partition,
+)
 from amoro_core.iceberg.metadata import metadata_location
 from amoro_core.model.commits import ColumnSketch, KnownStatistics, StagedStatistics, StatisticsEntry
 from amoro_core.model.files import Partition

@@ -1,26 +1,375 @@
-"""Reading the live files of a data manifest into columns, at a fraction of what its entries cost as objects.
+"""Data manifests as columns, at a fraction of the cost of entries as objects; and the paths of all entries.
 
-Only what no check would refuse is read so. For everything else there is None: the manifest is then read entry by entry,
-which tells what is wrong with it.
+Fields are found as bytes, and only those needed are decoded. Entries of one manifest are alike: a regular expression
+made from one (such as the keys of its maps) finds the fields of the next; what differs is found field by field. Every
+length is checked, and nothing is read beyond the end of a block. A manifest that a check would refuse gives None: it is
+then read entry by entry, which reports what is wrong with it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyiceberg.avro.file import AvroFileHeader
+from pyiceberg.avro.reader import (
+    BinaryReader,
+    BooleanReader,
+    DecimalReader,
+    DoubleReader,
+    FixedReader,
+    FloatReader,
+    IntegerReader,
+    ListReader,
+    OptionReader,
+    Reader,
+    StringReader,
+    StructReader,
+    UUIDReader,
+)
+from pyiceberg.avro.resolver import EnumReader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
-from amoro_core.iceberg.manifest.avro_schema import first_row_id_of
-from amoro_core.iceberg.manifest.entries import PartitionTypes, to_partition
-from amoro_core.iceberg.manifest.entry_scanner import NULL, Layout, Raw, RawEntries, layout_of, number_of, opened
-from amoro_core.iceberg.manifest.reading import read_bytes
-from amoro_core.iceberg.manifest.safe_avro import BoundedDecoder, end_of_numbers, number_at
+from amoro_core.iceberg.manifest.avro import (
+    BoundedDecoder,
+    PackedReader,
+    end_of_numbers,
+    end_of_pairs,
+    first_row_id_of,
+    next_block,
+    number_at,
+    read_header,
+)
+from amoro_core.iceberg.manifest.reading import (
+    FILE_FIELDS,
+    IN_ENTRY,
+    PartitionTypes,
+    entry_reader,
+    read_bytes,
+    read_manifest,
+    reading_manifest,
+    stored_fields,
+    to_partition,
+)
 from amoro_core.iceberg.support.table_support import MOST
 from amoro_core.model.files import FileFormat
 from amoro_core.scan.columns import NONE, ColumnPart, OpenPart, format_code, pack_numbers
+
+#: What stands instead of the value of an optional field, and before it.
+NULL, VALUE = b"\x00", b"\x02"
+_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_NOTHING = rb"((?!))"  # never matches
+#: What reads values of one length.
+_FIXED = (BooleanReader, FloatReader, DoubleReader, FixedReader, DecimalReader, UUIDReader)
+#: Of each run of a manifest: an expectation costs as much as reading dozens of entries.
+_EXPECTATIONS = 3
+#: The fields of an entry in the order in which every writer stores them.
+_ENTRY_FIELDS = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
+
+#: The bytes of an entry's fields in stored order, those of texts without their length; None: null. A None at the end.
+Raw = list[bytes | None]
+_Match = Callable[[bytes, int], re.Match[bytes] | None]
+
+
+class _Kind(Enum):
+    NUMBER, BYTES, LIST, MAP_OF_NUMBERS, MAP_OF_BYTES, RECORD, OTHER = (auto() for _ in range(7))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    kind: _Kind
+    is_optional: bool
+    reader: Reader
+    fields: tuple["_Field", ...] = ()  # of a record
+
+
+#: Fields that are expected together; the first one is alone where its length differs from entry to entry.
+_Run = tuple[int, tuple[_Field, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How entries of one schema are stored."""
+
+    at: Mapping[str, int]  # the place of each field in the values of an entry, -1 where it is not stored
+    runs: tuple[_Run, ...]
+    partition: Reader
+    partition_fields: int
+
+
+def opened(data: bytes) -> tuple[AvroFileHeader, Iterator[tuple[int, bytes]]]:
+    """The header of an Avro file, and of each block the number of records and their bytes. Raises ValueError."""
+    decoder = BoundedDecoder(data)
+    header = read_header(decoder)
+    return header, _blocks(decoder, header)
+
+
+def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[int, bytes]]:
+    while not decoder.is_at_end:
+        yield next_block(decoder, header)
+
+
+@lru_cache(64)
+def layout_of(avro_schema: str) -> Layout:
+    """The layout of entries of that schema. Raises ValueError for one whose entries are stored in another order."""
+    entry = entry_reader(avro_schema)
+    fields = stored_fields(entry)
+    if [at for at, _ in fields] != [*(IN_ENTRY[name] for name in _ENTRY_FIELDS), IN_ENTRY["data_file"]]:
+        raise ValueError("the fields of entries are in another order")
+    inner = stored_fields(fields[-1][1])
+    names = {at: name for name, at in FILE_FIELDS.items()}
+    stored = [*_ENTRY_FIELDS, *(names.get(at, "") for at, _ in inner)]
+    own = [_field(reader) for _, reader in fields[:-1]]
+    partition = inner[stored.index("partition") - len(own)][1]
+    return Layout(
+        dict.fromkeys((*_ENTRY_FIELDS, *FILE_FIELDS), -1) | {name: at for at, name in enumerate(stored)},
+        ((0, tuple(own)), *_runs([_field(reader) for _, reader in inner], len(own))),
+        partition,
+        len(stored_fields(partition)),
+    )
+
+
+def _runs(fields: list[_Field], first: int) -> Iterator[_Run]:
+    """The fields in runs; the second one is the path, the lengths of bounds differ, too."""
+    run: list[_Field] = []
+    for at, field in enumerate(fields, first):
+        is_alone = field.kind is _Kind.MAP_OF_BYTES or at == first + 1
+        if is_alone and run:
+            yield at - len(run), tuple(run)
+            run = []
+        run.append(field)
+        if is_alone:
+            yield at, tuple(run)
+            run = []
+    if run:
+        yield first + len(fields) - len(run), tuple(run)
+
+
+def _field(reader: Reader) -> _Field:
+    plain, is_optional = (reader.option, True) if isinstance(reader, OptionReader) else (reader, False)
+    plain = plain.reader if isinstance(plain, EnumReader) else plain
+    if isinstance(plain, PackedReader):
+        kind = _Kind.MAP_OF_NUMBERS if plain.of_numbers else _Kind.MAP_OF_BYTES
+        return _Field(kind, plain.is_optional, plain.required)
+    if isinstance(plain, IntegerReader):
+        return _Field(_Kind.NUMBER, is_optional, plain)
+    if isinstance(plain, StringReader | BinaryReader):
+        return _Field(_Kind.BYTES, is_optional, plain)
+    if isinstance(plain, ListReader) and isinstance(plain.element, IntegerReader):
+        return _Field(_Kind.LIST, is_optional, plain)
+    if isinstance(plain, StructReader):
+        return _Field(_Kind.RECORD, is_optional, plain, tuple(_field(one) for _, one in stored_fields(plain)))
+    return _Field(_Kind.OTHER, is_optional, plain)
+
+
+class RawEntries:
+    """Reads the entries of one manifest's blocks."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._expected: dict[int, _Match] = {}  # by the place of a run
+        self._room = {place: _EXPECTATIONS for place, _ in layout.runs}
+
+    def of(self, records: int, data: bytes) -> Iterator[Raw]:
+        """The entries of a block. Raises ValueError or IndexError for data that are not so many entries."""
+        (_, own), *runs = self._layout.runs
+        texts = {
+            place for place, (first, *more) in runs if first.kind is _Kind.BYTES and not (more or first.is_optional)
+        }
+        expected = self._expected
+        at = 0
+        for _ in range(records):
+            values: Raw = []
+            at = self._take(0, own, data, at, values)
+            for place, fields in runs:
+                if place in texts:
+                    size, begin = number_at(data, at)
+                    at = begin + size
+                    values.append(_checked(data, begin, at))
+                elif (match := expected.get(place)) is not None and (found := match(data, at)) is not None:
+                    values += found.groups()
+                    at = found.end()
+                else:
+                    at = self._take(place, fields, data, at, values)
+            values.append(None)
+            yield values
+        if at != len(data):
+            raise ValueError("a block has other bytes than its records")
+
+    def _take(self, place: int, fields: tuple[_Field, ...], data: bytes, at: int, values: Raw) -> int:
+        """Add the values of a run, field by field; the next ones are expected to be alike. The offset of its end."""
+        expected = self._expected.get(place)
+        if expected is not None and (found := expected(data, at)) is not None:
+            values += found.groups()
+            return found.end()
+        before = len(values)
+        for field in fields:
+            at, raw = _value(field, data, at)
+            values.append(raw)
+        if self._room[place]:
+            self._room[place] -= 1
+            self._expected[place] = _compiled(b"".join(map(_pattern, fields, values[before:])))
+        return at
+
+
+def _value(field: _Field, data: bytes, at: int) -> tuple[int, bytes | None]:
+    """The offset of the field's end, and its bytes."""
+    if field.is_optional:
+        if data[at] == NULL[0]:
+            return at + 1, None
+        if data[at] != VALUE[0]:
+            raise ValueError(f"the union at {at} has no branch {data[at]}")
+        at += 1
+    start = at
+    match field.kind:
+        case _Kind.NUMBER:
+            _, at = number_at(data, at)
+        case _Kind.BYTES:
+            size, start = number_at(data, at)
+            at = start + size
+        case _Kind.RECORD:
+            for one in field.fields:
+                at, _ = _value(one, data, at)
+        case _Kind.OTHER:
+            decoder = BoundedDecoder(data, at)
+            field.reader.read(decoder)
+            at = decoder.tell()
+        case _:
+            at = _end_of_blocks(field.kind, data, at)
+    return at, _checked(data, start, at)
+
+
+def _checked(data: bytes, start: int, end: int) -> bytes:
+    if not start <= end <= len(data):
+        raise ValueError(f"a field begins at {start} and does not end")
+    return data[start:end]
+
+
+def _end_of_blocks(kind: _Kind, data: bytes, at: int) -> int:
+    """The offset of the end of a map or list."""
+    while True:
+        count, at = number_at(data, at)
+        if count == 0:
+            return at
+        if count < 0:  # the size of the block follows
+            count = -count
+            _, at = number_at(data, at)
+        if kind is _Kind.MAP_OF_BYTES:
+            at = end_of_pairs(data, at, count)
+        else:
+            at = end_of_numbers(data, at, 2 * count if kind is _Kind.MAP_OF_NUMBERS else count)
+
+
+@lru_cache(1024)
+def _compiled(pattern: bytes) -> _Match:
+    return re.compile(pattern, re.DOTALL).match
+
+
+def _pattern(field: _Field, raw: bytes | None, group: bytes = b"(") -> bytes:
+    """Matches fields like the one with those bytes, which the group has. Numbers may be null or not."""
+    begin = VALUE if field.is_optional else b""
+    if field.kind is _Kind.NUMBER:
+        number = group + _NUMBER + b")"
+        return b"(?:\x00|" + begin + number + b")" if field.is_optional else number
+    if raw is None:
+        return NULL + _NOTHING + b"?"
+    if field.kind is _Kind.BYTES:
+        return begin + re.escape(pack_numbers((len(raw),))) + group + b".{%d})" % len(raw)
+    if field.kind is _Kind.RECORD:
+        return begin + group + b"".join(_patterns_of_record(field.fields, raw)) + b")"
+    if field.kind is _Kind.OTHER:
+        fixed = isinstance(field.reader, _FIXED)
+        return begin + group + b".{%d})" % len(raw) if fixed else _NOTHING
+    return begin + group + _pattern_of_block(field.kind, raw) + b")"
+
+
+def _patterns_of_record(fields: tuple[_Field, ...], raw: bytes) -> Iterator[bytes]:
+    at = 0
+    for field in fields:
+        at, value = _value(field, raw, at)
+        yield NULL if value is None and field.kind is not _Kind.NUMBER else _pattern(field, value, b"(?:")
+
+
+def _pattern_of_block(kind: _Kind, raw: bytes) -> bytes:
+    """Matches lists and maps as long as this one, of the same keys, and with bounds of the same lengths."""
+    if raw == NULL:
+        return NULL
+    count, at = number_at(raw, 0)
+    parts = [re.escape(raw[:at])]
+    for _ in range(count):
+        start = at
+        _, at = number_at(raw, at)
+        if kind is _Kind.LIST:
+            parts.append(_NUMBER)
+            continue
+        size, behind = number_at(raw, at)
+        if kind is _Kind.MAP_OF_BYTES:
+            parts.append(re.escape(raw[start:behind]) + b".{%d}" % size)
+            at = behind + size
+        else:
+            parts.append(re.escape(raw[start:at]) + _NUMBER)
+            at = behind
+    # Of several blocks nothing is expected.
+    return b"".join((*parts, NULL)) if raw[at:] == NULL else _NOTHING
+
+
+def number_of(raw: bytes) -> int:
+    """The number in Avro's encoding, of which all bytes are given."""
+    value = 0
+    for byte in reversed(raw):
+        value = value << 7 | byte & 0x7F
+    return (value >> 1) ^ -(value & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPath:
+    """The file of an entry."""
+
+    is_live: bool
+    content: DataFileContent
+    path: str
+    size_bytes: int
+
+
+def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
+    """The file of each entry, including removed ones. Raises like `read_manifest`."""
+    data = read_bytes(io, manifest)
+    with reading_manifest(manifest):
+        header, blocks = opened(data)
+        try:
+            layout = layout_of(header.meta["avro.schema"])
+        except ValueError:  # as in format 1, whose entries lack sequence numbers
+            yield from (_entry_path(entry) for entry in read_manifest(io, manifest).entries)
+            return
+        names = ("status", "content", "file_path", "file_size_in_bytes")
+        status, content, path, size = (layout.at[name] for name in names)
+        entries = RawEntries(layout)
+        for records, block in blocks:
+            for values in entries.of(records, block):
+                is_live = ManifestEntryStatus(_number(values[status])) != ManifestEntryStatus.DELETED
+                kind = DataFileContent.DATA if values[content] is None else DataFileContent(_number(values[content]))
+                yield EntryPath(is_live, kind, str(_required(values[path]), "utf-8"), _number(values[size]))
+
+
+def _entry_path(entry: ManifestEntry) -> EntryPath:
+    file, is_live = entry.data_file, entry.status != ManifestEntryStatus.DELETED
+    return EntryPath(is_live, file.content, file.file_path, file.file_size_in_bytes)
+
+
+def _required(raw: bytes | None) -> bytes:
+    if raw is None:
+        raise ValueError("an entry lacks a required field")
+    return raw
+
+
+def _number(raw: bytes | None) -> int:
+    return number_of(_required(raw))
+
 
 _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
 _FORMATS = {one.value.upper().encode(): format_code(one) for one in FileFormat if one is not FileFormat.PUFFIN}

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile
 
-from amoro_core.iceberg.manifest.avro_schema import RECORD_VERSION, first_row_id_of
+from amoro_core.iceberg.manifest.avro import RECORD_VERSION, first_row_id_of
 from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.model.files import DeleteFile, DeleteIdentity
 from amoro_core.scan.columns import ColumnPart

@@ -1,13 +1,16 @@
-"""Reading manifests and manifest lists."""
+"""Reading manifests and manifest lists, and conversion of their entries to data and delete files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReader
+from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -21,25 +24,47 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import UpdateMetrics
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, PrimitiveType, StructType, UnknownType
 
-from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.errors import (
+    AccessDenied,
+    AmoroError,
+    CatalogUnavailable,
+    DataFileMissing,
+    TableRefused,
+    UnreadableFile,
+)
+from amoro_core.files.schema.schemas import path_of_values
 from amoro_core.files.storage.io import is_denied
 from amoro_core.iceberg.catalog.errors import error_text
-from amoro_core.iceberg.manifest.avro_schema import (
+from amoro_core.iceberg.manifest.avro import (
     DATA_FILE,
     PARTITION,
     RECORD_VERSION,
+    BoundedAvroFile,
     data_file_fields,
     inherit_row_ids,
-)
-from amoro_core.iceberg.manifest.safe_avro import (
-    BoundedAvroFile,
     readers_of,
     with_packed_metrics,
 )
+from amoro_core.model.files import (
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteIdentity,
+    DeleteKind,
+    FileFormat,
+    Partition,
+)
 from amoro_core.model.maintenance import StoredFile
+from amoro_core.model.plans import PartitionKey
+from amoro_core.scan.columns import PackedMetrics, pack_map
 
 #: Ids of fields of a manifest list.
 _SUMMARY, _CONTENT = 508, 517
@@ -225,3 +250,224 @@ def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
             raise CatalogUnavailable(f"Flink has committed or removed {one.path} meanwhile") from error
         found.add(one.path)
     return found
+
+
+PartitionTypes = tuple[PrimitiveType, ...]
+
+#: Entries are read in the form of format 3, the only one in which pyiceberg has these fields.
+_AT = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
+_FIRST_ROW_ID = _AT["first_row_id"]
+_REFERENCED_DATA_FILE = _AT["referenced_data_file"]
+_CONTENT_OFFSET, _CONTENT_SIZE = _AT["content_offset"], _AT["content_size_in_bytes"]
+
+
+def schemas_newest_first(metadata: TableMetadata) -> list[Schema]:
+    """The current schema, then the others from the newest to the oldest."""
+    others = [schema for schema in metadata.schemas if schema.schema_id != metadata.current_schema_id]
+    return [metadata.schema(), *sorted(others, key=lambda schema: -schema.schema_id)]
+
+
+def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField, Schema] | None:
+    """The field in the newest schema that has it, the current one first, and that schema."""
+    for schema in schemas_newest_first(metadata):
+        if field_id in schema.field_ids:
+            return schema.find_field(field_id), schema
+    return None
+
+
+def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """The source columns of the spec's partitions, including columns dropped since; for types, not for names.
+
+    Leaves of different structs may share a name, which a schema can't repeat, so they are named by their ids.
+    """
+    found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
+    leaves = (one[0] for one in found.values() if one is not None)
+    return Schema(*(NestedField(leaf.field_id, f"source-{leaf.field_id}", leaf.field_type) for leaf in leaves))
+
+
+def partition_types(metadata: TableMetadata, spec: PartitionSpec) -> PartitionTypes:
+    """The types of the spec's partition fields, dropped columns included; unknown if no schema has the column."""
+    fields = spec.partition_type(spec_schema(metadata, spec)).fields
+    return tuple(field.field_type for field in fields if isinstance(field.field_type, PrimitiveType))
+
+
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether the spec has no fields or only void ones, so that its equality deletes are global."""
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def to_partition(record: Record, types: PartitionTypes, path: str = "a file") -> Partition:
+    """The partition's values in single-value serialization, NaNs normalised. `path` is its file, for messages.
+
+    Raises TableRefused("metadata") for values of a wrong type, ("partition-source") for those of an unknown type.
+    """
+    return tuple(_to_bytes(kind, record[at], path) for at, kind in enumerate(types))
+
+
+def _to_bytes(kind: PrimitiveType, value: Any, path: str) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(kind, UnknownType):
+        raise TableRefused(
+            "a partition has a value of a column that no schema of the table has", reason="partition-source"
+        )
+    try:
+        return to_bytes(kind, float("nan") if isinstance(value, float) and value != value else value)
+    except Exception as error:  # whatever the encoder raises for a value of a wrong type
+        raise TableRefused(
+            f"{path} has the value {value!r} in its partition, which is no {kind}: {error}", reason="metadata"
+        ) from error
+
+
+def to_record(partition: Partition, types: PartitionTypes) -> Record:
+    """The partition as pyiceberg takes it."""
+    return Record(
+        *(None if value is None else from_bytes(kind, value) for kind, value in zip(types, partition, strict=True))
+    )
+
+
+def to_data_file(entry: ManifestEntry, types: PartitionTypes) -> DataFile:
+    """The entry's data file. Raises TableRefused("encryption", "format" or "metadata")."""
+    file = _readable(entry)
+    return DataFile(
+        path=file.file_path,
+        file_format=_format(file),
+        spec_id=file.spec_id,
+        partition=to_partition(file.partition, types, file.file_path),
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        sequence_number=_sequence_number(entry),
+        metrics=_metrics(file),
+        sort_order_id=file.sort_order_id,
+        first_row_id=file[_FIRST_ROW_ID],
+        split_offsets=tuple(file.split_offsets or ()),
+    )
+
+
+def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
+    """The entry's delete file. Raises TableRefused("encryption", "deletion-vector", "format" or "metadata")."""
+    file = _readable(entry)
+    is_position = file.content == DataFileContent.POSITION_DELETES
+    return DeleteFile(
+        path=file.file_path,
+        kind=DeleteKind.POSITION if is_position else DeleteKind.EQUALITY,
+        file_format=_format(file),
+        spec_id=file.spec_id,
+        partition=to_partition(file.partition, types, file.file_path),
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        sequence_number=_sequence_number(entry),
+        equality_ids=() if is_position else tuple(sorted(file.equality_ids or ())),
+        referenced_data_file=file[_REFERENCED_DATA_FILE] if is_position else None,
+        metrics=_metrics(file),
+        split_offsets=tuple(file.split_offsets or ()),
+        content_offset=file[_CONTENT_OFFSET] if is_position else None,
+        content_size_bytes=file[_CONTENT_SIZE] if is_position else None,
+    )
+
+
+def identity_of(file: EntryFile) -> DeleteIdentity:
+    """The identity of the delete file, like `DeleteFile.identity`."""
+    offset, size = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]
+    return DeleteIdentity(file.file_path, offset or 0, file.file_size_in_bytes if size is None else size)
+
+
+def _readable(entry: ManifestEntry) -> EntryFile:
+    if entry.data_file.key_metadata is not None:
+        raise TableRefused(
+            f"{entry.data_file.file_path} is encrypted",
+            reason="encryption",
+            hint="Encrypted tables can't be optimized yet.",
+        )
+    return entry.data_file
+
+
+def _format(file: EntryFile) -> FileFormat:
+    if file.file_format == EntryFormat.PUFFIN:
+        _refuse_odd_vector(file)
+    try:
+        return FileFormat(file.file_format.value.lower())
+    except ValueError as error:
+        raise TableRefused(
+            f"{file.file_path} has the unknown format {file.file_format.value}", reason="format"
+        ) from error
+
+
+def _refuse_odd_vector(file: EntryFile) -> None:
+    """Refuse a Puffin file that is no delete by position, or of which the part or the data file is not told."""
+    told = {name: file[_AT[name]] for name in ("referenced_data_file", "content_offset", "content_size_in_bytes")}
+    lacking = [name for name, value in told.items() if value is None]
+    if file.content != DataFileContent.POSITION_DELETES:
+        raise TableRefused(f"{file.file_path} is a Puffin file, but no deletion vector", reason="deletion-vector")
+    if lacking:
+        raise TableRefused(
+            f"the manifest entry of the deletion vector in {file.file_path} lacks {', '.join(lacking)}",
+            reason="deletion-vector",
+        )
+
+
+def _sequence_number(entry: ManifestEntry) -> int:
+    if entry.sequence_number is None:
+        raise TableRefused(
+            f"the manifest entry of {entry.data_file.file_path} lacks its sequence number", reason="metadata"
+        )
+    return entry.sequence_number
+
+
+def _metrics(file: EntryFile) -> ColumnMetrics:
+    maps = (
+        file.column_sizes,
+        file.value_counts,
+        file.null_value_counts,
+        file.nan_value_counts,
+        file.lower_bounds,
+        file.upper_bounds,
+    )
+    return PackedMetrics(b"".join(pack_map(one) for one in maps))
+
+
+class PartitionPaths:
+    """A table's partitions as Iceberg writes them in paths. The types of a spec's fields are looked for once."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._types: dict[int, PartitionTypes] = {}
+
+    def path_of(self, key: PartitionKey) -> str:
+        """The partition's path, "" when unpartitioned."""
+        spec = self._metadata.specs()[key.spec_id]
+        if is_unpartitioned(spec):
+            return ""
+        if key.spec_id not in self._types:
+            self._types[key.spec_id] = partition_types(self._metadata, spec)
+        return path_of_values(spec, self._types[key.spec_id], key.partition)
+
+
+class ChangeCounts(UpdateMetrics):
+    """The counts of pyiceberg, and those of deletion vectors, whose bytes are those of their part of a file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added_vectors = 0
+        self.removed_vectors = 0
+
+    def add_file(self, data_file: EntryFile) -> None:
+        """Count a new file."""
+        super().add_file(data_file)
+        if data_file.file_format == EntryFormat.PUFFIN:
+            self.added_vectors += 1
+            self.added_pos_delete_files -= 1
+            self.added_file_size -= data_file.file_size_in_bytes - identity_of(data_file).size
+
+    def remove_file(self, data_file: EntryFile) -> None:
+        """Count a file that goes."""
+        super().remove_file(data_file)
+        if data_file.file_format == EntryFormat.PUFFIN:
+            self.removed_vectors += 1
+            self.removed_pos_delete_files -= 1
+            self.removed_file_size -= data_file.file_size_in_bytes - identity_of(data_file).size
+
+    def to_dict(self) -> dict[str, str]:
+        """The entries of the summary that are not 0."""
+        counts = {"added-dvs": self.added_vectors, "removed-dvs": self.removed_vectors}
+        return {**super().to_dict(), **{name: str(count) for name, count in counts.items() if count}}

@@ -32,7 +32,7 @@ from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.iceberg.manifest.avro_schema import (
+from amoro_core.iceberg.manifest.avro import (
     CODEC,
     RECORD_VERSION,
     ROW_IDS_SINCE,
@@ -42,8 +42,13 @@ from amoro_core.iceberg.manifest.avro_schema import (
     first_row_id_of,
     with_first_row_id,
 )
-from amoro_core.iceberg.manifest.entries import find_in_history, partition_types, schemas_newest_first
-from amoro_core.iceberg.manifest.reading import Manifest, ManifestHeader
+from amoro_core.iceberg.manifest.reading import (
+    Manifest,
+    ManifestHeader,
+    find_in_history,
+    partition_types,
+    schemas_newest_first,
+)
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 from amoro_core.model.properties import boolean, declared, duration, parse_into, whole
 

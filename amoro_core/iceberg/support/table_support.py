@@ -39,9 +39,8 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema.projection import default_array
 from amoro_core.files.schema.write_options import require_parquet, writer_options
-from amoro_core.iceberg.manifest.avro_schema import first_row_id_of
-from amoro_core.iceberg.manifest.entries import find_in_history
-from amoro_core.iceberg.manifest.reading import Manifest
+from amoro_core.iceberg.manifest.avro import first_row_id_of
+from amoro_core.iceberg.manifest.reading import Manifest, find_in_history
 from amoro_core.iceberg.manifest.writing import merge_settings
 from amoro_core.iceberg.support.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
