@@ -13,13 +13,12 @@ from amoro_core.model.principals import Principal, Role
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
-from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import CatalogLookService, HearingService
 from amoro_core.services.groups import GroupService
-from amoro_core.services.history import JournalService
+from amoro_core.services.history import AuditService, JournalService
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService
 from amoro_core.services.metrics import ConditionService

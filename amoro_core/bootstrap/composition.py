@@ -34,7 +34,6 @@ from amoro_core.notifier import Changes
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import LiveOptimizer, Member, no_optimizer_reason, nobody_knows
 from amoro_core.services.accounts import SessionService, TokenService, UserService
-from amoro_core.services.audit import AuditService, RepeatingService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService, GatheringService
@@ -42,7 +41,13 @@ from amoro_core.services.containers import ContainerService, LaunchParameters, R
 from amoro_core.services.discovery import CatalogLookService, ComparingService, DiscoveryService, HearingService
 from amoro_core.services.file_deletion import AckGuardService, SweepingService
 from amoro_core.services.groups import GroupService
-from amoro_core.services.history import HistoryService, JournalService, LateDeleteService
+from amoro_core.services.history import (
+    AuditService,
+    HistoryService,
+    JournalService,
+    LateDeleteService,
+    RepeatingService,
+)
 from amoro_core.services.listings import OverviewService, QueueService, StateService
 from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService, WorkLimits
 from amoro_core.services.metrics import ConditionService, MeteringService

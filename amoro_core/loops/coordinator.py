@@ -13,14 +13,13 @@ from amoro_core.model import metrics
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, STATISTICS
 from amoro_core.model.tables import OPTIMIZING, BlockedOperation, OptimizingStatus, Pending
 from amoro_core.services.accounts import SessionService
-from amoro_core.services.audit import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import ComparingService, DiscoveryService, HearingService
 from amoro_core.services.groups import GroupService
-from amoro_core.services.history import HistoryService
+from amoro_core.services.history import AuditService, HistoryService
 from amoro_core.services.maintenance import MaintenanceService
 from amoro_core.services.metrics import ConditionService
 from amoro_core.services.optimizers import OptimizerService

@@ -12,7 +12,7 @@ from amoro_core.admin.dispatcher import Operations
 from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.principals import Channel, Principal
-from amoro_core.services.audit import RepeatingService
+from amoro_core.services.history import RepeatingService
 from amoro_core.web.login import LoginService
 from amoro_core.web.oidc import OidcLogin
 

@@ -17,7 +17,7 @@ from amoro_core.model.accounts import LONGEST_SESSION, Throttle
 from amoro_core.model.history_events import Audited
 from amoro_core.model.principals import Channel, Principal, Role
 from amoro_core.services.accounts import SessionService, UserService
-from amoro_core.services.audit import AuditService
+from amoro_core.services.history import AuditService
 
 T = TypeVar("T")
 
