@@ -14,7 +14,6 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.name_mapping import NameMapping
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyiceberg.typedef import IcebergBaseModel, IcebergRootModel
 from pyiceberg.types import (
@@ -80,11 +79,6 @@ def parse_rows_schema(text: str) -> Schema:
 def parse_spec(text: str) -> PartitionSpec:
     """The partition spec from its JSON."""
     return PartitionSpec.model_validate_json(text)
-
-
-def parse_sort_order(text: str) -> SortOrder:
-    """The sort order from its JSON."""
-    return SortOrder.model_validate_json(text)
 
 
 def parse_name_mapping(text: str | None) -> NameMapping | None:

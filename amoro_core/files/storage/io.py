@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
@@ -135,10 +135,6 @@ class ConfinedFileIO(FileIO):
         self._writable = tuple(writable)
         self._remote = remote
         self._way_out = way_out
-
-    def narrowed(self, readable: Sequence[str], writable: Sequence[str]) -> "ConfinedFileIO":
-        """The same FileIO for files below these prefixes."""
-        return ConfinedFileIO(self.inner, readable, writable, way_out=self._way_out)
 
     def require(self, location: str, verb: str) -> str:
         """The normalised location, if `verb` is allowed there. Raises TableRefused("location")."""
@@ -278,6 +274,8 @@ class FileAccess:
     ) -> None:
         """Files to write must lie below both a read and a write location."""
         self.write_locations = tuple(write_locations)
+        #: Called with the path of each file before it is created.
+        self.on_create: Callable[[str], None] = lambda path: None
         self._io = ConfinedFileIO(file_io, read_locations, write_locations, way_out=way_out)
         self._storages: dict[tuple[str, str], Storage] = {}
 
@@ -319,6 +317,7 @@ class FileAccess:
 
     def create_output(self, path: str) -> Any:
         """A new file, which the caller writes and closes; an existing one is never overwritten."""
+        self.on_create(path)
         place = self._io.require(path, "write")
         with translated(path):
             return self._io.new_output(place).create(overwrite=False)

@@ -19,7 +19,7 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.codec import decode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
-from amoro_optimizer.backends.spark.worker import AnnouncingAccess, Assignment, hang_up_noted, told_of
+from amoro_optimizer.backends.spark.worker import Assignment, hang_up_noted, told_of
 from amoro_optimizer.cluster.engine import (
     SAMPLE,
     SPLIT,
@@ -57,7 +57,8 @@ class StageAttempt:
         self.payload = assignment.work
         kind = installed_kinds().of(assignment.kind)
         #: Access to the table's files, which tells the driver of each before it is created.
-        self.access = AnnouncingAccess(kind.open(assignment.work, assignment.io_properties), line)
+        self.access = kind.open(assignment.work, assignment.io_properties)
+        self.access.on_create = line.announce
         self.run = Run(
             codec.decode_attempt(pb.TaskAttempt.FromString(assignment.attempt)),
             assignment.io_properties,

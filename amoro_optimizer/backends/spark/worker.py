@@ -7,13 +7,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
-from amoro_core.files.storage.io import FileAccess
 from amoro_core.model.task_payload import WorkResult
 from amoro_core.model.text_sanitizing import briefly, without_secrets
 from amoro_core.protocol import codec
@@ -120,7 +118,8 @@ def _executed(
     assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
 ) -> WorkResult:
     kind = installed_kinds().of(assignment.kind)
-    access = AnnouncingAccess(kind.open(assignment.work, assignment.io_properties), line)
+    access = kind.open(assignment.work, assignment.io_properties)
+    access.on_create = line.announce
     run = Run(
         codec.decode_attempt(attempt),
         assignment.io_properties,
@@ -147,15 +146,3 @@ def _age(line: WorkerLine) -> Callable[[], float]:
         return steady_s() - asked[0]
 
     return age_s
-
-
-class AnnouncingAccess(FileAccess):
-    """An access that announces each file to the driver before it is created."""
-
-    def __init__(self, access: FileAccess, line: WorkerLine) -> None:
-        vars(self).update(vars(access))
-        self._line = line
-
-    def create_output(self, path: str) -> Any:
-        self._line.announce(path)
-        return super().create_output(path)

@@ -44,7 +44,6 @@ from amoro_core.files.schema.schemas import (
     identity_constants,
     parse_name_mapping,
     parse_schema,
-    parse_sort_order,
     parse_spec,
     partition_path,
     to_json,
@@ -150,7 +149,6 @@ def test_schemas_and_specs_go_through_json() -> None:
 
     assert parse_schema(to_json(schema)) == schema
     assert parse_spec(to_json(spec)) == spec
-    assert to_json(parse_sort_order('{"order-id":0,"fields":[]}')) == '{"order-id":0,"fields":[]}'
     parsed = parse_name_mapping(mapping)
     assert parsed is not None
     assert parse_name_mapping(to_json(parsed)) == parsed
