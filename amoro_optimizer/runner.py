@@ -1,4 +1,4 @@
-"""The working threads of an optimizer: each sleeps until it is given a task."""
+"""The optimizer: registration, heartbeats, polls, and the threads that execute tasks."""
 
 import logging
 import queue
@@ -33,7 +33,7 @@ class Threads:
     """Threads with numbers from 1, of which the first `count` take tasks; the others pause."""
 
     def __init__(self, count: int, run: Callable[[PolledTask], PolledTask | None]) -> None:
-        """`run` does a task and returns the one that the thread does next, if it is known already."""
+        """`run` does a task and returns the thread's next one, if there is one already."""
         self._run = run
         self.count = count
         self._workers: list[threading.Thread] = []
@@ -43,7 +43,7 @@ class Threads:
         self._is_over = False
 
     def resize(self, count: int) -> None:
-        """Let so many take tasks: missing ones are started, surplus ones finish their attempt and pause."""
+        """Let the first `count` threads take tasks: start missing ones; surplus ones finish their attempt and pause."""
         with self._changed:
             if self._is_over:
                 return
@@ -59,7 +59,7 @@ class Threads:
             self._changed.notify_all()
 
     def wait_for_free(self, timeout_s: float) -> list[int]:
-        """Numbers of the threads that wait for a task; none within that time, or once no more are taken."""
+        """Numbers of the threads that wait for a task; empty after that time, or once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._free_threads(), timeout=timeout_s)
             return [] if self._is_over else self._free_threads()
@@ -72,7 +72,7 @@ class Threads:
                 self._inboxes[task.thread_id - 1].put(task)
 
     def close(self) -> None:
-        """From now on nobody waits for free threads, and none is started."""
+        """End `wait_for_free`, and start no more threads."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -101,7 +101,7 @@ class Threads:
 
 POLL_WAIT_S = 20.0
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-#: How long reporting a result to a silent coordinator is retried once the optimizer was told to stop.
+#: How long reporting a result to an unreachable coordinator is retried after the optimizer was stopped.
 DELIVERY_WINDOW_S = 30.0
 
 
@@ -258,7 +258,7 @@ class Runner:
             if session.registration is None:
                 self._renew(session.generation)
                 continue
-            if self._is_polling and self._threads.count == count:  # the open poll says that it lives
+            if self._is_polling and self._threads.count == count:  # the open poll is a heartbeat
                 continue
             try:
                 abandon, draining = self._client.heartbeat(
@@ -317,10 +317,10 @@ class Runner:
             self._threads.give(polled)
 
     def _poll_once(self, session: Session, registration: Registration, free: Sequence[int]) -> Sequence[PolledTask]:
-        """What these threads begin. With a coordinator that knows it, the poll is a heartbeat as long as it is open."""
+        """The tasks for these threads. If the coordinator supports it, the poll is a heartbeat while it is open."""
         if not registration.polls_keep_alive:
             return self._client.poll(registration.token, free, POLL_WAIT_S)
-        # Who runs something hears at least as often as by heartbeats what is to be abandoned.
+        # A busy optimizer learns what to abandon at least as often as by heartbeats.
         wait_s = min(POLL_WAIT_S, registration.heartbeat_interval_s) if session.running else POLL_WAIT_S
         running = [item for item in session.running.values() if not item.abandoned]
         self._is_polling = True
@@ -332,7 +332,7 @@ class Runner:
         return polled.tasks
 
     def _run(self, task: PolledTask) -> PolledTask | None:
-        """Do a task; the one that the thread does next, if it is known already."""
+        """Do a task; returns the thread's next one, if the coordinator has given it."""
         with self._lock:
             self._session = sessions.started(self._session, task.attempt, task.thread_id)
         try:
@@ -340,7 +340,7 @@ class Runner:
             if task.work.kind not in self._backend.kinds:
                 self._refuse(task)
                 return None
-            acked_s = steady_s()  # before it is sent: what its answer says holds from no later time on
+            acked_s = steady_s()  # before it is sent: the answer is valid from this time at the latest
             vended = self._ack(task)
             if vended is None:
                 reason = "stale before it was acknowledged"
@@ -417,7 +417,7 @@ class Runner:
         return output
 
     def _fetch(self, attempt: Attempt, name: BlobName) -> bytes:
-        """Raises OptimizerError for a blob that is not what its name says, or that nobody gives; AttemptAbandoned."""
+        """Raises OptimizerError for a blob that is altered or unavailable; AttemptAbandoned."""
         for pause_s in RETRY_S:
             session = self._snapshot()
             if self._is_cancelled(attempt) or session.registration is None:
@@ -432,7 +432,7 @@ class Runner:
         raise OptimizerError(f"the blob of attempt {attempt} can't be had: the coordinator does not answer")
 
     def _deliver(self, task: PolledTask, result: WorkResult | AmoroError) -> PolledTask | None:
-        """Report until it is received; a result is not lost when a coordinator restarts. What the thread does next."""
+        """Report until it is received, also across restarts of the coordinator. Returns the thread's next task."""
         attempt, tries = task.attempt, 0
         give_up: float | None = None
         while not sessions.abandons(self._snapshot(), attempt):

@@ -28,7 +28,7 @@ class Running:
     rows_total: int = 0
     abandoned: bool = False
     stage: str = ""  # of several that the work has
-    core_ms: int = 0  # CPU time of all cores so far; 0: not told
+    core_ms: int = 0  # CPU time of all cores so far; 0: not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def progressed(session: Session, attempt: Attempt, rows_done: int, rows_total: i
 
 
 def staged(session: Session, attempt: Attempt, stage: str, core_ms: int) -> Session:
-    """A running attempt is in this stage and has taken so much core time; unknown attempts are ignored."""
+    """After a running attempt entered a stage, with its CPU time so far; unknown attempts are ignored."""
     item = session.running.get(attempt)
     if item is None:
         return session

@@ -40,7 +40,7 @@ OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
 
 @dataclass(frozen=True, slots=True)
 class PlanningContext:
-    """What the coordinator knows about a table when a plan is made."""
+    """The coordinator's knowledge of a table when a plan is made."""
 
     config: OptimizingConfig
     properties: Mapping[str, str]  # of the table, over the defaults of its catalog
@@ -53,10 +53,10 @@ class PlanningContext:
     task_limit: timedelta = timedelta(hours=2)  # how long tasks of an ended process may still write
     due_batches: Callable[[], Iterable[DueBatch]] = tuple  # condemned files that may be deleted, in their order
     delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most
-    last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
+    last_commit: DataCommit | None = None  # that added data, as stored; the table's own history takes precedence
     taken: ReservedFiles = NOTHING_TAKEN  # files that are in other plans of the table
     known_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
-    scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, as far as anybody told
+    scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, from reports
     choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
 
 
@@ -72,7 +72,7 @@ class Request:
     undone: ProcessContext | None = None  # the process that is to be taken back
     is_preview: bool = False  # nothing begins
     restorable: Waiting | None = None  # of what that process has condemned; None: something of it is being deleted
-    #: What other processes have condemned on the table, and whether its deletion has begun.
+    #: Files that other processes have condemned on the table, and whether their deletion has begun.
     condemned_by_others: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -130,7 +130,7 @@ class Plan:
     document: Mapping[str, object] = field(default_factory=dict)  # the preview, as values of JSON
     blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # that tasks fetch, by their SHA-256
     data_files: tuple[str, ...] = ()  # that its tasks replace: in no other plan of the table
-    ttl: timedelta | None = None  # a plan that is stored before it is started is closed after so long
+    ttl: timedelta | None = None  # a plan that is not started is closed after this time
     waits: bool = False  # it is started by command only
     #: 0: one, of all that its tasks make; else groups are committed as they end, in so many at most.
     max_commits: int = 0
@@ -408,7 +408,7 @@ log = get_logger("amoro.committing")
 
 
 class Clearing(Protocol):
-    """What removes files of processes."""
+    """Removes files of processes."""
 
     def clear(self, process_id: str) -> None:
         """Remove what a process wrote down that it is to remove, and end it."""
@@ -424,14 +424,14 @@ class Clearing(Protocol):
 
 
 class Gatherer(Protocol):
-    """What makes of results what a process does."""
+    """Makes the change of a process from its results."""
 
     def gather(self, case: ProcessContext, action: Gathering) -> None:
         """Do what the results of all tasks come to."""
 
 
 def remove_fallen(case: ProcessContext, table: Committable, kept: Callable[[], frozenset[str]]) -> None:
-    """Delete what the commit has pushed out of the table's log, as far as nobody here needs it (`kept`)."""
+    """Delete metadata files that the commit removed from the table's log, except those in `kept`."""
     if lacking(table, (Role.EXPIRE,), case.process.type) is not None:
         return
     try:

@@ -1,4 +1,4 @@
-"""The commit of groups of files that were written anew in order."""
+"""Clustering: files of a partition are rewritten in the order of their clustering columns, group by group."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -80,10 +80,10 @@ _AGAIN = "The next round plans it anew."
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlanState:
-    """What the process keeps of its plan beside its tasks."""
+    """The parts of the plan that the process stores beside its tasks."""
 
     columns: tuple[int, ...]  # field ids of the layout's keys; of a linear one only the first has depths
-    registers: bool  # a sort order that says what the layout says is added where there is none
+    registers: bool  # a sort order that describes the layout is added if there is none
     rejects: bool  # writers that ask are refused until it ends
     carries: int | None  # the most rows of a group that are looked up because others deleted them; None: it gives way
     before: Mapping[int, Sequence[float]]  # files that a point query meets, by group and column
@@ -211,7 +211,7 @@ def _group(one: _Done, kept: ClusterPlanState) -> Group:
 
 
 def _check_names(ready: Sequence[_Done]) -> None:
-    """Raise CheckFailed for outputs that do not tell their group, or that claim an order which they were not given."""
+    """Raise CheckFailed for outputs that do not name their group, or that claim an order that was not requested."""
     for one in ready:
         for file in one.output.rewrite.data_files:
             if group_of(file.path) != one.work.group_id:
@@ -319,12 +319,12 @@ class Cluster:
         return verdict, _plan(table, situation, config, request, verdict, verdict.plan)
 
     def preparing(self) -> Prepare:
-        """What validates, checks and stages the commit of the groups of one process that are ready."""
+        """Validates, checks and stages the commit of the groups of one process that are ready."""
         known = FileReadCache()
         return lambda table, case, now: cluster_change(table, case, known, now)
 
     def optimized(self, case: ProcessContext, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """None: when a partition was clustered is told by its groups."""
+        """None: the groups record when a partition was clustered."""
         return frozenset()
 
     def data_files(self, given: bytes) -> tuple[str, ...]:
@@ -361,7 +361,7 @@ class Cluster:
 
 
 def _notes(config: ClusteringConfig, request: Request) -> tuple[str, ...]:
-    """What people should know of a plan whose groups do not give way."""
+    """The warning of a plan whose groups reject concurrent writers."""
     if config.update_strategy is not UpdateStrategy.CARRY_OVER or request.cluster.shows:
         return ()
     most = config.carry_over_max_rows

@@ -1,4 +1,4 @@
-"""Condemned files of large tables: deleted by tasks of optimizers, batches of one kind together."""
+"""Deletion of condemned files; on large tables by tasks of optimizers, batches of one kind together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,7 +126,7 @@ class EmptyTrash(Untasked):
         return True
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TrashVerdict, Plan | None]:
-        """What is due; the process deletes what is due by then, or moves it to the trash that the table asks for.
+        """The plan for files that are due: the process deletes them, or moves them to the table's trash.
 
         Raises TableRefused("configuration", "location") for a trash to which files can't be moved.
         """

@@ -1,4 +1,4 @@
-"""Expiry of snapshots: those past their age are removed, and the files that only they needed are condemned."""
+"""Expiry of snapshots: those past their age are removed; files that only they needed are condemned."""
 
 import json
 from collections import Counter
@@ -258,7 +258,7 @@ def _change(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
 
 
 def _removed(case: ProcessContext) -> SnapshotsGone:
-    """What the landed commit has removed."""
+    """The files and snapshots that the landed commit has removed."""
     landed = next(one for one in case.attempts if one.outcome is CommitOutcome.DONE)
     if not isinstance(landed.evidence, SnapshotsGone):
         raise TypeError(f"{NAME} has committed {landed.evidence}")

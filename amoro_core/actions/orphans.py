@@ -1,4 +1,4 @@
-"""Orphan files of large tables: listed by tasks of optimizers, a range of paths each, and evaluated again together."""
+"""Orphan files; on large tables listed by tasks of optimizers, a range of paths each."""
 
 import hashlib
 import json
@@ -271,7 +271,7 @@ def _is_for_optimizers(table: AnyTable, request: Request) -> bool:
 
 def _listing(table: AnyTable, looked: _Looked, file_list: str) -> tuple[TriggerVerdict, Plan]:
     if file_list:
-        next(iter(table.inventory(file_list)), None)  # one that can't be read is refused at once
+        next(iter(table.inventory(file_list)), None)  # an unreadable one is refused immediately
     facts, known = table.facts, known_files(table.snapshots())
     tasks, blobs = list_tasks(table, looked.ground, looked.places, looked.terms, known, file_list)
     beside = f"go by {file_list}" if file_list else "list what lies beside them"

@@ -1,4 +1,4 @@
-"""What of a task's row groups may be copied, and what people are told about it."""
+"""Minor, major and full optimizing: plans of tasks, and the commit of their outputs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -465,7 +465,7 @@ def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
 
 
 def _maps(groups: Sequence[Group]) -> tuple[str, ...]:
-    """The files that tell which rows the tasks left out."""
+    """The files that name the rows which the tasks left out."""
     found = (group.output.position_map for group in groups)
     return tuple(one.path for one in found if one is not None and one.path)
 
@@ -499,7 +499,7 @@ def receipt_of(
     staged: StagedCommit,
     now: datetime,
 ) -> Receipt:
-    """What the commit changes if it lands."""
+    """The change of the table if the commit lands."""
     kept = [group for group in record.groups if group.number in content.groups]
     removed = {delete.identity for delete in content.removed_deletes}
     equality = {
@@ -552,7 +552,7 @@ def _reasons(group: Group) -> Iterator[tuple[str, int]]:
     if group.work.copy is None:
         yield PLANNED, encoded
         return
-    # Optimizers of before told the commonest reason only: it stands for all.
+    # Older optimizers report only the most frequent reason: it stands for all.
     told = output.encoded_files or {output.encoded_because: encoded}
     yield from told.items()
     yield OTHERS, encoded - sum(told.values())

@@ -1,4 +1,4 @@
-"""Statistics of large tables: sketches of columns made by tasks of optimizers, some files each."""
+"""Column statistics; on large tables sketched by tasks of optimizers, some files each."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -115,7 +115,7 @@ READING_BYTES = 256 * 1024 * 1024
 #: Readers may still open a file that was replaced.
 _KEPT = timedelta(days=1)
 
-#: Sketches columns of the live rows of a task's rewritten files; the last argument tells whether to stop.
+#: Sketches columns of the live rows of a task's rewritten files; the last argument returns whether to stop.
 Sketch = Callable[[RewriteInput, FileAccess, frozenset[int], Callable[[], bool]], Mapping[int, ThetaSketch]]
 
 

@@ -1,4 +1,4 @@
-"""Undoing what a process did to data and delete files by a new snapshot; later commits are kept."""
+"""Undo of processes: rewrites and data expiry by a new snapshot, tags, statistics, expired snapshots, orphans."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,7 +87,7 @@ def _commits_of(case: ProcessContext) -> list[CommitAttempt]:
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """What an undo of files stores of its plan."""
+    """The stored plan of an undo of files."""
 
     undone: str  # the process
     kind: str  # of that process
@@ -321,7 +321,7 @@ def plan_of(
 
 
 def detail_of(case: ProcessContext) -> dict[str, Any]:
-    """What an undo stores of its plan."""
+    """The stored plan of an undo."""
     said: dict[str, Any] = json.loads(case.process.detail)
     return said
 
@@ -439,7 +439,7 @@ def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> 
 #: Files whose existence is checked at once.
 _ASKED_AT_ONCE = 1000
 _CONDEMNED = "_files_condemned"
-#: What became of files that are not where they were.
+#: Why files are missing.
 _FILES_GONE = "are being deleted, or were moved to a trash, from which `amoro trash restore` brings them back"
 
 

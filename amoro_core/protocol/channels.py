@@ -12,7 +12,7 @@ from amoro_core.model.text_sanitizing import briefly
 
 #: Metadata with the name of the calling user, in UTF-8: for display, not a credential.
 USER_KEY = "amoro-user-bin"
-#: Metadata by which `amoro mcp` says that an assistant asks: for the audit, not a credential.
+#: Metadata by which `amoro mcp` marks calls of an assistant: for the audit, not a credential.
 WAY_KEY, MCP_WAY = "amoro-way", "mcp"
 
 
@@ -54,7 +54,7 @@ def connection_error(address: str, details: str, *, encrypted: bool) -> Untruste
     return None
 
 
-#: What gRPC puts before the reason of a failed connection: the address again, and its own state.
+#: gRPC's prefix of the reason of a failed connection: the address and its state.
 _AROUND = re.compile(r"^failed to connect to all addresses; last error: \w+: (?:(?:ipv[46]|unix):\S+: )?")
 
 

@@ -1,4 +1,4 @@
-"""Moments in messages: microseconds since 1970, UTC."""
+"""Messages to values and back."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -35,7 +35,7 @@ def to_us(moment: datetime) -> int:
 
 
 def from_us(microseconds: int) -> datetime:
-    """The moment of so many microseconds."""
+    """The time in microseconds since 1970."""
     return _EPOCH + microseconds * _MICROSECOND
 
 

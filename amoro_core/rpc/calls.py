@@ -1,4 +1,4 @@
-"""Metadata of calls, and running their work in threads."""
+"""Metadata, errors and timing of gRPC calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
 
 
 def way_of(context: grpc.aio.ServicerContext[Any, Any]) -> Channel:
-    """The way by which the call came: MCP where the client says that it asks for an assistant."""
+    """The channel of the call: MCP if the client states it."""
     said = dict(context.invocation_metadata() or ()).get(WAY_KEY)
     return Channel.MCP if said == MCP_WAY else Channel.GRPC
 

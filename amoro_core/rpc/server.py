@@ -155,7 +155,7 @@ class Server:
             change.end()
         if self._server is not None:
             await self._server.stop(grace_s)
-        # What callers waited for together goes on in its thread; nobody is left to be told.
+        # Calls that still run lose their callers.
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()

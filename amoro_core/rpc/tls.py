@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Renewed(Generic[T]):
-    """What is loaded from TLS files, and loaded again once they have changed.
+    """Content loaded from TLS files, reloaded when they change.
 
     Certificate and key are replaced one after the other: the last usable pair is used until they match.
     """

@@ -1,4 +1,4 @@
-"""A table's quota of its group's threads, and its recent use."""
+"""Quotas, thread accounts and policies: which table is planned next, and which table's task gets a thread."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

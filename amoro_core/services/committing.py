@@ -1,4 +1,4 @@
-"""Gathering: the results of a process's tasks decide what it does."""
+"""Commits: results of tasks, staging, sending, the status of unknown commits, clean-up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -243,7 +243,7 @@ class CommittingService:
                 limit = config_of(self._tables, case.runtime).commit_timeout
                 with self._meters.timed(metrics.COMMIT_TIME, case.process.type):
                     retry_commit(limit, lambda: self._attempt(self._case(process_id), table, prepare))
-            # Of one that commits group by group the next groups may be ready by now.
+            # The next groups of a process that commits group by group may be ready.
             if not case.process.max_commits or self._status(process_id) is not ProcessStatus.COMMITTING:
                 return
 
@@ -340,7 +340,7 @@ class CommittingService:
         attempt: CommitAttempt,
         dropped: Mapping[int, str] = NOTHING_DROPPED,
     ) -> bool:
-        # The attempt may be written down where nobody will ever look for it.
+        # The attempt may be stored in a database that is not read again.
         self._store.require_own()
         try:
             table.send(attempt.payload)

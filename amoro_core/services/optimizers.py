@@ -46,7 +46,7 @@ class OptimizerLiveness:
     touched_s: float  # monotonic
     touched_at: datetime | None  # None: not since this coordinator started
     progress: Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
-    core_ms: Mapping[Attempt, int] = field(default_factory=dict)  # CPU time so far, where it is told
+    core_ms: Mapping[Attempt, int] = field(default_factory=dict)  # CPU time so far, if reported
 
 
 class OptimizerService:
@@ -61,7 +61,7 @@ class OptimizerService:
         heartbeat_timeout: timedelta,
         when_leaving: Callable[[], None] = lambda: None,
     ) -> None:
-        """`when_leaving` is called when an optimizer is to leave, or is no longer known: open polls must hear of it."""
+        """`when_leaving` is called when an optimizer is to leave or was removed, to end its open polls."""
         self._store = store
         self._when_leaving = when_leaving
         self._polls: Counter[str] = Counter()  # open polls that are heartbeats
@@ -164,7 +164,7 @@ class OptimizerService:
 
     @contextmanager
     def polling(self, optimizer_id: str) -> Iterator[None]:
-        """While a poll is open that is a heartbeat: its optimizer is not silent, and was heard of when it ends."""
+        """Count the optimizer as alive while a poll that is a heartbeat is open, and note a heartbeat when it ends."""
         with self._lock:
             self._polls[optimizer_id] += 1
         try:
@@ -230,7 +230,7 @@ class OptimizerService:
         Returns what `dismiss` does: how many tasks the optimizer held.
         """
         with self._lock:
-            self._released.add(optimizer_id)  # first: an optimizer that hears of the end registers anew at once
+            self._released.add(optimizer_id)  # first: an optimizer that learns of the end registers again immediately
         held = dismiss()
         self.forget(optimizer_id)
         log.info("optimizer.released", optimizer=optimizer_id)
@@ -269,7 +269,7 @@ class OptimizerService:
         )
 
     def core_ms(self) -> dict[Attempt, int]:
-        """CPU time of all cores that running attempts have taken so far, of those that tell it."""
+        """CPU time of all cores that running attempts have reported so far."""
         with self._lock:
             return {attempt: spent for life in self._lives.values() for attempt, spent in life.core_ms.items()}
 

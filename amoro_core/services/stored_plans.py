@@ -1,4 +1,4 @@
-"""Plans that are stored before they are started, and groups of files that others took from under them."""
+"""Plans that are stored before they are started, and groups whose files are no longer live."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -47,7 +47,7 @@ class StartingService:
         clock: Callable[[], datetime],
         announce: Callable[[Effects], None],
     ) -> None:
-        """`announce` tells others what a change of processes asks for, once it is stored."""
+        """`announce` signals the effects of a stored change."""
         self._store = store
         self._tables = tables_of
         self._find_action = find_action
@@ -84,7 +84,7 @@ class StartingService:
         return started
 
     def start_due(self) -> list[str]:
-        """Start plans whose time has come, where their tables let them; the ids of the processes."""
+        """Start plans whose time has come, unless their tables are busy or blocked; the ids of the processes."""
         begun = []
         for process in self._store.read(lambda db: list_startable(db, self._clock())):
             try:
@@ -96,7 +96,7 @@ class StartingService:
         return begun
 
     def close_expired(self) -> list[str]:
-        """Close plans that nobody started in their time; the ids of the processes."""
+        """Close plans that were not started before they expired; the ids of the processes."""
         if not self._store.read(lambda db: list_expired(db, self._clock())):
             return []
         effects = Effects()
@@ -113,7 +113,7 @@ class StartingService:
         return closed
 
     def renew_blockers(self) -> list[str]:
-        """Go on to refuse writers for processes that do, where that ends soon; the ids of those that could not.
+        """Renew blockers of writers that expire soon; the ids of processes that lost theirs.
 
         To be called several times in half a day.
         """
@@ -141,7 +141,7 @@ class StartingService:
                 self._look_at(process)
 
     def _look_at(self, process: OptimizingProcess) -> str:
-        """What is gone, in words, where the process was closed for it; else ""."""
+        """The reason if the process was closed because a file is gone; else ""."""
         case = self._store.read(lambda db: read_context(db, process.process_id))
         try:
             opened = open_planned(self._tables, case)

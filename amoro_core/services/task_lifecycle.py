@@ -101,7 +101,7 @@ class OptimizingService:
         core_ms: Callable[[], Mapping[Attempt, int]] = dict,
         meters: Meters | None = None,
     ) -> None:
-        """`core_ms` tells the CPU time that running attempts have taken so far."""
+        """`core_ms` returns the CPU time that running attempts have taken so far."""
         self._guarding, self._store = guarding, store
         self._meters = meters or Meters()
         self._clock, self._signals = clock, signals
@@ -278,7 +278,7 @@ class OptimizingService:
         }
         return [attempt for attempt in running if attempt not in held]
 
-    # What follows
+    # Effects
 
     def announce(self, effects: Effects) -> None:
         """Signal the effects of a change of processes, once it is stored."""

@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 
 def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime) -> ActionRecord:
-    """What is known of the action after a process of it."""
+    """The action's record after one of its processes ended."""
     match outcome:
         case Outcome.DONE:
             return succeeded(known)
@@ -56,14 +56,14 @@ def after(known: ActionRecord, outcome: Outcome, why: str, now: datetime) -> Act
 
 
 def succeeded(known: ActionRecord) -> ActionRecord:
-    """What is known after a run that did what it was to do, or found nothing to do: a pause is over."""
+    """The record after a run that did its work or found nothing to do: a pause ends."""
     return replace(known, failures=0, retry_at=None, fruitless=0, paused_at=None, paused_for="")
 
 
 def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = False) -> ActionRecord:
-    """What is known after one more failure in a row; the third pauses the action.
+    """The record after one more failure in a row; the third pauses the action.
 
-    `is_outage`: the failure says nothing of this table, as when its catalog does not answer. It backs off alone.
+    `is_outage`: the failure is not the table's, such as an unavailable catalog: it backs off and never pauses.
     """
     found = backed_off(known, now)
     if is_outage or found.failures < MOST:
@@ -72,7 +72,7 @@ def failed(known: ActionRecord, why: str, now: datetime, *, is_outage: bool = Fa
 
 
 def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:
-    """What is known after one more run in a row that changed nothing though it was planned; the third pauses it."""
+    """The record after one more planned run in a row that changed nothing; the third pauses the action."""
     found = replace(known, fruitless=known.fruitless + 1)
     if found.fruitless < MOST:
         return found
@@ -81,7 +81,7 @@ def fruitless(known: ActionRecord, why: str, now: datetime) -> ActionRecord:
 
 
 def with_properties(known: ActionRecord, properties: str) -> ActionRecord:
-    """What is known once the action was seen with these properties (a digest): others than before end a pause."""
+    """The record with these properties (a digest); a change of properties ends a pause."""
     if known.paused_at is not None and known.properties not in ("", properties):
         known = succeeded(known)
     return replace(known, properties=properties)

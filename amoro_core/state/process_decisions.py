@@ -1,4 +1,4 @@
-"""What the state of its tasks means for a process."""
+"""Decides the next step of a process from the states of its tasks; lanes, leases, cancelling."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,14 +74,14 @@ Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What is known of the groups of a process that commits several times."""
+    """Committed and dropped groups of a process that commits several times."""
 
     committed: frozenset[int] = frozenset()
     dropped: Mapping[int, str] = field(default_factory=dict)  # those that won't be committed, with the reason
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The groups of which nothing is to be committed any more."""
+        """The groups that need no further commit."""
         return self.committed | self.dropped.keys()
 
 
@@ -184,7 +184,7 @@ def _loss(task: OptimizingTask) -> str:
     return f"task {number} failed {times}; last: {task.failure}"
 
 
-#: Lanes that exclude each other: what one removes from the metadata, the other takes for nobody's.
+#: Lanes that exclude each other: files that one removes from the metadata look like orphans to the other.
 EXCLUDING: frozenset[frozenset[str]] = frozenset({frozenset({METADATA, STORAGE})})
 #: Lanes with the actions of other lanes that they exclude: data expiry takes whole files, whoever orders their rows.
 APART: frozenset[tuple[str, str]] = frozenset({(LAYOUT, "expire-data")})

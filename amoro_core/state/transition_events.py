@@ -1,4 +1,4 @@
-"""What a change of a task, a process, a table or an action amounts to: an attempt that ended, an event, numbers."""
+"""Events, ended attempts and time-series samples derived from a change of a task, process, table or action."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +45,7 @@ def ended_attempt(before: OptimizingTask, after: OptimizingTask, now: datetime) 
 
 
 def attempt_event(ended: TaskAttempt) -> EventText | None:
-    """The event of an attempt that did not end well; None: it did, or nobody has to know."""
+    """The event of an attempt that failed or was lost; None for others."""
     name = f"attempt {ended.attempt.number} of task {ended.attempt.task_id.number}"
     code = f"[{ended.failure_code}] " if ended.failure_code else ""
     match ended.outcome:
@@ -57,7 +57,7 @@ def attempt_event(ended: TaskAttempt) -> EventText | None:
 
 
 def process_event(before: OptimizingProcess | None, after: OptimizingProcess) -> EventText | None:
-    """The event of a process that is new (`before` None) or moved; None: of its steps nothing is told."""
+    """The event of a process that is new (`before` None) or changed; None: this step has no event."""
     if before is not None and before.status == after.status:
         return _event_in_same_status(before, after)
     code = f"[{after.failure_code}] " if after.failure_code else ""
@@ -85,10 +85,10 @@ _WAITED = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
 
 
 def _event_in_same_status(before: OptimizingProcess, after: OptimizingProcess) -> EventText | None:
-    """What is told of a process that stays in its status."""
+    """The event of a process that stays in its status."""
     if after.status == ProcessStatus.HELD and before.failure != after.failure:
         return EventText(EventKind.HELD, f"{after.type} is held: {after.failure}")
-    # A commit that waits is told once for each cause, whatever the number of tries.
+    # A commit that waits has one event for each cause, whatever the number of tries.
     if after.delay is not None and (before.delay is None or before.delay.code != after.delay.code):
         return EventText(EventKind.BACKED_OFF, f"{after.type} waits: [{after.delay.code}] {after.delay.reason}")
     return None
@@ -105,7 +105,7 @@ def _done(process: OptimizingProcess) -> str:
 
 
 def process_samples(before: OptimizingProcess | None, after: OptimizingProcess) -> list[Sample]:
-    """What the end of a process adds to totals over time; nothing for another step of it."""
+    """Samples that the end of a process adds to time series; none for other steps."""
     if after.is_active or (before is not None and not before.is_active):
         return []
     found = [Sample("processes-ended", 1, str(after.status))]
@@ -142,7 +142,7 @@ def table_events(before: TableRuntime, after: TableRuntime) -> list[EventText]:
         found.append(EventText(EventKind.REFUSED, f"refused ({after.refusal}): {after.status_reason}"))
     elif before.status is refused and after.status is not refused:
         found.append(EventText(EventKind.ACCEPTED, "it is not refused any more"))
-    # What a catalog says of tables that were never seen before is nobody's decision about this one.
+    # The catalog's default for a table that was never refreshed is not a decision about this table.
     is_decision = before.refreshed_at is not None or after.enabled_override is not None
     if is_decision and before.enabled != after.enabled:
         kind = EventKind.ENABLED if after.enabled else EventKind.DISABLED

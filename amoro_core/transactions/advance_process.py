@@ -1,4 +1,4 @@
-"""Blockers that a process takes for its own time: writers that ask are refused until it ends."""
+"""Advancing and ending processes: decisions carried out, receipts, blockers, and what follows for the table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,7 +90,7 @@ def _reason(process_id: str) -> str:
 
 
 def settled_groups(db: Connection, process: OptimizingProcess) -> Settled:
-    """The groups of the process that are committed or dropped; of one that commits all at once nothing is told."""
+    """The groups that are committed or dropped; empty for a process with a single commit."""
     if not process.max_commits:
         return NOTHING_SETTLED
     committed = committed_groups(processes.list_commits(db, process.process_id))
@@ -109,7 +109,7 @@ def landed_attempts(attempts: Iterable[CommitAttempt]) -> list[CommitAttempt]:
 
 
 def receipt_of(db: Connection, process: OptimizingProcess) -> Receipt | None:
-    """What all commits of a process that ends came to together; None where it has committed nothing.
+    """The receipt of all commits of a process that ends; None if it has committed nothing.
 
     Groups that it has not committed count as dropped.
     """
@@ -172,7 +172,7 @@ def partial_end(
 def failure_of(
     db: Connection, process: OptimizingProcess, attempts: Sequence[CommitAttempt], error: AmoroError
 ) -> process_machine.ProcessEvent:
-    """The process's end; with an attempt still open only a table that is gone, or another by now, leads here."""
+    """The event that ends the process; an attempt is still open only if the table is gone or was replaced."""
     message = f"{error.message} ({error.hint})" if error.hint else error.message
     if any(attempt.is_open for attempt in attempts):
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
@@ -237,7 +237,7 @@ def keep_action(db: Connection, before: ActionRecord, known: ActionRecord, now: 
 
 
 def planning_failed(db: Connection, table_id: int, action: str, error: Exception, now: datetime) -> None:
-    """What is known of an action after the clock could not plan it. That a catalog is silent tells nothing of it."""
+    """Update an action after a scheduled plan failed; an unavailable catalog does not count towards a pause."""
     why = f"planning failed: {str(error) or type(error).__name__}"
     is_outage = isinstance(error, CatalogUnavailable) and not isinstance(error, AccessDenied)
     before = replace(actions.get(db, table_id, action), reason=why)
@@ -246,7 +246,7 @@ def planning_failed(db: Connection, table_id: int, action: str, error: Exception
 
 
 def _evaluate_again(db: Connection, process: OptimizingProcess, now: datetime) -> None:
-    """Files that a plan had beside optimizing are free: the next refresh evaluates the table with them."""
+    """Files reserved by a layout plan become available: the next refresh evaluates the table with them."""
     if process.lane == LAYOUT:
         release_block(db, process, now)
         tables.save(db, replace(tables.get(db, process.table_id), evaluated_snapshot_id=None))
@@ -269,13 +269,13 @@ def finish_table(
         return
     _evaluate_again(db, process, now)
     known = actions.get(db, process.table_id, process.action)
-    # Evaluate again at once: another period may be over already.
+    # Evaluate again immediately: another period may be over already.
     known = replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None)
     keep_action(db, known, backoff.after(known, outcome, reason, now), now)
 
 
 def release_condemned(db: Connection, process: OptimizingProcess, now: datetime) -> None:
-    """Start the waiting time of the files that a process has condemned; those due at once are deleted soon."""
+    """Start the waiting time of the files that a process has condemned; those without one are deleted soon."""
     pending_deletions.release(db, process.process_id)
     if pending_deletions.due(db, process.table_id, now).batches and process.action != EMPTYING:
         known = actions.get(db, process.table_id, EMPTYING)
@@ -368,7 +368,7 @@ def advance_process(db: Connection, process_id: str, effects: Effects, now: date
 
 
 def _end_committed(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
-    """The end of a process that has committed group by group; what it has written in vain is left over."""
+    """End a process that has committed group by group; files of other groups are left over."""
     receipt = receipt_of(db, process)
     if receipt is None:
         raise IllegalState(f"process {process.process_id} has committed nothing")

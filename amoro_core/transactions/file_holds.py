@@ -1,4 +1,4 @@
-"""Condemned files that the guard found needed: taken off, so that nobody deletes them."""
+"""Condemned files that the table needs after all, and files in a trash."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Storing a change together with what it tells: the attempt that ended, the event, numbers over time, in one write."""
+"""Persists a change with its ended attempt, event and time series in one write."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What clustering knows of a table beside the table itself, and the columns that it has chosen."""
+"""When maintenance actions are due on a table, and the context of clustering plans."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -122,10 +122,10 @@ class ScheduleDecision:
 
 @dataclass(frozen=True, slots=True)
 class ActionState:
-    """What to store about an action on a table after evaluating it."""
+    """The result of evaluating an action on a table, to be stored."""
 
     consent: ScheduleDecision
-    verdict: TriggerVerdict | None = None  # of an action that says itself when it is due
+    verdict: TriggerVerdict | None = None  # of an action that computes its own due time
     every: timedelta = timedelta()
     config: MaintenanceConfig = field(default_factory=MaintenanceConfig)
     uuid: str = ""
@@ -138,7 +138,7 @@ Looks = Mapping[str, ActionState]
 
 @dataclass(frozen=True, slots=True)
 class _Scheduled:
-    """A scheduled action and what it is, asked once: whether an object fits a protocol takes long to tell."""
+    """A scheduled action and its protocols, checked once: `isinstance` of a protocol is slow."""
 
     action: Action
     every: timedelta | None  # None: it is off everywhere
@@ -183,7 +183,7 @@ class MaintenanceSchedule:
         self._scheduled = tuple(_Scheduled.of(action, action_intervals) for action in (*self._triggered, *periodic))
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
-        """What to store about each action, before its last run is known.
+        """The result for each action, before its last run is known.
 
         `defaults` are the properties of the table's catalog, `override` is `amoro table enable|disable`. Raises
         TableRefused("configuration").
@@ -283,7 +283,7 @@ def _next_run(looked: ActionState, known: ActionRecord, now: datetime, earliest:
     at = at if earliest is None else max(at, earliest)
     if looked.config.window is None:
         return at
-    # What was due in the window and has not begun by its end waits for the next one.
+    # Actions that were due in a window and did not start wait for the next one.
     return opening(looked.config, max(at, now))
 
 

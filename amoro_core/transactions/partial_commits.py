@@ -1,4 +1,4 @@
-"""What came of some groups of a process that commits group by group, within the write that stores it."""
+"""Processes that commit group by group, and processes that are closed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -90,7 +90,7 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
 
 
 def close_held(db: Connection, after: timedelta, now: datetime) -> list[str]:
-    """Close processes that nobody has confirmed for so long; their ids."""
+    """Close processes that were not confirmed within this time; their ids."""
     ending = Ending(f"nobody confirmed it within {after.days} days")
     held = [one for one in processes.list_active(db) if one.status == ProcessStatus.HELD]
     old = [one for one in held if one.created_at <= now - after]

@@ -1,4 +1,4 @@
-"""Reading a process with everything stored about it, and making the attempt that is stored before it is sent."""
+"""The context of a process: its table, results and attempts; the snapshots and files that it reserves."""
 
 import random
 import time
@@ -112,7 +112,7 @@ class Pins:
 
 
 def pins(db: Connection, table_id: int, find_action: Callable[[str], Action], own: str = "") -> Pins:
-    """What every active process of the table pins, under any of its names, also with an unknown commit; except `own`.
+    """Snapshots and files that active processes of the table need, also with an unknown commit; without `own`.
 
     Snapshots: on which it was planned, and all of its attempts. Files: what its tasks read and have written, what its
     attempts add with their manifests, and what it is about to remove itself. Raises TableNotFound.
@@ -247,9 +247,9 @@ def retry_commit(
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Repeat the attempt until it is true; the first repetition comes at once, others after waits with jitter.
+    """Repeat the attempt until it is true: first immediately, then after waits with jitter.
 
-    Two who always lose to each other would go on in step without it. Raises CommitConflict once the time is over, and
+    Jitter keeps losing writers out of lockstep. Raises CommitConflict once the time is over, and
     what `attempt` raises.
     """
     started, tries, longest = now(), 1, 0.0

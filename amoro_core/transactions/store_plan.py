@@ -33,7 +33,7 @@ from amoro_core.transactions.journal import keep_process
 
 log = get_logger("amoro.maintaining")
 
-#: What a process is triggered by when nobody asked for it.
+#: The trigger of a process that was not requested.
 EVALUATION = "evaluation"
 
 Works = Sequence[tuple[OptimizingTask, bytes]]
@@ -180,7 +180,7 @@ def beyond(made: Plan, confirmed: Mapping[str, int]) -> str:
 
 
 def is_held(process: OptimizingProcess, runtime: TableRuntime, why: str) -> ConfirmationRequired:
-    """What is raised where a person has to confirm a process first, with the way to do it."""
+    """The error that a process must be confirmed first, with the command."""
     name = str(runtime.identifier)
     return ConfirmationRequired(
         f"process {process.process_id} ({process.type}) on {name} is held: {why}",
@@ -230,7 +230,7 @@ def _task(process: OptimizingProcess, number: int, task: PlannedTask, group: str
 
 
 def log_planned(process: OptimizingProcess, runtime: TableRuntime, works: Works) -> None:
-    """Say in the log what was planned."""
+    """Log the new process."""
     log.info(
         "process.planned",
         process=process.process_id,
@@ -252,13 +252,13 @@ def list_requested(db: Connection, table_id: int | None = None) -> list[Optimizi
 
 
 def list_expired(db: Connection, now: datetime) -> list[OptimizingProcess]:
-    """Plans that nobody started in their time."""
+    """Plans that were not started before they expired."""
     waiting = [(one, plans.get_plan(db, one.process_id).expires_at) for one in list_requested(db)]
     return [one for one, at in waiting if at is not None and at <= now]
 
 
 def list_startable(db: Connection, now: datetime) -> list[OptimizingProcess]:
-    """Plans that begin by themselves by now."""
+    """Plans whose start time has come."""
     waiting = [(one, plans.get_plan(db, one.process_id).start_at) for one in list_requested(db)]
     return [one for one, at in waiting if at is not None and at <= now]
 

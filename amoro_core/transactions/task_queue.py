@@ -222,7 +222,7 @@ def pending_of(
 
 
 def recent_holds(db: Connection, now: datetime) -> list[TaskHold]:
-    """What holds a thread or has ended within the time that counts."""
+    """Attempts that hold a thread or ended within the last hour."""
     return tasks.list_holds(db, now - LOOK_BACK)
 
 
