@@ -23,9 +23,9 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.store.database import Store
 from tests.browser.chromium import expect
 from tests.dashboard import strangers
-from tests.dashboard.payloads import PAYLOADS
 from tests.dashboard.provider import CANARY, RULES, Mock, providing
 from tests.dashboard.served import Served, serving
+from tests.dashboard.strangers import PAYLOADS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, Request

@@ -21,7 +21,7 @@ from amoro_core.web.static import DIRECTORY
 from tests.browser.pages import paths_in
 from tests.dashboard import states, strangers
 from tests.dashboard.conftest import OWN, Site, asked_of, words
-from tests.dashboard.payloads import PAYLOADS
+from tests.dashboard.strangers import PAYLOADS
 from tests.dashboard.test_pages_processes import RUNNING, many
 from tests.store import builders
 from tests.tiers import sample
