@@ -11,10 +11,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from amoro_cli.connection import Connection, CoordinatorAddress, connect, resolve_place
-from amoro_cli.help_format import CONNECTION
 from amoro_cli.launcher_protocol import Kind, Launcher
-from amoro_cli.output import OutputFormat
-from amoro_cli.stdio import tell
+from amoro_cli.output import OutputFormat, tell
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import Trust, is_pattern, parse_pattern
 from amoro_core.model.properties import parse_duration, parse_memory
@@ -24,6 +22,7 @@ from amoro_core.model.text_sanitizing import printable
 Complete = Callable[[typer.Context, str], list[str]]
 
 _MOST = 500
+CONNECTION = "Connection options"  # their panel in help
 
 
 def names_of(kind: Kind) -> Complete:

@@ -1,19 +1,21 @@
-"""Lists: their pages, their columns, which of them are shown, and what they are sorted by."""
+"""Lists: their pages, columns, order, and documents."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
 import typer
 
-from amoro_cli.output import Grid
+from amoro_cli.output import Block, Document, Grid
 from amoro_core.documents.formatting import format_count
+from amoro_core.documents.json_documents import encode_all
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import Window
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
 
 Item = TypeVar("Item")
 PagedAnswer = TypeVar("PagedAnswer", bound="Paged")
@@ -273,3 +275,29 @@ def _page_of(request: Any, limit: int, after: str) -> Any:
     page = type(request)(limit=limit, after=after)
     page.MergeFrom(request)
     return page
+
+
+Listed = TypeVar("Listed", bound="Message")
+
+
+def list_document(
+    schema: str,
+    listing: Listing[Listed],
+    part: ListRange[Listed],
+    arrangement: Arrangement,
+    name: Callable[[Listed], str],
+    nothing: str,
+    *,
+    before: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
+) -> Document:
+    """The keys of `before`, the items under the schema's name except the fields in `without`, `total` and `next`.
+
+    `nothing` is the text for an empty list.
+    """
+    items = listing.arranged(part.items, arrangement)
+    bodies = [{field: value for field, value in item.items() if field not in without} for item in encode_all(items)]
+    key = schema.removeprefix("amoro.").partition("/")[0]
+    body = {**(before or {}), key: bodies, **part.keys}
+    blocks: tuple[Block, ...] = (listing.grid(items, arrangement), *part.rest) if items else (nothing,)
+    return Document(schema, body, tuple(map(name, items)), blocks, key)

@@ -13,8 +13,7 @@ import typer
 
 from amoro_cli.context import Session, default, duration_option
 from amoro_cli.list_options import ListRange, whole
-from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
-from amoro_cli.stdio import tell
+from amoro_cli.output import Document, OutputFormat, is_live, tell, write, write_pages
 from amoro_core.documents.formatting import format_bytes, format_duration, many
 from amoro_core.model.text_sanitizing import printable
 

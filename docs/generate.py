@@ -11,7 +11,7 @@ from pathlib import Path
 
 from amoro_core import errors
 from amoro_core.bootstrap.settings import file_schema
-from amoro_core.documents.json_schemas import file_name, schemas
+from amoro_core.documents.json_documents import file_name, schemas
 from amoro_core.errors import AmoroError
 from amoro_core.web.rest.openapi import description
 

@@ -9,9 +9,8 @@ import typer
 
 from amoro_cli.context import OutputOption, Session, TableArgument, default, duration_option, milliseconds
 from amoro_cli.list_options import Arrangement, columns_option, sort_option
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.progress import progress_report
-from amoro_cli.stdio import tell
 from amoro_cli.views.maintenance import (
     ACTIONS,
     FATES,

@@ -9,6 +9,7 @@ import typer
 
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.context import (
+    CONNECTION,
     MEMORY,
     MOST_THREADS,
     OutputOption,
@@ -19,7 +20,6 @@ from amoro_cli.context import (
     names_of,
     option_parser,
 )
-from amoro_cli.help_format import CONNECTION
 from amoro_cli.launcher_protocol import Kind, OptimizerOptions, PackageOptions, SparkOptions
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write

@@ -19,10 +19,9 @@ from amoro_cli.context import (
     option_parser,
 )
 from amoro_cli.multi_table import MultiTableRun, failure_of_all, is_one, plan_each, ranked, select
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.progress import progress_report
 from amoro_cli.query_logs import learn_from
-from amoro_cli.stdio import tell
 from amoro_cli.views.outcomes import optimized_document, plans_document
 from amoro_cli.views.plans import (
     cluster_options,

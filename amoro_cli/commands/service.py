@@ -18,8 +18,7 @@ from amoro_cli.views.services import (
     status_document,
 )
 from amoro_cli.views.tables import settings_document
-from amoro_core.documents.grafana_board import board
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, rules, scrape
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
 from amoro_core.errors import InvalidArgument, StoreFailed
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
 from amoro_core.protocol import admin_pb2 as pb

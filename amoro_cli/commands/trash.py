@@ -24,9 +24,8 @@ from amoro_cli.list_options import (
     sort_option,
     window,
 )
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.progress import progress_report
-from amoro_cli.stdio import tell
 from amoro_cli.views.maintenance import (
     LEASES,
     TRASH,

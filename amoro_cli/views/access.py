@@ -3,11 +3,10 @@
 import json
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Document, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_time
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode
 
 if TYPE_CHECKING:
     from amoro_core.protocol import accounts_pb2 as accounts_pb

@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_count, format_time
-from amoro_core.documents.json_schemas import group_body
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode, group_body
 from amoro_core.model.group_config import EXTERNAL
 from amoro_core.model.paging import Line
 

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_cli.views.processes import receipt_blocks
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
-from amoro_core.documents.json_schemas import maintain_body
-from amoro_core.documents.message_json import encode, encode_all
+from amoro_core.documents.json_documents import encode, encode_all, maintain_body
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb

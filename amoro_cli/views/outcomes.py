@@ -10,7 +10,7 @@ from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import table_detail, table_list
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, many
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.tables import coarse, health
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_core.documents.formatting import (
     encoded_lines,
@@ -19,8 +18,7 @@ from amoro_core.documents.formatting import (
     row_equation,
     value,
 )
-from amoro_core.documents.json_schemas import optimize_body
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode, optimize_body
 from amoro_core.model.processes import UNDOABLE
 from amoro_core.model.text_sanitizing import one_line
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amoro_cli.launcher_protocol import Finding, Package
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
-from amoro_core.documents.json_schemas import check_body
-from amoro_core.documents.message_json import encode, encode_all
+from amoro_core.documents.json_documents import check_body, encode, encode_all
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb

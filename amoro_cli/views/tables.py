@@ -4,11 +4,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange
+from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.views.lists import list_document
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
-from amoro_core.documents.message_json import encode, encode_all
+from amoro_core.documents.json_documents import encode, encode_all
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG
 

@@ -1,7 +1,6 @@
 """The audit."""
 
-from amoro_core.admin.common import duration, milliseconds, moment, word
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, duration, milliseconds, moment, word
 from amoro_core.errors import IllegalState, NotAllowed
 from amoro_core.model.accounts import UserAccount
 from amoro_core.model.history_events import AuditEvent, AuditFilter, AuditOutcome

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 
-from amoro_core.admin.common import milliseconds
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, milliseconds
 from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import date
 
-from amoro_core.admin.common import files, milliseconds
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, files, milliseconds
 from amoro_core.admin.processes import messages_of, process_summary
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions

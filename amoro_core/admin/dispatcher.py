@@ -1,9 +1,10 @@
-"""Work that may hang, apart from the pool that answers people."""
+"""Calls of operations: authorization, audit, deadlines, and threads for work that may block."""
 
 import asyncio
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
@@ -11,8 +12,19 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from amoro_core.admin import (
+    access,
+    catalogs,
+    clustering,
+    groups,
+    history,
+    maintenance,
+    optimizing,
+    processes,
+    status,
+    tables,
+)
 from amoro_core.admin.context import Call, Services, require, target_table
-from amoro_core.admin.operations import FUNCTIONS, IS_NEWS, LATE
 from amoro_core.errors import Conflict, TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
 from amoro_core.model.history_events import Audited
@@ -21,6 +33,26 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import MASK, briefly, is_secret, printable, without_secrets
 from amoro_core.notifier import Changes, wait_for
 from amoro_core.protocol.operations import OPERATIONS, QUICK, Operation
+
+Function = Callable[[Services, Any, Call], Any]
+
+_MODULES = (access, catalogs, clustering, groups, history, maintenance, optimizing, processes, status, tables)
+
+
+def _function(method: str) -> Function:
+    """The function of the method: GetTable is done by `get_table`. Raises LookupError without one."""
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower()
+    (found,) = (vars(module)[name] for module in _MODULES if name in vars(module))
+    function: Function = found
+    return function
+
+
+FUNCTIONS: Mapping[str, Function] = {method: _function(method) for method in OPERATIONS}
+#: For requests with `wait_ms`: whether this answer, after the one before, ends the wait.
+IS_NEWS: Mapping[str, Callable[[Any, Any], bool]] = {"GetProcess": processes.has_moved}
+#: The answer at the deadline, where that is no error.
+LATE: Mapping[str, Callable[[Any], Any]] = {"CheckCatalog": catalogs.late_check}
+
 
 T = TypeVar("T")
 

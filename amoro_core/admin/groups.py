@@ -4,8 +4,7 @@ from datetime import datetime
 from math import isfinite, isinf
 from typing import Any
 
-from amoro_core.admin.common import milliseconds, word
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, milliseconds, word
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import EXTERNAL, Instance, InstanceStatus, InstancesView
 from amoro_core.model.paging import Line, Window, page_limit

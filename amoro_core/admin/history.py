@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 
-from amoro_core.admin.common import milliseconds, moment
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, milliseconds, moment
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.history_events import Event, EventFilter, EventKind, TaskAttempt
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES, SeriesFacts

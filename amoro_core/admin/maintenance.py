@@ -3,8 +3,7 @@
 import json
 from dataclasses import replace
 
-from amoro_core.admin.common import duration, milliseconds
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, duration, milliseconds
 from amoro_core.admin.processes import process_summary
 from amoro_core.maintenance.snapshots import SnapshotTotals
 from amoro_core.model.maintenance import Options

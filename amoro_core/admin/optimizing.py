@@ -5,8 +5,7 @@ import zlib
 from collections.abc import Sequence
 
 from amoro_core.admin.clustering import cluster_table, is_clustering, plan_clustering
-from amoro_core.admin.common import files, milliseconds, requested_type
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, files, milliseconds, requested_type
 from amoro_core.admin.processes import messages_of, process_summary
 from amoro_core.documents.formatting import many
 from amoro_core.errors import InvalidArgument

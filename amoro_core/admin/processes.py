@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from amoro_core import errors
-from amoro_core.admin.common import milliseconds, word
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, milliseconds, word
 from amoro_core.errors import AmoroError
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import Window

@@ -4,8 +4,7 @@ import os
 import sys
 from datetime import datetime
 
-from amoro_core.admin.common import milliseconds
-from amoro_core.admin.context import LEADER, Call, Services
+from amoro_core.admin.context import LEADER, Call, Services, milliseconds
 from amoro_core.model.alert_rules import ActiveAlert
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring_pb

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from amoro_core.admin.catalogs import selection_message
-from amoro_core.admin.common import duration, files, milliseconds, word
-from amoro_core.admin.context import Call, Services
+from amoro_core.admin.context import Call, Services, duration, files, milliseconds, word
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.optimizing_config import EffectiveProperty, Enabled

@@ -23,7 +23,7 @@ from amoro_cli.launcher_protocol import (
     PackageOptions,
     UpOptions,
 )
-from amoro_cli.stdio import tell
+from amoro_cli.output import tell
 from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.model.principals import Role
 from amoro_core.model.text_sanitizing import printable

@@ -8,8 +8,7 @@ from typing import Any, cast
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from amoro_core.documents.json_schemas import message_schema
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import encode, message_schema
 from amoro_core.model.text_sanitizing import without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal

@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from amoro_core.documents.json_schemas import schemas
+from amoro_core.documents.json_documents import schemas
 
 
 def check_document(text: str) -> None:

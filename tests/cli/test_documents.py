@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from amoro_core.documents.formatting import format_bytes, format_duration, format_time, iso_time, many
-from amoro_core.documents.json_schemas import schemas
+from amoro_core.documents.json_documents import schemas
 from amoro_core.model.properties import parse_duration, parse_memory
 from tests.cli.conftest import Cli
 from tests.cli.contract import check_document

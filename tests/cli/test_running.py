@@ -22,8 +22,7 @@ from amoro_cli.launcher_protocol import (
 )
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
-from amoro_core.documents.grafana_board import board
-from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, rules, scrape
+from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from tests.cli.conftest import Cli, record

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from amoro_cli.help_format import record_of
+from amoro_cli.command_table import record_of
 from amoro_cli.main import build
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings

@@ -14,8 +14,7 @@ import requests
 
 from amoro_core.bootstrap.coordinator_app import Coordinator, listening, running, serving
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.documents.grafana_board import board
-from amoro_core.documents.prometheus_files import scrape
+from amoro_core.documents.prometheus_files import board, scrape
 from amoro_core.model.principals import Role
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table

@@ -10,8 +10,8 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 
-from amoro_core.admin.operations import FUNCTIONS
-from amoro_core.documents.json_schemas import message_schema, schemas
+from amoro_core.admin.dispatcher import FUNCTIONS
+from amoro_core.documents.json_documents import message_schema, schemas
 from amoro_core.protocol.operations import OPERATIONS, ROUTES, Route
 from amoro_core.web.rest import requests
 from amoro_core.web.rest.requests import (

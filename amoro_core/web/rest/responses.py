@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 
 from google.protobuf.message import Message
 
-from amoro_core.documents.json_schemas import check_body, group_body, maintain_body, optimize_body, schemas
-from amoro_core.documents.message_json import encode
+from amoro_core.documents.json_documents import check_body, encode, group_body, maintain_body, optimize_body, schemas
 from amoro_core.protocol.operations import Route
 from amoro_core.web.rest.requests import PREFIX, ParsedRequest, cursor_of
 

@@ -1,17 +1,86 @@
-"""Documents that are more than a message: without the key `schema`, which whoever shows them adds."""
+"""JSON documents: messages of the admin service as plain data for programs, and their schemas.
+
+Keys are the field names of the proto. Moments end in `_at` instead of `_ms` and are ISO 8601 in UTC; those of what
+never happened, and ids of what does not exist, are null; other numbers are exact.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from amoro_core.documents.message_json import describe_field, encode
+from amoro_core.documents.formatting import iso_time
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit
 from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol.operations import ROUTES, Route
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+
+_EMPTY_IS_NULL = {
+    *("process_id", "optimizer_id", "plan_id", "snapshot_id", "base_snapshot_id", "parent_snapshot_id"),
+    *("type", "next"),
+}
+_DURATIONS = {"cpu_ms", "duration_ms"}
+_SCORE = "health_score"  # −1: not known
+
+
+def encode(message: "Message") -> dict[str, Any]:
+    """The message as a dictionary in the order of its fields."""
+    return dict(_field(message, field) for field in message.DESCRIPTOR.fields)
+
+
+def encode_all(messages: "Sequence[Message]") -> list[dict[str, Any]]:
+    """Each message as `encode` gives it."""
+    return [encode(message) for message in messages]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShape:
+    """How a field of a message appears: under which name, as a time or not, and whether it may be null."""
+
+    name: str
+    is_time: bool
+    is_nullable: bool
+
+
+def describe_field(field: Any) -> FieldShape:
+    """The shape that `encode` gives the field."""
+    name = field.name
+    if field.is_repeated:
+        return FieldShape(name, False, False)
+    if field.message_type is not None:
+        return FieldShape(name, False, True)
+    if name.endswith("_ms") and name not in _DURATIONS:
+        return FieldShape(_time_name(name), True, True)
+    return FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE)
+
+
+def _field(message: "Message", field: Any) -> tuple[str, Any]:
+    shape, value = describe_field(field), getattr(message, field.name)
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        return shape.name, dict(sorted(value.items()))
+    if field.is_repeated:
+        return shape.name, encode_all(value) if kind else list(value)
+    if kind is not None:
+        return shape.name, encode(value) if message.HasField(field.name) else None
+    if shape.is_time:
+        return shape.name, iso_time(value)
+    if shape.is_nullable and (value < 0 if field.name == _SCORE else not value):
+        return shape.name, None
+    return shape.name, value
+
+
+def _time_name(name: str) -> str:
+    stem = name.removesuffix("_ms")
+    return stem if stem.endswith(("_at", "_since")) else f"{stem}_at"
+
 
 Body = dict[str, Any]
 
@@ -84,7 +153,8 @@ def _answer(route: Route) -> Callable[[], dict[str, Schema]]:
     answer = _SERVICE.methods_by_name[route.operation].output_type
     if not route.items:
         return _one(answer)
-    item = answer.fields_by_name[route.items].message_type
+    if (item := answer.fields_by_name[route.items].message_type) is None:
+        raise TypeError(f"{route.items} of {answer.name} is no list of messages")
     return (_page if "next" in answer.fields_by_name else _list)(route.key or route.items, item)
 
 
@@ -115,11 +185,11 @@ def _object(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) ->
 
 
 def _message(descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
-    described = (_field(field) for field in descriptor.fields if field.name not in without)
+    described = (_schema_of_field(field) for field in descriptor.fields if field.name not in without)
     return dict(described)
 
 
-def _field(field: FieldDescriptor) -> tuple[str, Schema]:
+def _schema_of_field(field: FieldDescriptor) -> tuple[str, Schema]:
     known = describe_field(field)
     return known.name, _nullable(_value(field, known.is_time)) if known.is_nullable else _value(field, known.is_time)
 
