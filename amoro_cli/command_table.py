@@ -195,9 +195,9 @@ GROUPS = {
     "group": "Optimizer groups: which optimizers work for which tables.",
     "catalog": "Catalogs: where tables come from.",
     "config": "Settings of the coordinator.",
-    "token": "Tokens that let people and optimizers in.",
-    "user": "Users, who log in to the pages.",
-    "audit": "The audit: who has changed what.",
+    "token": "Manage access tokens.",
+    "user": "Manage users, who log in to the pages.",
+    "audit": "The audit log: who changed what.",
     "monitoring": "Monitoring: files for Prometheus and Grafana.",
     "state": "The state database: copies and checks.",
 }

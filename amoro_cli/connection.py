@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:1261"
 _ADDRESS = re.compile(r"(?:grpcs://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _PROBE = timedelta(seconds=2)
-#: How often who waits for the lock of a state directory looks whether its holder answers by now.
+#: How often a command that waits for a state directory's lock checks whether the holder answers.
 _LOOK = timedelta(seconds=1)
 
 
@@ -105,7 +105,7 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
     """
     with ExitStack() as stack:
 
-        def found_or_inside() -> tuple[Endpoint, bool]:
+        def running_or_embedded() -> tuple[Endpoint, bool]:
             """The endpoint of a running coordinator, else of one in this process; and whether it is in this process."""
             if (found := running_endpoint(place, lasting=lasting)) is not None:
                 return found, False
@@ -137,10 +137,10 @@ def connect(  # noqa: C901 - three ways to an endpoint, side by side
             """The endpoint to continue with once the coordinator of another command no longer answers."""
             if not gone.passing:
                 return None
-            next_one, connection.embedded = found_or_inside()
+            next_one, connection.embedded = running_or_embedded()
             return None if next_one.address == gone.address else next_one
 
-        endpoint, embedded = found_or_inside()
+        endpoint, embedded = running_or_embedded()
         connection = Connection(stack.enter_context(closing(_client(endpoint, after))), embedded)
         yield connection
 

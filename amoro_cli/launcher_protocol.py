@@ -112,7 +112,7 @@ class Launcher(Protocol):
     """Starts coordinators and optimizers for the command line; every method may raise AmoroError."""
 
     def up(self, options: UpOptions) -> None:
-        """Run a coordinator, with an optimizer unless told otherwise, until a signal ends it."""
+        """Run a coordinator, by default with an optimizer, until a signal ends it."""
 
     def optimizer(self, options: OptimizerOptions) -> None:
         """Run an optimizer until a signal ends it."""

@@ -44,7 +44,7 @@ class Arrangement:
     columns: str = ""
 
 
-AS_EVER = Arrangement()
+DEFAULT_ARRANGEMENT = Arrangement()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Listing(Generic[Item]):
             found.sort(key=column.key or column.cell, reverse=name.startswith("-"))
         return found
 
-    def grid(self, items: Sequence[Item], arrangement: Arrangement = AS_EVER, indent: int = 0) -> Grid:
+    def grid(self, items: Sequence[Item], arrangement: Arrangement = DEFAULT_ARRANGEMENT, indent: int = 0) -> Grid:
         """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
         wanted = [self._column(name) for name in _names(arrangement.columns)]
         shown = wanted or list(self.columns)

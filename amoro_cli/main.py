@@ -1,4 +1,4 @@
-"""Common mistakes that libraries report by their own exceptions, translated to our errors with a code."""
+"""The command line: parses arguments, runs a command, and prints its errors with their codes."""
 
 import sys
 import traceback
@@ -48,7 +48,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def to_amoro_error(error: Exception) -> AmoroError:
-    """The exception as an AmoroError: an error of the file system is ordinary, anything else is a bug of ours."""
+    """The exception as an AmoroError: an error of the file system is expected, anything else is a bug."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         kind = StorageFull if errorcode.get(error.errno or 0) in _FULL else WorkFailed
@@ -104,13 +104,13 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors are printed on stderr."""
     streams = Streams()
     try:
-        status = _ended(launcher, list(sys.argv[1:] if argv is None else argv))
+        status = _run_command(launcher, list(sys.argv[1:] if argv is None else argv))
     except (OutputUnwritable, BrokenPipeError):
         status = OutputUnwritable.exit_status  # printed when the streams are settled
     return streams.settle(status)
 
 
-def _ended(launcher: Launcher, arguments: list[str]) -> int:
+def _run_command(launcher: Launcher, arguments: list[str]) -> int:
     """The exit status of the command, whose error has been printed. Raises what writing to stdout raises."""
     try:
         refuse_undecodable(arguments)

@@ -180,7 +180,7 @@ class MultiTableRun:
         *,
         wait: bool,
     ) -> None:
-        """`request`: what is asked of each table."""
+        """`request`: the request for each table, without its name."""
         self._connection = connection
         self._request = request
         self._deadline = deadline

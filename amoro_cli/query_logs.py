@@ -1,4 +1,4 @@
-"""Files that tell how a table is read: queries, and event logs of Spark. The coordinator never reads them."""
+"""Parses query files and Spark's event logs for scans of a table; the coordinator never reads them."""
 
 import io
 import os
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 #: Bytes of a file of queries at most.
-MOST_OF_QUERIES = 64 * 1024 * 1024
+MAX_QUERIES_BYTES = 64 * 1024 * 1024
 #: Bytes of all event logs together at most, uncompressed.
-MOST_OF_LOGS = 64 * 1024**3
+MAX_LOG_BYTES = 64 * 1024**3
 #: Bytes of one line at most.
-MOST_OF_LINE = 64 * 1024 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
 #: Files of a directory at most.
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 #: Sets of filters and days of logs at most.
-MOST_TOLD = 50_000
+MAX_SCANS = 50_000
 _ZSTD = (".zstd", ".zst")
 #: A part of a log that Spark rolls; the name has the application.
 _ROLLED = re.compile(r"(?P<source>events_\d+_.+?)(?:\.compact)?(?:\.zstd|\.zst)?(?:\.compact)?")
@@ -36,12 +36,12 @@ _OTHERS = (".lz4", ".lzf", ".snappy", ".gz")
 def learn_from(
     client: "AdminClient", table: str, spark_event_log: Path | None, queries: Path | None
 ) -> "pb.LearnedScans":
-    """Tell the coordinator what one of the two tells. Raises InvalidArgument, with file and line, and as the call."""
+    """Send the scans of one of the two to the coordinator. Raises InvalidArgument, with file and line."""
     if spark_event_log is not None and queries is None:
         table = client.GetTable(pb.GetTableRequest(table=table)).table
-        return _learn(client, table, told_by_event_logs(spark_event_log, table))
+        return _learn(client, table, scans_in_event_logs(spark_event_log, table))
     if queries is not None and spark_event_log is None:
-        return _learn(client, table, told_by_queries(queries))
+        return _learn(client, table, scans_in_queries(queries))
     raise InvalidArgument(
         "Name either an event log of Spark or a file of queries", hint="One of --spark-event-log and --queries."
     )
@@ -61,14 +61,14 @@ def _learn(client: "AdminClient", table: str, records: Sequence[ScanRecord]) -> 
     return client.LearnScans(pb.LearnScansRequest(table=table, scans=scans))
 
 
-def told_by_queries(file: Path) -> tuple[ScanRecord, ...]:
-    """The scans that a file of queries tells. Raises InvalidArgument, with file and line."""
+def scans_in_queries(file: Path) -> tuple[ScanRecord, ...]:
+    """The scans in a file of queries. Raises InvalidArgument, with file and line."""
     with _opened(file) as opened:
-        return _bounded(scans_of_queries(_Lines(file, opened, MOST_OF_QUERIES), str(file)), file)
+        return _bounded(scans_of_queries(_Lines(file, opened, MAX_QUERIES_BYTES), str(file)), file)
 
 
-def told_by_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:
-    """The scans of the table that Spark's event logs tell: a file, or all in a directory and below.
+def scans_in_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:
+    """The scans of the table in Spark's event logs: a file, or all in a directory and below.
 
     `table` is the full name, catalog first. Raises InvalidArgument, with file and line.
     """
@@ -78,7 +78,7 @@ def told_by_event_logs(place: Path, table: str) -> tuple[ScanRecord, ...]:
         raise InvalidArgument(f"{place} has no event logs", hint="Name the directory of spark.eventLog.dir.")
 
     def every() -> Iterator[ScanRecord]:
-        left = MOST_OF_LOGS
+        left = MAX_LOG_BYTES
         for file in files:
             with _opened(file) as opened:
                 lines = _Lines(file, opened, left)
@@ -103,9 +103,9 @@ class _Lines:
         while line := self._line():
             number += 1
             self.bytes += len(line)
-            if len(line) > MOST_OF_LINE:
+            if len(line) > MAX_LINE_BYTES:
                 raise InvalidArgument(
-                    f"{self._file}, line {number} has more than {MOST_OF_LINE:,} bytes", hint="Look at the file."
+                    f"{self._file}, line {number} has more than {MAX_LINE_BYTES:,} bytes", hint="Look at the file."
                 )
             if self.bytes > self._most:
                 raise InvalidArgument(
@@ -121,7 +121,7 @@ class _Lines:
 
     def _line(self) -> bytes:
         try:
-            return self._opened.readline(MOST_OF_LINE + 1)
+            return self._opened.readline(MAX_LINE_BYTES + 1)
         except OSError as error:
             if self._file.suffix in _ZSTD and "Truncated" in str(error):
                 return b""  # of an application that runs
@@ -134,16 +134,16 @@ def _bounded(scans: Iterator[ScanRecord], place: Path) -> tuple[ScanRecord, ...]
     part: list[ScanRecord] = []
     for one in scans:
         part.append(one)
-        if len(part) >= MOST_TOLD:
+        if len(part) >= MAX_SCANS:
             found, part = _summed(found, part, place), []
     return _summed(found, part, place)
 
 
 def _summed(found: Sequence[ScanRecord], part: Sequence[ScanRecord], place: Path) -> tuple[ScanRecord, ...]:
     every = summed([*found, *part])
-    if len(every) > MOST_TOLD:
+    if len(every) > MAX_SCANS:
         raise InvalidArgument(
-            f"{place} tells more than {MOST_TOLD:,} different sets of filters and days",
+            f"{place} tells more than {MAX_SCANS:,} different sets of filters and days",
             hint="Learn from fewer files, or a shorter one, at once.",
         )
     return every
@@ -161,8 +161,8 @@ def _files(place: Path) -> list[Path]:
     for folder, folders, names in os.walk(place, onerror=stop):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         files += [Path(folder, name) for name in sorted(names) if not name.startswith((".", "appstatus_"))]
-        if len(files) > MOST_FILES:
-            raise InvalidArgument(f"{place} has more than {MOST_FILES:,} files", hint="Name a directory with fewer.")
+        if len(files) > MAX_FILES:
+            raise InvalidArgument(f"{place} has more than {MAX_FILES:,} files", hint="Name a directory with fewer.")
     return files
 
 

@@ -120,7 +120,7 @@ def optimize_once(
     """
     client, table, process_id = connection.client, request.table, ""
     try:
-        answer = once_free(
+        answer = retry_while_busy(
             client,
             table,
             deadline,
@@ -138,14 +138,14 @@ def optimize_once(
         report.remark(answer.no_optimizer)
         return answer, wait_for_end(client, process_id, deadline, report)
     except WaitTimeout as late:
-        raise _unplanned(client, table, connection.embedded) from late
+        raise _planning_timeout(client, table, connection.embedded) from late
     except PlanningInterrupted:
         if connection.embedded:
-            _call_off(client, _planned_meanwhile(client, table), report)
+            _cancel(client, _process_planned_late(client, table), report)
         raise
     except KeyboardInterrupt:
         if connection.embedded:
-            _call_off(client, process_id, report)
+            _cancel(client, process_id, report)
         elif process_id:
             report.note(f"The process goes on. See: amoro process show {process_id}")
         raise
@@ -188,7 +188,7 @@ def _once(
 ) -> tuple[pb.MaintainTableResponse, pb.Process | None]:
     client, process_id = connection.client, ""
     try:
-        answer = once_free(client, table, deadline, report, ask)
+        answer = retry_while_busy(client, table, deadline, report, ask)
         process_id = answer.process_id
         if not process_id or not (wait or connection.embedded or answer.held):
             return answer, None
@@ -196,7 +196,7 @@ def _once(
         return answer, wait_for_end(client, process_id, deadline, report)
     except KeyboardInterrupt:
         if connection.embedded:
-            _call_off(client, process_id, report)
+            _cancel(client, process_id, report)
         elif process_id:
             report.note(f"The process goes on. See: amoro process show {process_id}")
         raise
@@ -206,7 +206,7 @@ class PlanningInterrupted(KeyboardInterrupt):
     """Ctrl-C while the coordinator was planning."""
 
 
-def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
+def _planning_timeout(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
     """The error for planning that took too long, with its state if the coordinator answers at once."""
     try:
         found = client.GetTable(pb.GetTableRequest(table=table), timeout=_ANSWER.total_seconds())
@@ -220,7 +220,7 @@ def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
     )
 
 
-def _planned_meanwhile(client: "AdminClient", table: str) -> str:
+def _process_planned_late(client: "AdminClient", table: str) -> str:
     """The process that planning created after all; "" when there is none."""
     deadline = Deadline(_CALLING_OFF)
     while (
@@ -230,7 +230,7 @@ def _planned_meanwhile(client: "AdminClient", table: str) -> str:
     return known.process_id
 
 
-def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) -> None:
+def _cancel(client: "AdminClient", process_id: str, report: ProgressReport) -> None:
     """Cancel a process that is no longer awaited; one whose commit has begun is awaited after all."""
     if not process_id:
         return
@@ -243,7 +243,7 @@ def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) ->
         report.note(f"{process_id}  {failure.message if failure else 'had been committed already'}")
 
 
-def once_free(
+def retry_while_busy(
     client: "AdminClient",
     table: str,
     deadline: Deadline,

@@ -77,9 +77,9 @@ def list_audit(
         ),
     ] = AuditFormat.TABLE,
 ) -> None:
-    """List who has changed what, the newest first; refused calls and dry runs, too.
+    """List who changed what, the newest first, including refused calls and dry runs.
 
-    Parameters are told without secrets. Calls are kept for 400 days.
+    Parameters are shown without secrets. Calls are kept for 400 days.
     """
     wanted = audit_pb.ListAuditRequest(
         actor=actor,
@@ -162,7 +162,7 @@ PasswordOption = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="The file whose first line is the password, of 12 characters or more [default: asked for].",
+        help="The file whose first line is the password, of 12 characters or more [default: prompt].",
         show_default=False,
     ),
 ]

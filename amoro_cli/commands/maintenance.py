@@ -174,7 +174,7 @@ def compare(
     after: Annotated[int, typer.Argument(metavar="AFTER", help="The id of another one.", show_default=False)],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Compare two snapshots of a table: files, rows and bytes, as their summaries tell them."""
+    """Compare two snapshots of a table: files, rows and bytes, according to their summaries."""
     with session.reading() as connection:
         request = snapshots_pb.CompareSnapshotsRequest(table=table, before=before, after=after)
         write(comparison_document(connection.client.CompareSnapshots(request)), output)
@@ -189,7 +189,7 @@ def retention(
 ) -> None:
     """Show which snapshots the next expiry would take, and what keeps each of the others.
 
-    Whether expiry is on, and when it is due, is told by amoro table actions.
+    See amoro table actions for whether expiry is on, and when it is due.
     """
     with session.reading() as connection:
         found = connection.client.GetRetention(snapshots_pb.GetRetentionRequest(table=table))

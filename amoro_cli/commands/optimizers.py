@@ -218,7 +218,7 @@ def drain(
     optimizer_id: OptimizerArgument,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let an optimizer finish its running tasks, give it no new ones, and tell it to leave."""
+    """Let an optimizer finish its running tasks, and then unregister; it gets no new ones."""
     with session.connect() as connection:
         write(
             optimizer_detail(connection.client.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=optimizer_id))),

@@ -41,7 +41,7 @@ from amoro_core.protocol.operations import READING
 
 
 class RequestedType(StrEnum):
-    """What may be asked for."""
+    """Types that can be requested."""
 
     MINOR = "minor"
     MAJOR = "major"

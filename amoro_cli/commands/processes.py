@@ -282,7 +282,7 @@ def list_events(
         str,
         typer.Option(
             metavar="TABLE",
-            help="Only events of this table; one that is gone has the name that it had.",
+            help="Only events of this table; a removed table keeps its last name.",
             show_default=False,
             autocompletion=names_of(Kind.TABLE),
         ),
@@ -306,7 +306,7 @@ def list_events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
     ] = False,
-    interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow looks.")] = EVENTS_INTERVAL,
+    interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow polls.")] = EVENTS_INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List what happened to tables, processes, optimizers and groups, the newest first.

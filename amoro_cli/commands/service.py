@@ -27,7 +27,7 @@ from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
 
 
 def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Say what runs and what is wrong: each condition that holds, and what to do about it."""
+    """Show what runs, each problem, and how to fix it."""
     with session.reading() as connection:
         found, conditions = (
             connection.client.GetStatus(pb.GetStatusRequest()),
@@ -142,7 +142,7 @@ def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
 def show_config(
     session: Session,
     origin: Annotated[
-        bool, typer.Option("--origin", help="Say where each value comes from: flag, environment, file or default.")
+        bool, typer.Option("--origin", help="Show where each value comes from: flag, environment, file or default.")
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

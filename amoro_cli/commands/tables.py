@@ -149,7 +149,7 @@ def changed(
     hint: Annotated[str, typer.Option(help="What has changed, in words, for the coordinator's log.")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell the coordinator that somebody has committed to tables: it looks at them at once, not in their own time."""
+    """Notify the coordinator of commits to tables: it refreshes them immediately instead of on schedule."""
     with session.connect() as connection:
         client = connection.client
 

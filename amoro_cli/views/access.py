@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Document, Pairs
 from amoro_core.documents.formatting import format_time
 from amoro_core.documents.json_documents import encode
@@ -31,7 +31,7 @@ AUDIT: "Listing[pb.AuditEvent]" = Listing(
 )
 
 
-def audit_list(part: "ListRange[pb.AuditEvent]", arrangement: Arrangement = AS_EVER) -> Document:
+def audit_list(part: "ListRange[pb.AuditEvent]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.audit/v1: `audit`, `total`, `next`. The names are numbers."""
     nothing = "Nothing was changed."
     return list_document("amoro.audit/v1", AUDIT, part, arrangement, lambda item: str(item.event_id), nothing)
@@ -58,7 +58,7 @@ def user_detail(user: "accounts_pb.User") -> Document:
     return Document("amoro.user/v1", encode(user), (user.name,), (Pairs(pairs),))
 
 
-def user_list(part: "ListRange[accounts_pb.User]", arrangement: Arrangement = AS_EVER) -> Document:
+def user_list(part: "ListRange[accounts_pb.User]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.users/v1: `users`, `total`, `next`."""
     nothing = "No user was added; the admin token can do everything, and amoro login makes a link with it."
     return list_document("amoro.users/v1", USERS, part, arrangement, lambda user: user.name, nothing)
@@ -71,8 +71,8 @@ def user_removed(removed: "accounts_pb.RemoveUserResponse") -> Document:
 
 def login_link(link: "accounts_pb.LoginLink") -> Document:
     """Schema amoro.login/v1: `url`, `expires_at`. The name printed is the link itself."""
-    told = f"It can be used once, until {format_time(link.expires_ms)}."
-    return Document("amoro.login/v1", encode(link), (link.url,), (link.url, told))
+    note = f"It can be used once, until {format_time(link.expires_ms)}."
+    return Document("amoro.login/v1", encode(link), (link.url,), (link.url, note))
 
 
 def token_created(made: "admin_pb.Token") -> Document:
@@ -98,7 +98,7 @@ TOKENS: "Listing[admin_pb.Token]" = Listing(
 )
 
 
-def token_list(part: "ListRange[admin_pb.Token]", arrangement: Arrangement = AS_EVER) -> Document:
+def token_list(part: "ListRange[admin_pb.Token]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.tokens/v1: `tokens` with `name`, `kind`, `created_at`, `pattern`, `expires_at`; `total`, `next`."""
     nothing = "No tokens were created; those of the state directory are admin.token and enrolment.token."
     return list_document(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_count, format_time
 from amoro_core.documents.json_documents import encode, group_body
@@ -29,7 +29,7 @@ GROUPS: "Listing[pb.Group]" = Listing(
 )
 
 
-def group_list(part: "ListRange[pb.Group]", arrangement: Arrangement = AS_EVER) -> Document:
+def group_list(part: "ListRange[pb.Group]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.groups/v1: `groups` without the use of their tables and without instances; `total`, `next`."""
     without = ("uses", "instances")
     return list_document(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.processes import receipt_blocks
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
@@ -107,7 +107,7 @@ def _state(item: "pb.TableAction") -> str:
     return "-"
 
 
-def actions_document(answer: "pb.ListActionsResponse", arrangement: Arrangement = AS_EVER) -> Document:
+def actions_document(answer: "pb.ListActionsResponse", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.actions/v1: `table`, and `actions`, each with whether it is on and why, and since when and why it
     is paused."""
     items = ACTIONS.arranged(answer.actions, arrangement)
@@ -158,7 +158,7 @@ LEASES: "Listing[pb.Lease]" = Listing(
 )
 
 
-def trash_list(part: "ListRange[pb.Trash]", arrangement: Arrangement = AS_EVER) -> Document:
+def trash_list(part: "ListRange[pb.Trash]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes."""
     return list_document(
         "amoro.trash/v1", TRASH, part, arrangement, lambda item: item.process_id, "Nothing is condemned."
@@ -176,7 +176,7 @@ def trash_detail(answer: "pb.ShowTrashResponse", part: "ListRange[pb.CondemnedFi
         ("deleted at", format_time(trash.purge_ms)),
     )
     restore = f"To keep them: amoro trash restore {trash.process_id}"
-    blocks: list[Block] = [Pairs(pairs), FILES.grid(list(part.items), AS_EVER), *part.rest, restore]
+    blocks: list[Block] = [Pairs(pairs), FILES.grid(list(part.items), DEFAULT_ARRANGEMENT), *part.rest, restore]
     body = {**encode(answer), "files": encode_all(part.items), **part.keys}
     return Document("amoro.trashed/v1", body, tuple(file.path for file in part.items), tuple(blocks))
 
@@ -187,7 +187,7 @@ def trash_restored(trash: "pb.Trash") -> Document:
     return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
 
 
-def lease_list(part: "ListRange[pb.Lease]", arrangement: Arrangement = AS_EVER) -> Document:
+def lease_list(part: "ListRange[pb.Lease]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids."""
     return list_document(
         "amoro.leases/v1", LEASES, part, arrangement, lambda item: item.lease_id, "No snapshot is leased."
@@ -242,7 +242,9 @@ def comparison_document(found: "snapshots_pb.SnapshotComparison") -> Document:
     rows.append(("operation", before.operation, after.operation, ""))
     for title, name, write in _FIGURES:
         first, second = getattr(before.totals, name), getattr(after.totals, name)
-        rows.append((title, _told(first, write), _told(second, write), _difference(first, second, write)))
+        rows.append(
+            (title, _number_or_dash(first, write), _number_or_dash(second, write), _difference(first, second, write))
+        )
     titles = ("", str(before.snapshot_id), str(after.snapshot_id), "DIFFERENCE")
     led = f"{many(found.commits, 'commit')} from one to the other, {format_count(found.own_commits)} of them Amoro's"
     line = led if found.is_ancestor else "The first did not lead to the second."
@@ -250,7 +252,7 @@ def comparison_document(found: "snapshots_pb.SnapshotComparison") -> Document:
     return Document("amoro.comparison/v1", encode(found), (str(before.snapshot_id), str(after.snapshot_id)), blocks)
 
 
-def retention_document(found: "snapshots_pb.Retention", arrangement: Arrangement = AS_EVER) -> Document:
+def retention_document(found: "snapshots_pb.Retention", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.retention/v1: `snapshots` and `refs` with their fates. The names are the snapshots that go."""
     going = [one for one in found.snapshots if one.goes]
     snapshots = FATES.arranged(found.snapshots, arrangement)
@@ -260,7 +262,7 @@ def retention_document(found: "snapshots_pb.Retention", arrangement: Arrangement
     return Document("amoro.retention/v1", encode(found), tuple(str(one.snapshot_id) for one in going), tuple(blocks))
 
 
-def _told(value: int, write: Callable[[int], str]) -> str:
+def _number_or_dash(value: int, write: Callable[[int], str]) -> str:
     return "-" if value < 0 else write(value)
 
 

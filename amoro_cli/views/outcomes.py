@@ -153,8 +153,8 @@ def _why(outcome: Outcome[Any]) -> str:
 
 def _count(outcomes: Sequence[Outcome[Any]]) -> str:
     kinds = Counter(_words(outcome.word) for outcome in outcomes)
-    told = ", ".join(f"{format_count(count)} {word}" for word, count in kinds.most_common())
-    return f"{many(len(outcomes), 'table')}: {told}"
+    counts = ", ".join(f"{format_count(count)} {word}" for word, count in kinds.most_common())
+    return f"{many(len(outcomes), 'table')}: {counts}"
 
 
 def _words(word: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_core.documents.formatting import (
@@ -62,7 +62,9 @@ EVENTS: "Listing[pb.Event]" = Listing(
 )
 
 
-def attempt_list(process_id: str, part: "ListRange[pb.AttemptInfo]", arrangement: Arrangement = AS_EVER) -> Document:
+def attempt_list(
+    process_id: str, part: "ListRange[pb.AttemptInfo]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
+) -> Document:
     """Schema amoro.attempts/v1: `process_id`, `attempts`, `total`, `next`. The names are PROCESS-TASK-ATTEMPT."""
     return list_document(
         "amoro.attempts/v1",
@@ -75,7 +77,7 @@ def attempt_list(process_id: str, part: "ListRange[pb.AttemptInfo]", arrangement
     )
 
 
-def event_list(part: "ListRange[pb.Event]", arrangement: Arrangement = AS_EVER) -> Document:
+def event_list(part: "ListRange[pb.Event]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.events/v1: `events`, `total`, `next`. The names are numbers."""
     return list_document("amoro.events/v1", EVENTS, part, arrangement, lambda item: str(item.event_id), "No events.")
 
@@ -119,7 +121,9 @@ TASKS: "Listing[admin_pb.TaskInfo]" = Listing(
 )
 
 
-def task_list(process_id: str, part: "ListRange[admin_pb.TaskInfo]", arrangement: Arrangement = AS_EVER) -> Document:
+def task_list(
+    process_id: str, part: "ListRange[admin_pb.TaskInfo]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
+) -> Document:
     """Schema amoro.tasks/v1: `process_id`, `tasks`, `total`, `next`. The names are PROCESS-N."""
     return list_document(
         "amoro.tasks/v1",
@@ -207,7 +211,7 @@ PROCESSES: "Listing[admin_pb.Process]" = Listing(
 )
 
 
-def process_list(part: "ListRange[admin_pb.Process]", arrangement: Arrangement = AS_EVER) -> Document:
+def process_list(part: "ListRange[admin_pb.Process]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.processes/v1: `processes`, without their tasks one by one; `total`, `next`."""
     return list_document(
         "amoro.processes/v1", PROCESSES, part, arrangement, lambda process: process.process_id, "No processes."
@@ -263,7 +267,7 @@ def receipt_blocks(process: "admin_pb.Process") -> "tuple[Block, ...]":
     """What the commit did, the row balance, and how to undo it."""
     receipt = process.receipt
     if receipt.words:
-        return _told(process)
+        return _result_blocks(process)
     partly = " a part of the plan as" if process.status == "partial" else ""
     took = format_duration(receipt.duration_ms)
     title = f"{process.process_id}  committed{partly} snapshot {receipt.snapshot_id} in {took}"
@@ -280,7 +284,7 @@ def receipt_blocks(process: "admin_pb.Process") -> "tuple[Block, ...]":
     return (title, Pairs(pairs, indent=2), *note)
 
 
-def _told(process: "admin_pb.Process") -> "tuple[Block, ...]":
+def _result_blocks(process: "admin_pb.Process") -> "tuple[Block, ...]":
     """The receipt of a process that replaces no files: a summary and its own figures."""
     receipt = process.receipt
     pairs = [(label(figure.name), value(figure)) for figure in receipt.figures]

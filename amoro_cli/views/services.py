@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amoro_cli.launcher_protocol import Finding, Package
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.documents.json_documents import check_body, encode, encode_all
@@ -65,7 +65,7 @@ OPTIMIZERS: "Listing[pb.Optimizer]" = Listing(
 )
 
 
-def catalog_list(part: "ListRange[pb.Catalog]", arrangement: Arrangement = AS_EVER) -> Document:
+def catalog_list(part: "ListRange[pb.Catalog]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.catalogs/v1: `catalogs`, `total`, `next`."""
     nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
     return list_document("amoro.catalogs/v1", CATALOGS, part, arrangement, lambda catalog: catalog.name, nothing)
@@ -91,7 +91,9 @@ def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
-def optimizer_list(part: "ListRange[pb.Optimizer]", arrangement: Arrangement = AS_EVER, group: str = "") -> Document:
+def optimizer_list(
+    part: "ListRange[pb.Optimizer]", arrangement: Arrangement = DEFAULT_ARRANGEMENT, group: str = ""
+) -> Document:
     """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of `group` only, when given."""
     of_group = f" --group {group}" if group else ""
     nothing = (

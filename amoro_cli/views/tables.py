@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import AS_EVER, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
 from amoro_core.documents.json_documents import encode, encode_all
@@ -29,7 +29,7 @@ BLOCKERS: "Listing[pb.Blocker]" = Listing(
 )
 
 
-def blocker_list(part: "ListRange[pb.Blocker]", arrangement: Arrangement = AS_EVER) -> Document:
+def blocker_list(part: "ListRange[pb.Blocker]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
     """Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids."""
     return list_document(
         "amoro.blockers/v1", BLOCKERS, part, arrangement, lambda blocker: blocker.blocker_id, "Nothing is blocked."
@@ -172,7 +172,9 @@ def sort_key(sort_by: str) -> tuple[str, str]:
     return (key, "desc" if name.startswith("-") else "asc") if key else ("", "")
 
 
-def table_list(part: "ListRange[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
+def table_list(
+    part: "ListRange[pb.Table]", arrangement: Arrangement = DEFAULT_ARRANGEMENT, *, of_some: bool = False
+) -> Document:
     """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: a filter is set."""
     nothing = (
         "None of the known tables matches."
@@ -259,14 +261,16 @@ def _is_many_in_little(answer: "pb.TableHealth") -> bool:
 
 
 def table_files(
-    table: str, snapshot_id: int, part: "ListRange[pb.TableFile]", arrangement: Arrangement = AS_EVER
+    table: str, snapshot_id: int, part: "ListRange[pb.TableFile]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
 ) -> Document:
     """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`, `next`. The names are paths."""
     before = {"table": table, "snapshot_id": snapshot_id or None}
     return list_document("amoro.files/v1", FILES, part, arrangement, lambda file: file.path, "No files.", before=before)
 
 
-def table_snapshots(table: str, part: "ListRange[pb.Snapshot]", arrangement: Arrangement = AS_EVER) -> Document:
+def table_snapshots(
+    table: str, part: "ListRange[pb.Snapshot]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
+) -> Document:
     """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`, `next`. The names are snapshot ids."""
     return list_document(
         "amoro.snapshots/v1",

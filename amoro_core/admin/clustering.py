@@ -65,7 +65,7 @@ def clustering_message(
 
 
 def clustering_text_message(scan: pb.ToldScan) -> ScanRecord:
-    """The scans as they were told. Raises InvalidArgument."""
+    """The scans of the request. Raises InvalidArgument."""
     try:
         day = date.fromisoformat(scan.day) if scan.day else None
         filters = tuple(ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters)

@@ -220,7 +220,7 @@ def word(kind: type[Word], text: str, name: str) -> Word | None:
 
 
 def requested_type(type_: str, force: bool) -> OptimizingType | None:
-    """The type of optimizing that is asked for. Raises InvalidArgument, also for a force that would have no effect."""
+    """The requested type of optimizing. Raises InvalidArgument, also for a force that would have no effect."""
     requested = word(OptimizingType, type_, "type")
     if force and requested is not OptimizingType.FULL:
         raise InvalidArgument("force needs the type full", hint="Ask for that type: --type full --force.")

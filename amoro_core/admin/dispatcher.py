@@ -49,31 +49,31 @@ def _function(method: str) -> Function:
 
 FUNCTIONS: Mapping[str, Function] = {method: _function(method) for method in OPERATIONS}
 #: For requests with `wait_ms`: whether this answer, after the one before, ends the wait.
-IS_NEWS: Mapping[str, Callable[[Any, Any], bool]] = {"GetProcess": processes.has_moved}
+HAS_CHANGED: Mapping[str, Callable[[Any, Any], bool]] = {"GetProcess": processes.has_moved}
 #: The answer at the deadline, where that is no error.
 LATE: Mapping[str, Callable[[Any], Any]] = {"CheckCatalog": catalogs.late_check}
 
 
 T = TypeVar("T")
 
-#: How much of it runs at once; what hangs counts until it ends.
+#: Calls at once; one that hangs counts until it ends.
 AT_ONCE = 4
 
 
 class BlockingExecutor:
-    """Runs work in threads of its own, a few at once, for which the end of the process does not wait."""
+    """Runs blocking calls outside the request pool, a few at once; the process ends without waiting for them."""
 
     def __init__(self, most: int = AT_ONCE) -> None:
         self._most = most
         self._places = threading.BoundedSemaphore(most)
 
     def run(self, work: Callable[[], T]) -> "Future[T]":
-        """What the work will have answered. Raises Conflict, and does not begin, where enough of it runs."""
+        """The future answer. Raises Conflict, and does not begin, when too many calls run."""
         if not self._places.acquire(blocking=False):
             raise Conflict(f"{self._most} such requests wait for an answer already", hint="Try again in a moment.")
         future: Future[T] = Future()
-        future.set_running_or_notify_cancel()  # from now on nobody cancels it
-        threading.Thread(target=self._run, args=(work, future), name="apart", daemon=True).start()
+        future.set_running_or_notify_cancel()  # it can't be cancelled from now on
+        threading.Thread(target=self._run, args=(work, future), name="blocking", daemon=True).start()
         return future
 
     def _run(self, work: Callable[[], T], future: "Future[T]") -> None:
@@ -91,15 +91,15 @@ _OBJECTS = ("table", "process_id", "blocker_id", "lease_id", "optimizer_id", "na
 _MOST = 40  # parameters
 _ITEMS = 20  # of a list
 _LONGEST = 300  # characters of a value
-#: Contents of files, of which only the size is told.
+#: Contents of files, of which only the size is kept.
 _CONTENTS = frozenset({"site_files"})
 
 
-def noted(principal: Principal, method: str, request: Message, is_dry_run: bool) -> Audited:
-    """The call as the audit keeps it."""
-    told = parameters(request)
+def audited_call(principal: Principal, method: str, request: Message, is_dry_run: bool) -> Audited:
+    """The audit entry of the call."""
+    values = parameters(request)
     named = (str(getattr(request, name, "")) for name in _OBJECTS)
-    return Audited(principal, method, _shown(without_secrets(next(filter(None, named), ""))), told, is_dry_run)
+    return Audited(principal, method, _shown(without_secrets(next(filter(None, named), ""))), values, is_dry_run)
 
 
 def parameters(request: Message) -> dict[str, str]:
@@ -152,7 +152,7 @@ class Operations:
         self._services = services
         self._changes = changes
         self._pool = pool
-        self._apart = {name: BlockingExecutor() for name, operation in OPERATIONS.items() if operation.is_apart}
+        self._executors = {name: BlockingExecutor() for name, operation in OPERATIONS.items() if operation.is_blocking}
 
     async def admit(self, token: str, way: Channel, address: str = "", said: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.
@@ -170,10 +170,9 @@ class Operations:
         return replace(found, way=way, address=address, said=said)
 
     async def refuse(self, method: str, caller: Principal, error: UnknownToken) -> None:
-        """Have the audit show that nobody known asked for the method, if it changes something.
+        """Audit a call by an unknown caller, if the method changes something.
 
-        `caller` has way, address and the name that the client states. What the request says is not kept: anybody can
-        send it.
+        `caller` has channel, address and the name that the client states. The request is not kept: anybody can send it.
         """
         operation = OPERATIONS[method]
         if not operation.is_audited:
@@ -196,7 +195,7 @@ class Operations:
         look = partial(self._look, method, operation, request, Call(principal, given_up.is_set, require_seen))
         try:
             async with asyncio.timeout(operation.deadline.total_seconds()) as limit:
-                return await self._until_news(method, request, look)
+                return await self._until_changed(method, request, look)
         except TimeoutError as late:
             if not limit.expired():
                 raise
@@ -209,18 +208,18 @@ class Operations:
         finally:
             given_up.set()
 
-    async def _until_news(self, method: str, request: Any, look: "partial[Any]") -> Any:
+    async def _until_changed(self, method: str, request: Any, look: "partial[Any]") -> Any:
         loop, operation = asyncio.get_running_loop(), OPERATIONS[method]
-        if operation.is_apart:
-            return await asyncio.wrap_future(self._apart[method].run(look))
-        if method not in IS_NEWS:
+        if operation.is_blocking:
+            return await asyncio.wrap_future(self._executors[method].run(look))
+        if method not in HAS_CHANGED:
             return await loop.run_in_executor(self._pool, look)
         before, deadline = None, time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)
         while True:
             changed = self._changes.current()
             answer = await loop.run_in_executor(self._pool, look)
             left = deadline - time.monotonic()
-            if left <= 0 or self._changes.are_over or IS_NEWS[method](before, answer):
+            if left <= 0 or self._changes.are_over or HAS_CHANGED[method](before, answer):
                 return answer
             before = answer
             await wait_for(changed, left)
@@ -228,7 +227,7 @@ class Operations:
     def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         if not operation.is_audited:
             return self._work(method, operation, request, call)
-        end = self._services.auditing.begin(noted(call.principal, method, request, operation.is_dry_run))
+        end = self._services.auditing.begin(audited_call(call.principal, method, request, operation.is_dry_run))
         try:
             answer = self._work(method, operation, request, call)
         except BaseException as error:

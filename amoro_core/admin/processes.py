@@ -167,7 +167,7 @@ def process_summary(services: Services, process_id: str) -> ProcessSummary:
 
 
 def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list[pb.Process]:
-    """The processes, with why nobody takes their tasks where that is so."""
+    """The processes, with the reason when no optimizer takes their tasks."""
     asked: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def nobody(summary: ProcessSummary) -> str:

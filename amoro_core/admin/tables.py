@@ -36,7 +36,7 @@ from amoro_core.services.table_inspection import ShownFiles
 def table_message(
     runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], nobody: str
 ) -> pb.Table:
-    """The table's state; `nobody` says why no optimizer takes its tasks."""
+    """The table's state; `nobody`: why no optimizer takes its tasks."""
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -207,7 +207,7 @@ MAX_FILES = 10_000  # on a page: each reads the manifests of the table anew
 
 
 def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -> pb.ListTablesResponse:
-    """Tables in the order asked for."""
+    """Tables in the requested order."""
     if request.catalog:
         services.catalogs.get(request.catalog)
     key, direction = word(TableKey, request.sort, "sort key"), word(Order, request.order, "direction")

@@ -99,7 +99,7 @@ class Plan(RenderedResult):
     health_score: int  # 0 to 100, −1: not evaluated
     enabled: bool  # whether a coordinator optimizes it automatically
     enabled_origin: str
-    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
+    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers skip
     copying: str  # which row groups are copied, or why all rows are encoded; "": no file is rewritten
     _explained: str = field(default="", repr=False, compare=False)
 
@@ -141,7 +141,7 @@ class Receipt(RenderedResult):
     base_snapshot_id: int
     duration_ms: int
     revertible: bool  # the snapshot is still the head
-    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
+    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers skip
     figures: tuple[Figure, ...] = field(default=(), repr=False)  # these and those of the action's own
     #: Why files were encoded where row groups may be copied, the commonest reason first.
     encoded: tuple[EncodedFiles, ...] = field(default=(), repr=False)
@@ -255,7 +255,7 @@ class Comparison(RenderedResult):
     rows_after: int
     equal: bool
     partitions: tuple[ComparedPartition, ...]
-    disputed_deletes: int  # equality deletes on files of before that Iceberg's Java readers pass over
+    disputed_deletes: int  # equality deletes on the previous files that Iceberg's Java readers skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ class Learned(RenderedResult):
     first_day: str  # such as 2026-11-22, "": nothing was kept
     last_day: str
     columns: tuple[LearnedColumn, ...]  # those filtered by most first
-    recent_scans: int  # that count for columns=auto now, whoever told of them
+    recent_scans: int  # that count for columns=auto now, from any source
     enough_scans: int  # that columns=auto needs
 
 

@@ -109,10 +109,10 @@ def maintain_body(answer: "pb.MaintainTableResponse", process: "pb.Process | Non
     the process. `plan` is what would be done, or was planned: the items with their reasons.
     """
     planned = "planned" if answer.process_id else "due" if answer.is_due else "nothing_to_do"
-    told = encode(answer)
-    del told["document"]
+    answer_fields = encode(answer)
+    del answer_fields["document"]
     return {
-        **told,
+        **answer_fields,
         "outcome": process.status if process else planned,
         "plan": json.loads(answer.document) if answer.document else None,
         "process": encode(process) if process else None,
@@ -252,8 +252,10 @@ def _optimize() -> dict[str, Schema]:
 
 def _maintain() -> dict[str, Schema]:
     process = _nullable(_object(_message(pb.Process.DESCRIPTOR)))
-    told = {name: shape for name, shape in _message(pb.MaintainTableResponse.DESCRIPTOR).items() if name != "document"}
-    return {**told, "outcome": _TEXT, "plan": _nullable({"type": "object"}), "process": process}
+    answer_fields = {
+        name: shape for name, shape in _message(pb.MaintainTableResponse.DESCRIPTOR).items() if name != "document"
+    }
+    return {**answer_fields, "outcome": _TEXT, "plan": _nullable({"type": "object"}), "process": process}
 
 
 def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:

@@ -97,7 +97,7 @@ async def _asked(ask: Ask, tool: Tool, arguments: Mapping[str, Any], request: An
         document = _document(tool, answer)
         if limit == 1 or size_of(document) <= MOST_BYTES:
             return document
-        # Asked again for fewer, so that the answer's own `next` says where to go on.
+        # Ask for fewer items, so that `next` of the answer continues the list.
         found = len(getattr(answer, items_of(tool.answer)))
         limit = max(1, min(limit - 1, found * MOST_BYTES // size_of(document)))
 
@@ -109,8 +109,8 @@ def _document(tool: Tool, answer: Message) -> dict[str, Any]:
 
 def _answered(document: dict[str, Any]) -> types.CallToolResult:
     small, is_shortened = fitted(document)
-    told = {**small, "is_shortened": True} if is_shortened else small
-    return types.CallToolResult(content=[types.TextContent(text=json.dumps(told))], structured_content=told)
+    shortened = {**small, "is_shortened": True} if is_shortened else small
+    return types.CallToolResult(content=[types.TextContent(text=json.dumps(shortened))], structured_content=shortened)
 
 
 def _said(text: str, *, is_error: bool) -> types.CallToolResult:

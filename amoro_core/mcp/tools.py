@@ -35,7 +35,7 @@ def cleaned(value: Any, key: str = "") -> Any:
 
 
 def clean_text(text: str) -> str:
-    """The text on lines of one: breaks are blanks, and other characters that nobody sees are left out."""
+    """The text on one line: breaks become blanks, and other invisible characters are removed."""
     shown = without_secrets(text)
     return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in shown)
 

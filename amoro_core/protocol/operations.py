@@ -69,7 +69,7 @@ class Operation:
     changes: bool = False  # False: it only reads
     on: Target | None = None  # leads to the table that the pattern of an operator has to match; None: no one table
     is_dry_run: bool = False  # it changes nothing, and is audited like what it tries
-    is_apart: bool = False  # it may hang or last: it runs in threads of its own, a few at once
+    is_blocking: bool = False  # it may hang or last: it runs in threads of its own, a few at once
 
     @property
     def is_audited(self) -> bool:
@@ -77,8 +77,8 @@ class Operation:
         return self.changes or self.is_dry_run
 
 
-def _read(role: Role, deadline: timedelta, *routes: Route, is_apart: bool = False) -> Operation:
-    return Operation(role, deadline, routes, is_apart=is_apart)
+def _read(role: Role, deadline: timedelta, *routes: Route, is_blocking: bool = False) -> Operation:
+    return Operation(role, deadline, routes, is_blocking=is_blocking)
 
 
 def _change(role: Role, deadline: timedelta, *routes: Route, on: Target | None = None) -> Operation:
@@ -132,7 +132,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "RevokeToken": _change(ADMIN, QUICK, _delete("/tokens/{name}")),
     "AddCatalog": _change(ADMIN, TOUCHING, _post("/catalogs", "amoro.catalog/v1", "name", status=201)),
     "GetCatalog": _read(VIEWER, QUICK, _get("/catalogs/{name}", "amoro.catalog/v1")),
-    "CheckCatalog": _read(VIEWER, CHECKING, _post("/catalogs/{name}/check", "amoro.checked/v1"), is_apart=True),
+    "CheckCatalog": _read(VIEWER, CHECKING, _post("/catalogs/{name}/check", "amoro.checked/v1"), is_blocking=True),
     "ListCatalogs": _read(VIEWER, QUICK, _items("/catalogs", "catalogs")),
     "UpdateCatalog": _change(ADMIN, TOUCHING, _patch("/catalogs/{name}", "amoro.catalog/v1")),
     "RemoveCatalog": _change(ADMIN, TOUCHING, _delete("/catalogs/{name}")),
@@ -218,7 +218,7 @@ OPERATIONS: Mapping[str, Operation] = {
         _items("/tables/{table}/leases", "leases", name="ListTableLeases"),
         _items("/leases", "leases"),
     ),
-    "VerifyTable": _read(VIEWER, LASTING, _post("/tables/{table}/verify", "amoro.verification/v1"), is_apart=True),
+    "VerifyTable": _read(VIEWER, LASTING, _post("/tables/{table}/verify", "amoro.verification/v1"), is_blocking=True),
     "GetOverview": _read(VIEWER, QUICK, _get("/overview", "amoro.overview/v1")),
     "ListQueue": _read(VIEWER, QUICK, _get("/queue", "amoro.queue/v1")),
     "ListProcesses": _read(

@@ -121,15 +121,15 @@ def test_a_malformed_file_is_named_with_its_line_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("limit", "option", "content", "problem"),
     [
-        ("MOST_OF_QUERIES", "--queries", b'{"columns": ["id"]}\n' * 6, ", line 6: more than 100 bytes can't be read"),
-        ("MOST_OF_LOGS", "--spark-event-log", b'{"Event": ""}\n' * 8, ", line 8: more than 100 bytes can't be read"),
+        ("MAX_QUERIES_BYTES", "--queries", b'{"columns": ["id"]}\n' * 6, ", line 6: more than 100 bytes can't be read"),
+        ("MAX_LOG_BYTES", "--spark-event-log", b'{"Event": ""}\n' * 8, ", line 8: more than 100 bytes can't be read"),
         (
-            "MOST_TOLD",
+            "MAX_SCANS",
             "--queries",
             b"".join(b'{"columns":["%d"]}\n' % at for at in range(101)),
             " tells more than 100 diff",
         ),
-        ("MOST_OF_LINE", "--queries", b'{"columns": ["' + b"a" * 200, ", line 1 has more than 100 bytes"),
+        ("MAX_LINE_BYTES", "--queries", b'{"columns": ["' + b"a" * 200, ", line 1 has more than 100 bytes"),
     ],
 )
 def test_a_file_that_would_fill_the_memory_is_not_read(

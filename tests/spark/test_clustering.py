@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
-from amoro_cli.query_logs import told_by_event_logs
+from amoro_cli.query_logs import scans_in_event_logs
 from amoro_core.model.clustering import ClusterOptions, LayoutKey
 from amoro_core.model.scan_stats import ColumnFilter, Operator
 from amoro_core.services.scan_learning import LearningService
@@ -278,7 +278,7 @@ def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log
     assert after == before
     assert read() * 3 <= bytes_before
 
-    told = told_by_event_logs(tmp_path / "events", "cat.db.t")
+    told = scans_in_event_logs(tmp_path / "events", "cat.db.t")
     by_code, by_codes = (ColumnFilter("code", one) for one in (Operator.EQUAL, Operator.RANGE))
     by_amount, by_amounts = (ColumnFilter("amount", one) for one in (Operator.EQUAL, Operator.RANGE))
     scans = Counter[tuple[ColumnFilter, ...]]()
