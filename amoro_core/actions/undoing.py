@@ -59,11 +59,14 @@ _PRODUCER = "UNDO"
 _LOOKS = 5
 
 
-def process_to_undo(request: Request) -> ProcessContext:
-    """The process to undo. Raises InvalidArgument."""
-    if request.undone is None:
+def process_of_table(table: AnyTable, request: Request) -> ProcessContext:
+    """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
+    case = request.undone
+    if case is None:
         raise InvalidArgument("nothing is named that is to be undone", hint="Name the process: amoro undo PROCESS")
-    return request.undone
+    if case.process.table_uuid != table.facts.uuid:
+        raise refused(case, f"{table.facts.identifier} is another table by now")
+    return case
 
 
 def refused(case: ProcessContext, why: str) -> CannotUndo:
@@ -116,12 +119,10 @@ class UndoFiles(Untasked):
 
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
-        case = process_to_undo(request)
+        case = process_of_table(table, request)
         landed = [one.evidence for one in _commits_of(case) if isinstance(one.evidence, SnapshotAdded)]
         if not landed or case.process.type not in self.undoes:
             raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
-        if case.process.table_uuid != table.facts.uuid:
-            raise CannotUndo(f"{table.facts.identifier} is another table than the one that the process changed")
         if self._removes_rows:
             _require_window(case, situation)
         receipt = case.process.receipt
@@ -158,12 +159,8 @@ def _require_window(case: ProcessContext, situation: PlanningContext) -> None:
     if situation.now - ended > keep:
         raise CannotUndo(
             f"process {case.process.process_id} ended at {ended:%Y-%m-%d %H:%M} UTC: it can't be undone after "
-            f"{_days(keep)} days (maintenance.undo.keep)"
+            f"{keep / timedelta(days=1):g} days (maintenance.undo.keep)"
         )
-
-
-def _days(keep: timedelta) -> str:
-    return f"{keep / timedelta(days=1):g}"
 
 
 def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = None) -> tuple[Head, CommitContent]:
@@ -218,8 +215,8 @@ def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail
 
 
 def _detail(case: ProcessContext) -> _Detail:
-    said = json.loads(case.process.detail)
-    return _Detail(**{**said, "more": tuple((before, after) for before, after in said.get("more", ()))})
+    stored = detail_of(case)
+    return _Detail(**{**stored, "more": tuple((before, after) for before, after in stored.get("more", ()))})
 
 
 def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
@@ -252,8 +249,8 @@ def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_sna
             Figure("rows", rows, "rows"),
             Figure("bytes", coming, "bytes"),
         )
-        told = Receipt.told(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
-        return replace(told, base_snapshot_id=base_snapshot_id)
+        receipt = Receipt.told(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
+        return replace(receipt, base_snapshot_id=base_snapshot_id)
     return Receipt(
         data_files_before=len(content.removed_data),
         data_files_after=len(content.added_data),
@@ -291,10 +288,6 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
     }
 
 
-def _reason(case: ProcessContext) -> str:
-    return f"takes back process {case.process.process_id} ({case.process.type})"
-
-
 def plan_of(
     name: str,
     case: ProcessContext,
@@ -305,7 +298,7 @@ def plan_of(
     commits: bool = True,
 ) -> tuple[TriggerVerdict, Plan]:
     """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
-    facts, reason = table.facts, _reason(case)
+    facts, reason = table.facts, f"takes back process {case.process.process_id} ({case.process.type})"
     known = {"process_id": case.process.process_id, "type": case.process.type}
     plan = Plan(
         name,
@@ -322,25 +315,17 @@ def plan_of(
 
 def detail_of(case: ProcessContext) -> dict[str, Any]:
     """The stored plan of an undo."""
-    said: dict[str, Any] = json.loads(case.process.detail)
-    return said
+    detail: dict[str, Any] = json.loads(case.process.detail)
+    return detail
 
 
 def change_of(
     case: ProcessContext, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
     """The change of an undo, with a summary and figures."""
-    told = Receipt.told(words, case.process.snapshot_id, figures)
+    receipt = Receipt.told(words, case.process.snapshot_id, figures)
     duration = round((now - case.process.created_at).total_seconds() * 1000)
-    return Change(payload, evidence, replace(told, duration_ms=duration))
-
-
-def process_of_table(table: AnyTable, request: Request) -> ProcessContext:
-    """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
-    case = process_to_undo(request)
-    if case.process.table_uuid != table.facts.uuid:
-        raise refused(case, f"{table.facts.identifier} is another table by now")
-    return case
+    return Change(payload, evidence, replace(receipt, duration_ms=duration))
 
 
 #: Readers may still open a file that is no longer referenced.
@@ -382,8 +367,8 @@ def _tag_change(table: AnyTable, made: RefAt, *, anew: bool) -> str | None:
 
 
 def _remove_tag(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    said = detail_of(case)
-    made = RefAt(said["tag"], said["snapshot_id"])
+    detail = detail_of(case)
+    made = RefAt(detail["tag"], detail["snapshot_id"])
     if (why := _tag_change(table, made, anew=True)) is not None:
         raise CommitConflict(why)
     payload, evidence = table.stage_expiry(frozenset(), [made.name], clean=False)
@@ -429,11 +414,11 @@ class UndoStatistics(Untasked):
 
 
 def _remove_statistics(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    said = detail_of(case)
-    paths = tuple(one["path"] for one in said["files"])
+    detail = detail_of(case)
+    paths = tuple(one["path"] for one in detail["files"])
     payload = table.stage_statistics_removal(paths)
-    evidence = StatisticsGone(said["snapshot_id"], paths)
-    return change_of(case, payload, evidence, f"removed the statistics of snapshot {said['snapshot_id']}", (), now)
+    evidence = StatisticsGone(detail["snapshot_id"], paths)
+    return change_of(case, payload, evidence, f"removed the statistics of snapshot {detail['snapshot_id']}", (), now)
 
 
 #: Files whose existence is checked at once.
@@ -510,10 +495,10 @@ def _require_expired_files(
 
 
 def _restore_snapshots(table: AnyTable, case: ProcessContext, now: datetime) -> Change:
-    said = detail_of(case)
-    removed = SnapshotsGone(tuple(said["ids"]))
-    _require_expired_files(table, said["base"], removed)
-    payload, evidence, tags = table.stage_return(said["base"], removed)
+    detail = detail_of(case)
+    removed = SnapshotsGone(tuple(detail["ids"]))
+    _require_expired_files(table, detail["base"], removed)
+    payload, evidence, tags = table.stage_return(detail["base"], removed)
     figures = (Figure("snapshots_restored", len(tags), "snapshots"),)
     words = f"brought {len(tags)} snapshots back as {tags[0]}" + (f" … {tags[-1]}" if len(tags) > 1 else "")
     return change_of(case, payload, evidence, words, figures, now)
@@ -546,9 +531,12 @@ class UndoOrphans(Untasked):
 
     def receipt(self, case: ProcessContext) -> Receipt:
         """The number of released files."""
-        said = detail_of(case)
-        figures = (Figure("files_restored", said["files"], "files"), Figure("bytes_restored", said["bytes"], "bytes"))
-        return Receipt.told(f"{said['files']} files are condemned no more", case.process.snapshot_id, figures)
+        detail = detail_of(case)
+        figures = (
+            Figure("files_restored", detail["files"], "files"),
+            Figure("bytes_restored", detail["bytes"], "bytes"),
+        )
+        return Receipt.told(f"{detail['files']} files are condemned no more", case.process.snapshot_id, figures)
 
     def restores(self, case: ProcessContext) -> str:
         """The cleaning, whose condemned files are released."""
