@@ -85,22 +85,22 @@ class OpenTable(Protocol):
 
 
 class Guard(Protocol):
-    """Checks, right before files of a table are deleted, which of them it references; kept for one sweep."""
+    """The check, right before files are deleted, which of them the table references; for one sweep."""
 
     def reachable(self, paths: Iterable[str]) -> Mapping[str, str]:
-        """Those of the files that the reloaded table references from any snapshot, each with the reason.
+        """The files that any snapshot of the reloaded table references, each with the reason.
 
-        Whatever it raises, nothing may be deleted: CommitConflict when the name belongs to another table or the table
-        has moved; CatalogUnavailable for a state older than one seen before; DataFileMissing or UnreadableFile for
-        manifests and manifest lists; and what loading the table raises.
+        After any exception nothing may be deleted: CommitConflict when the name belongs to another table or the table
+        has moved; CatalogUnavailable for a state older than an earlier one; DataFileMissing or UnreadableFile for
+        manifests and manifest lists; and those of loading the table.
         """
 
 
 class Searchable(OpenTable, Protocol):
     """A table whose locations can be searched for files that it does not reference.
 
-    After any exception all findings so far are void: CatalogUnavailable, DataFileMissing, WorkFailed, UnreadableFile,
-    and TableRefused("location") for a location that may not be read.
+    An exception makes all earlier results void: CatalogUnavailable, DataFileMissing, WorkFailed, UnreadableFile, or
+    TableRefused("location") for a location that may not be read.
     """
 
     def ground(self) -> TableLocations:
@@ -110,31 +110,31 @@ class Searchable(OpenTable, Protocol):
         """Everything that any snapshot references, including removed files."""
 
     def named_in_ranges(self, cuts: Sequence[str]) -> Sequence[Mapping[StorageRoot, Keys]]:
-        """The same as keys by scheme and authority, apart for each range of paths: after one cut, not after the next.
+        """As `named`, as keys by storage root, for each range of paths: after one cut, up to and with the next.
 
         The cuts are sorted paths without scheme and authority; there is one range more than cuts.
         """
 
     def sampled(self) -> Sequence[str]:
-        """Some of the files that it names, from all over it."""
+        """A sample of the files that it references."""
 
     def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
         """All files below a place, in pages."""
 
     def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove folders below the place that are empty and were changed before that moment; how many.
+        """Remove folders below the place that are empty and were last changed before that moment; returns their number.
 
-        Only on local file systems: elsewhere folders are names, or not worth a race. Hidden ones stay.
+        Only on local file systems. Hidden folders stay.
         """
 
     def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
         """The files of an inventory, used instead of listing. Raises InvalidArgument for an invalid one."""
 
     def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
-        """Manifests that a writer has not committed yet, and the files that they name."""
+        """Manifests that a writer has not committed yet, and the files in them."""
 
     def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
-        """The table UUID in each metadata file; "" if it has none, or no longer exists."""
+        """The table UUID in each metadata file; "" for one without it, or that no longer exists."""
 
 
 class TrashAccess(Protocol):
@@ -150,14 +150,14 @@ class TrashAccess(Protocol):
         """Rename files, each to its target, never over a file, and return the outcome of each source."""
 
     def remove_empty_folders(self, place: str, before: datetime) -> int:
-        """Remove empty folders below the place that were changed before that moment; how many."""
+        """As `Searchable.remove_empty_folders`."""
 
 
 class Sweepable(OpenTable, Protocol):
-    """A table whose files can be deleted, whoever wrote them."""
+    """A table whose files can be deleted, also those of other writers."""
 
     def reach(self) -> Reach:
-        """Where its files lie, for those who delete them elsewhere."""
+        """The locations of its files, for optimizers that delete them."""
 
     def guard(self, sequence_number: int = 0) -> Guard:
         """A new guard. The table had reached that sequence number when the deletion was planned."""
@@ -175,14 +175,14 @@ class Sweepable(OpenTable, Protocol):
         """
 
     def trash(self) -> Trash | None:
-        """Where its files are moved instead of being deleted, as the table was loaded last; None: they are deleted.
+        """The trash to which its files are moved; None: they are deleted.
 
-        Raises TableRefused("configuration") for malformed properties and where a move would be a copy, ("location")
-        for a trash that no administrator has allowed.
+        Raises TableRefused("configuration") for malformed properties or a trash in another storage, ("location") for
+        a trash that no administrator has allowed.
         """
 
     def trash_access(self, folder: str) -> TrashAccess:
-        """Access to the table's files, and to those in the trash that a folder belongs to."""
+        """Access to the table's files and to the trash that contains the folder."""
 
 
 class Analyzable(OpenTable, Protocol):
@@ -202,8 +202,8 @@ class Analyzable(OpenTable, Protocol):
     ) -> StagedStatistics:
         """Write the files of a snapshot's statistics; with `partitions`, also of its partitions.
 
-        They replace the snapshot's earlier ones, and the same commit removes entries of snapshots that are gone. Raises
-        CommitConflict when the snapshot is gone, ValueError when there is nothing to write.
+        They replace the snapshot's earlier ones; the same commit removes entries of removed snapshots. Raises
+        CommitConflict when the snapshot is removed, ValueError when there is nothing to write.
         """
 
     def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
@@ -226,20 +226,20 @@ class Clusterable(OpenTable, Protocol):
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
         """Manifests of main's head that are worth rewriting, sorted by partition.
 
-        `min_count` is the number of small ones of one content and spec that makes it due; None: any gain suffices.
-        Raises TableRefused("configuration") and what reading manifests raises.
+        `min_count`: at least so many small ones of one content and spec; None: any gain suffices.
+        Raises TableRefused("configuration") and the errors of reading manifests.
         """
 
     def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
-        """Rewrite what is worth it on the present head, and write a REPLACE snapshot's list; nothing is visible yet.
+        """Rewrite such manifests of the present head and write a REPLACE snapshot's list; nothing is visible yet.
 
-        What others add meanwhile is kept. Raises CommitConflict when nothing is left to do, CheckFailed when the new
+        Concurrent additions are kept. Raises CommitConflict when nothing is left to do, CheckFailed when the new
         manifests don't read back equal.
         """
 
 
 class Sortable(OpenTable, Protocol):
-    """A table whose rows may be written in an order of ours, which its metadata and files tell."""
+    """A table whose rows may be written in a sort order of ours, recorded in its metadata and files."""
 
     def sorting(self) -> Sorting:
         """Its columns and sort orders, as the table was loaded, and how bounds and partitions compare."""
@@ -248,22 +248,21 @@ class Sortable(OpenTable, Protocol):
         """The columns that a condition names. Raises TableRefused("configuration") for one that is malformed."""
 
     def distinct_values(self) -> Mapping[int, int]:
-        """About how many values columns have, by field id, as the newest statistics in the metadata tell."""
+        """Estimated numbers of distinct values by field id, from the newest statistics in the metadata."""
 
     def layout_of(self, file: DataFile) -> Layout | None:
-        """The layout that a clustered file's footer tells for the group that its name tells.
+        """The layout in a clustered file's footer; None without one, or for another group than its name has.
 
-        None where the footer tells none, or that of another group. Raises DataFileMissing, UnreadableFile,
-        TableRefused("location") or CatalogUnavailable.
+        Raises DataFileMissing, UnreadableFile, TableRefused("location") or CatalogUnavailable.
         """
 
     def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
-        """The id of the sort order with exactly these keys, as the table was loaded last; 0: it has none."""
+        """The id of the sort order with exactly these keys in the table as last loaded; 0: it has none."""
 
     def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
-        """What adds a sort order to the table, loaded anew, and never makes it the default; to be sent.
+        """The payload that adds a sort order to the reloaded table, never as its default.
 
-        Raises CommitConflict where the table is another one by now.
+        Raises CommitConflict when the name belongs to another table.
         """
 
 
@@ -274,17 +273,16 @@ class Expirable(OpenTable, Protocol):
         """The table's snapshots and references; `anew`: reloaded, and `stage_expiry` applies to that state."""
 
     def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
-        """The files that would no longer be needed without these snapshots, in the table as loaded.
+        """The files that only these snapshots need, in the table as loaded, in the order of deletion, each once.
 
-        In the order of deletion, each once. Raises DataFileMissing, UnreadableFile or CatalogUnavailable for manifests
-        and manifest lists.
+        Raises DataFileMissing, UnreadableFile or CatalogUnavailable for manifests and manifest lists.
         """
 
     def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
         """The payload that removes snapshots and references from the state `history` returned last, with its evidence.
 
-        `clean`: also removes schemas and partition specs that nothing needs any more. Raises CommitConflict when one is
-        gone already, or a reference that stays holds a snapshot.
+        `clean`: also removes unused schemas and partition specs. Raises CommitConflict when one is removed already, or
+        a remaining reference holds a snapshot.
         """
 
     def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
@@ -300,22 +298,21 @@ class Expirable(OpenTable, Protocol):
         """The payload that restores removed snapshots under tags `restored-ID`, with its evidence and the tags.
 
         `metadata_location` is a state that still had them. Raises CommitConflict when no state has them any more, a tag
-        exists already or one of their files is gone, TableRefused("format") for a format in which they can't be
-        restored.
+        exists already or one of their files is missing, TableRefused("format") where they can't be restored.
         """
 
     def remove_fallen(self, kept: Callable[[], Collection[str]]) -> tuple[str, ...]:
-        """Delete the metadata files that fell out of the table's log with the commit that was sent last.
+        """Delete the metadata files that left the table's metadata log with the last sent commit, but none of `kept`.
 
-        Only where the table's properties say so, and where whoever commits writes these files; none of `kept`, which
-        is asked when there are any. Returns those that are gone. Raises TableRefused("location"), CatalogUnavailable.
+        Only if the table's properties say so and the committer writes these files; `kept` is called only if there are
+        any. Returns the deleted ones. Raises TableRefused("location"), CatalogUnavailable.
         """
 
     def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
         """The files that the reloaded table no longer needs after a removal that landed.
 
-        `metadata_location` is a state that still had the snapshots. If neither it nor another one can be read, nothing
-        is released. Raises like `would_release`.
+        `metadata_location` is a state that still had the snapshots; nothing is released if no such state can be read.
+        Raises like `would_release`.
         """
 
 
@@ -343,15 +340,14 @@ class Readable(OpenTable, Protocol):
         """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
-        """What must be known to read the files of that spec in those scans under the current schema."""
+        """The context for reading the files of that spec in those scans under the current schema."""
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-        """The equality deletes that may delete rows of any of the files but are known to be skipped there by other
-        readers of the format."""
+        """The equality deletes that may delete rows of the files but that other readers of the format skip."""
 
     def late_deletes(self, scan: TableScan, since: int) -> tuple[LateDelete, ...]:
         """Snapshots of others above that sequence number, the oldest first, that delete rows of files which a commit of
-        ours had replaced before; `scan` is of the head. None where the format can't tell."""
+        ours had already replaced; `scan` is of the head. Empty where the format can't tell."""
 
     def access(self) -> FileAccess:
         """Access to the table's files."""
@@ -376,7 +372,7 @@ class Rewritable(Readable, Protocol):
     """A table whose files can be replaced by others with the same rows."""
 
     def context(self, spec_id: int) -> TableContext:
-        """What executors must know to rewrite files of that spec."""
+        """The context for optimizers that rewrite files of that spec."""
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
         """Raise TableRefused for planned files that are not regular files ("file") or lie elsewhere ("location")."""
@@ -394,7 +390,7 @@ class Rewritable(Readable, Protocol):
         """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
 
     def positions(self, delete: DeleteFile, rows: Mapping[str, int]) -> Mapping[str, PositionSet]:
-        """What a position delete deletes of the data files at these normalised paths, each with its number of rows.
+        """The positions that a delete file deletes in the data files at these normalised paths, with their row counts.
 
         Raises DataFileMissing, UnreadableFile or TableRefused("format").
         """
@@ -429,16 +425,16 @@ class Committable(OpenTable, Protocol):
         """
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Whether a change that was sent landed, according to the table as just loaded.
+        """Whether a sent change was applied, according to the reloaded table.
 
-        Landed: its evidence is present. Refuted only once it can't be applied any more.
+        Landed: its evidence is present. Refuted: it can't be applied any more.
         """
 
     def delete_unreferenced(self, paths: Iterable[str], since: int = 0) -> tuple[str, ...]:
         """Delete those of our files below the table's location that no snapshot references now.
 
         `since`: a sequence number that the table had not reached when they were written: older snapshots don't count.
-        Returns the files that no longer exist, whoever deleted them; in doubt a file is kept.
+        Returns the files that no longer exist; in doubt a file is kept.
         """
 
 
@@ -512,24 +508,24 @@ class TableFormat(Protocol):
 
 @runtime_checkable
 class Locating(Protocol):
-    """A format that a catalog can be asked about as a whole; one without this is asked table by table."""
+    """A format whose catalogs can list metadata locations; other formats are requested table by table."""
 
     def locations(
         self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
     ) -> Mapping[tuple[str, ...], str] | None:
-        """Where the metadata of those tables are, or of more, by their names in the catalog; asked in few requests.
+        """The metadata locations of those tables, or of more, by their names in the catalog, in few requests.
 
-        As `TableFacts.metadata_location` says it when they are loaded, and another one after each commit. Left out is
-        what the catalog does not tell. None: this catalog can only be asked table by table. Raises CatalogUnavailable.
+        They equal `TableFacts.metadata_location` and change with each commit; unknown ones are left out. None: this
+        catalog answers for single tables only. Raises CatalogUnavailable.
         """
 
 
 @runtime_checkable
 class Revalidating(Protocol):
-    """A format that can ask a catalog whether one table has changed, without loading it."""
+    """A format that can check whether a table has changed without loading it."""
 
     def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-        """Whether the catalog says that the table is as it was when it was loaded with that metadata.
+        """Whether the table still has that metadata, as the catalog says; False if it can't say so.
 
-        False when nobody can say so. Raises CatalogUnavailable.
+        Raises CatalogUnavailable.
         """
