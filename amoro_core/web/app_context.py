@@ -13,7 +13,7 @@ from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.principals import Channel, Principal
 from amoro_core.services.history import RepeatingService
-from amoro_core.web.login import LoginService
+from amoro_core.web.login import LoginService, address_of
 from amoro_core.web.oidc import OidcLogin
 
 
@@ -69,11 +69,6 @@ async def principal_of(request: Request) -> Principal:
             result = await context_of(request).operations.admit(bearer(request), way, address_of(request))
         request.state.principal = result
     return result
-
-
-def address_of(request: Request) -> str:
-    """The client's address, as reported by a trusted proxy if there is one; "" if unknown."""
-    return request.client.host if request.client else ""
 
 
 async def call(

@@ -26,6 +26,11 @@ AT_ONCE, WAITING = 2, 8
 _MINUTE = timedelta(minutes=1)
 
 
+def address_of(request: Request) -> str:
+    """The client's address, as reported by a trusted proxy if there is one; "" if unknown."""
+    return request.client.host if request.client else ""
+
+
 class TooManyTries(Exception):
     """Too many attempts; the credentials were not checked."""
 
@@ -66,7 +71,7 @@ class LoginService:
 
     async def log_in(self, request: Request, name: str, password: str) -> str | None:
         """The id of a new session, or None if user or password is wrong; both are in the audit. Raises TooManyTries."""
-        address = _address(request)
+        address = address_of(request)
         result = await self.check(name, password, address)
         if result is None:
             await self._note_wrong(name, address)
@@ -78,7 +83,7 @@ class LoginService:
 
         Raises TooManyTries.
         """
-        address = _address(request)
+        address = address_of(request)
         wait = self._by_address.take(address)
         if wait:
             raise TooManyTries(math.ceil(wait))
@@ -89,17 +94,17 @@ class LoginService:
 
     async def admit(self, request: Request, person: Principal) -> str:
         """The id of a new session of a user of the OpenID provider; it is recorded in the audit."""
-        known = replace(person, way=Channel.PAGE, address=_address(request))
+        known = replace(person, way=Channel.PAGE, address=address_of(request))
         return await self._begin(request, known, self._sessions.begin_of_person)
 
     async def refuse(self, request: Request, name: str, error: AmoroError) -> None:
         """Note in the audit that a login by the OpenID provider failed; `name` is "" if it is not proven."""
-        caller = Principal(name, Role.VIEWER, way=Channel.PAGE, address=_address(request), is_user=True)
+        caller = Principal(name, Role.VIEWER, way=Channel.PAGE, address=address_of(request), is_user=True)
         await self._run(lambda: self._auditing.note(Audited(caller, "LogIn", name), error))
 
     def limit(self, request: Request) -> None:
         """Count a try of the request's address. Raises TooManyTries."""
-        if wait := self._by_address.take(_address(request)):
+        if wait := self._by_address.take(address_of(request)):
             raise TooManyTries(math.ceil(wait))
 
     def cookie(self, request: Request, kind: str) -> tuple[str, bool]:
@@ -110,7 +115,7 @@ class LoginService:
     async def log_out(self, request: Request) -> None:
         """End the request's session, if it has one; the audit has it."""
         if session_id := self._session_id(request):
-            address = _address(request)
+            address = address_of(request)
             await self._run(lambda: self._end(session_id, address))
 
     def _end(self, session_id: str, address: str) -> None:
@@ -179,7 +184,3 @@ class LoginService:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""

@@ -12,7 +12,8 @@ from amoro_core.model.principals import Channel, anonymous
 from amoro_core.model.scan_stats import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.app_context import address_of, bearer, context_of
+from amoro_core.web.app_context import bearer, context_of
+from amoro_core.web.login import address_of
 from amoro_core.web.rest.requests import HttpError, content_of, problem_of
 
 #: Between the parts of a namespace.

@@ -21,7 +21,8 @@ from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownTok
 from amoro_core.model.accounts import KeptAnswer
 from amoro_core.model.principals import Channel, anonymous
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.web.app_context import address_of, call, context_of, principal_of
+from amoro_core.web.app_context import call, context_of, principal_of
+from amoro_core.web.login import address_of
 from amoro_core.web.middleware import PrefixRoute
 from amoro_core.web.rest import openapi
 from amoro_core.web.rest.requests import (
