@@ -273,7 +273,7 @@ class Runner:
 
     def _follow_answer(self, abandon: Sequence[Attempt], draining: bool) -> None:
         with self._lock:
-            self._session = sessions.heartbeat_answered(self._session, abandon, draining)
+            self._session = sessions.heartbeat_answered(self._session, abandon)
         if draining:
             self._stopping.set()
 

@@ -39,12 +39,6 @@ class Session:
     registration: Registration | None = None
     generation: int = 0
     running: Mapping[Attempt, Running] = field(default_factory=dict)
-    draining: bool = False
-
-    @property
-    def polls(self) -> bool:
-        """Whether threads may ask for work."""
-        return self.registration is not None and not self.draining
 
 
 def registered(session: Session, registration: Registration, adopted: Iterable[Attempt]) -> Session:
@@ -91,14 +85,14 @@ def finished(session: Session, attempt: Attempt) -> Session:
     return replace(session, running={key: item for key, item in session.running.items() if key != attempt})
 
 
-def heartbeat_answered(session: Session, abandon: Iterable[Attempt], draining: bool) -> Session:
-    """After a heartbeat: attempts to abandon are marked; draining never ends."""
+def heartbeat_answered(session: Session, abandon: Iterable[Attempt]) -> Session:
+    """After a heartbeat: attempts to abandon are marked."""
     dropped = set(abandon)
     running = {
         attempt: replace(item, abandoned=True) if attempt in dropped else item
         for attempt, item in session.running.items()
     }
-    return replace(session, running=running, draining=session.draining or draining)
+    return replace(session, running=running)
 
 
 def abandons(session: Session, attempt: Attempt) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from amoro_core.actions.action_api import Action, Optimizing, Triggered
+from amoro_core.actions.action_api import Action, Optimizing
 from amoro_core.actions.clustering import Cluster
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.empty_trash import EmptyTrash
@@ -42,11 +42,6 @@ class Actions:
     def by_own_name(self) -> Mapping[str, Action]:
         """Each action by its own name."""
         return {action.name: action for action in self.every}
-
-    @property
-    def triggered(self) -> tuple[Triggered, ...]:
-        """The actions evaluated at each refresh of a table."""
-        return tuple(action for action in self.every if isinstance(action, Triggered))
 
     def of(self, name: str) -> Action:
         """The action of a process type. Raises IllegalState if it is not installed (any more)."""

@@ -283,15 +283,8 @@ def read_inputs(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, byte
 
 def save_output(db: Connection, task_id: TaskId, attempt: int, payload: bytes) -> None:
     """Keep what an attempt made; it replaces what an earlier one made. Raises TaskNotFound."""
-    save_outputs(db, [(Attempt(task_id, attempt), payload)])
-
-
-def save_outputs(db: Connection, made: Sequence[tuple[Attempt, bytes]]) -> None:
-    """As `save_output` for attempts of different tasks."""
-    rows = ({**_key(one.task_id), "attempt": one.number, "output": payload} for one, payload in made)
-    if db.execute_many(_SAVE_OUTPUT, rows) < len(made):
-        known = read_inputs(db, (one.task_id for one, _ in made))
-        raise _missing(next(one.task_id for one, _ in made if one.task_id not in known))
+    if not db.execute(_SAVE_OUTPUT, {**_key(task_id), "attempt": attempt, "output": payload}):
+        raise _missing(task_id)
 
 
 def read_output(db: Connection, task_id: TaskId) -> tuple[int, bytes] | None:

@@ -20,7 +20,6 @@ from amoro_core.errors import (
     TaskNotFound,
 )
 from amoro_core.model.processes import (
-    Attempt,
     CommitOutcome,
     OptimizerThread,
     OptimizingProcess,
@@ -281,7 +280,7 @@ def test_of_many_tasks_the_one_that_is_not_there_is_named_and_none_is_changed(st
     with pytest.raises(TaskNotFound, match="p-nothing-1"):
         store.write(lambda db: tasks.change_many(db, changes))
     with pytest.raises(TaskNotFound, match="p-nothing-1"):
-        store.write(lambda db: tasks.save_outputs(db, [(Attempt(one.task_id, 1), b"") for one, _ in changes]))
+        store.write(lambda db: tasks.save_output(db, gone.task_id, 1, b""))
     ids = [made[0].task_id, gone.task_id]
     assert store.read(lambda db: tasks.get_many(db, ids)) == {made[0].task_id: made[0]}
     assert store.read(lambda db: tasks.read_inputs(db, ids)) == {made[0].task_id: b"input 1"}

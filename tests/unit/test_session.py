@@ -1,4 +1,4 @@
-"""An optimizer's knowledge of itself: what it polls, runs and abandons."""
+"""An optimizer's knowledge of itself: what it runs and abandons."""
 
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_optimizer.session import (
@@ -23,14 +23,6 @@ def running_two() -> Session:
     return started(started(registered(Session(), FIRST, []), A, 1), B, 2)
 
 
-def test_an_optimizer_polls_only_while_it_is_registered_and_not_draining() -> None:
-    assert not Session().polls
-    session = registered(Session(), FIRST, [])
-    assert session.polls
-    assert not token_lost(session, session.generation).polls
-    assert not heartbeat_answered(session, [], True).polls
-
-
 def test_attempts_that_a_new_registration_did_not_adopt_are_abandoned() -> None:
     session = registered(running_two(), SECOND, [A])
     assert session.registration == SECOND
@@ -49,14 +41,9 @@ def test_a_token_that_was_lost_earlier_does_not_end_a_later_registration() -> No
 
 
 def test_a_heartbeat_names_the_attempts_to_abandon_and_no_others() -> None:
-    session = heartbeat_answered(running_two(), [B], False)
+    session = heartbeat_answered(running_two(), [B])
     assert not abandons(session, A)
     assert abandons(session, B)
-    assert not session.draining
-
-
-def test_draining_never_ends() -> None:
-    assert heartbeat_answered(heartbeat_answered(running_two(), [], True), [], False).draining
 
 
 def test_what_is_told_of_work_is_kept_for_running_attempts_only() -> None:
