@@ -225,7 +225,7 @@ _NAME = re.compile(r"-g([0-9a-f]{12})\.[a-z]+\Z")
 def group_suffix(group_id: str) -> str:
     """The end of the names of a group's files, before the extension. Raises ValueError unless it is 12 hex digits."""
     if not _GROUP_ID.fullmatch(group_id):
-        raise ValueError(f"{group_id!r} is no id of a group: 12 lower-case hexadecimal digits")
+        raise ValueError(f"{group_id!r} is not a group id: expected 12 lower-case hexadecimal digits")
     return f"-g{group_id}"
 
 

@@ -30,7 +30,7 @@ PAGE = 1000
 def page_limit(limit: int, most: int = PAGE) -> int:
     """The number of items on a page for a requested limit. Raises InvalidArgument below 0."""
     if limit < 0:
-        raise InvalidArgument(f"{limit} is no limit", hint="Give 1 or more, or 0 for a whole page.")
+        raise InvalidArgument(f"limit must be ≥ 0, got {limit}", hint="Give 1 or more, or 0 for a whole page.")
     return min(limit or most, most)
 
 
@@ -116,7 +116,7 @@ def _check(body: bytes) -> bytes:
 
 
 def _broken(cursor: str) -> InvalidArgument:
-    return InvalidArgument(f"{cursor[:100]!r} is no cursor", hint=_START_AGAIN)
+    return InvalidArgument(f"{cursor[:100]!r} is not a cursor", hint=_START_AGAIN)
 
 
 class Line(StrEnum):

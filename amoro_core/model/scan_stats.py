@@ -77,7 +77,7 @@ def filters_of_report(report: object) -> tuple[ColumnFilter, ...] | None:
     Only what every row has to fulfil counts: parts of `and`, never of `or` or `not`.
     """
     if not isinstance(report, Mapping):
-        raise _malformed("it is no JSON object")
+        raise _malformed("it is not a JSON object")
     if report.get("report-type") != SCAN_REPORT:
         return None
     found = set(_filters(report.get("filter", True), 0))
@@ -88,7 +88,7 @@ def _filters(expression: Any, depth: int) -> Iterator[ColumnFilter]:
     if isinstance(expression, bool):
         return
     if not isinstance(expression, Mapping) or not isinstance(kind := expression.get("type"), str):
-        raise _malformed("its filter is no expression")
+        raise _malformed("its filter is not an expression")
     if depth > MOST_DEEP:
         raise _malformed(f"its filter is nested more than {MOST_DEEP} times")
     if kind == "and":
@@ -196,7 +196,7 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
             raise _wrong(place, line, f"has an operator that is none of {', '.join(words)}")
         weight = query.get("weight", 1)
         if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= _MOST_WEIGHT:
-            raise _wrong(place, line, f"has a weight that is no whole number of 1 to {_MOST_WEIGHT:,}")
+            raise _wrong(place, line, f"has a weight that is not a whole number from 1 to {_MOST_WEIGHT:,}")
         operator = Operator(query.get("operator", Operator.EQUAL.value))
         yield ScanRecord(None, tuple(ColumnFilter(one, operator) for one in sorted(set(names))), weight, place)
 
@@ -243,7 +243,7 @@ def _is_text(name: str) -> bool:
 
 def _no_event(file: str, number: int) -> InvalidArgument:
     return InvalidArgument(
-        f"{file}, line {number} is no event of Spark",
+        f"{file}, line {number} is not a Spark event",
         hint="Name a file that Spark wrote by spark.eventLog.enabled, or a directory with nothing but these.",
     )
 

@@ -78,7 +78,7 @@ class DiscoveryService:
         if not discovery_filter(dict(self._tables.catalog(identifier.catalog).properties)).admits(identifier):
             raise TableNotFound(
                 f"table {identifier} is not known: the filters of its catalog leave it out",
-                hint=f"To have it looked at nevertheless: amoro table enable {identifier}",
+                hint=f"To optimize it anyway: amoro table enable {identifier}",
             )
         self._tables.open(identifier)
         return self._store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self._clock()))
@@ -343,17 +343,17 @@ class HearingService:
         self._is_over = False
 
     def changed(self, identifier: TableIdentifier, hint: str, caller: str) -> TableRuntime:
-        """What is known of the table, which is looked at soon.
+        """The table as it is known; it is refreshed soon.
 
-        Raises TooManyEvents for a caller who tells too much, and what finding the table raises.
+        Raises TooManyEvents for a caller above the rate limit, and what finding the table raises.
         """
         with self._lock:
             later_s = self._throttle.take(caller)
         if later_s > 0:
             raise TooManyEvents(
-                f"{caller} has told of {MOST_A_MINUTE} changed tables within a minute; "
-                f"{identifier} is looked at in its own time",
-                hint=f"Tell again in {later_s:.0f} s, or not at all.",
+                f"{caller} has sent {MOST_A_MINUTE} change notifications within a minute; "
+                f"{identifier} is refreshed on schedule",
+                hint=f"Send it again in {later_s:.0f} s, or not at all.",
             )
         table = self._find(identifier)
         with self._lock:

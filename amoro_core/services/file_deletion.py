@@ -441,6 +441,6 @@ def _keep_of(trash: Trash | None) -> timedelta:
     return TrashConfig().keep if trash is None else trash.keep
 
 
-_UNSAID = Removal(Ended.FAILED, "nobody says what became of it")
+_UNSAID = Removal(Ended.FAILED, "the storage reported no result for it")
 #: Empty folders of a trash go whatever their time is: only the sweep fills it.
 _ANY_TIME = datetime.max.replace(tzinfo=UTC)

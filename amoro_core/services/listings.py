@@ -242,7 +242,7 @@ def _number(text: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise InvalidArgument(f"{text!r} is no task's number", hint="Tasks are numbered from 1.")
+        raise InvalidArgument(f"invalid task number {text!r}", hint="Tasks are numbered from 1.")
     return int(text)
 
 

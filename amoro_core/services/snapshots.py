@@ -156,7 +156,7 @@ class LeaseService:
             )
         if not holder.strip() or len(holder) > _LONGEST_HOLDER:
             raise InvalidArgument(
-                f"{holder!r} is no holder", hint=f"Say who needs it, in at most {_LONGEST_HOLDER} characters."
+                f"invalid holder {holder!r}", hint=f"Say who needs it, in at most {_LONGEST_HOLDER} characters."
             )
         table = self._having(runtime.identifier, snapshot_id)
 

@@ -156,7 +156,7 @@ class TrashService:
             path, why_not = next(iter(failed.items()))
             raise IllegalState(
                 f"{len(failed)} of {restored.files} files stay in the trash: {path}: {why_not}",
-                hint=f"When that is mended: amoro trash restore {process_id}",
+                hint=f"After fixing this, run: amoro trash restore {process_id}",
             )
 
     def make_due_now(self, table_id: int) -> tuple[int, int]:

@@ -163,7 +163,7 @@ def open_writer(path: Path) -> tuple[Connection, int]:
 def _check_references(path: Path, db: Connection) -> None:
     found = db.select_one("PRAGMA foreign_key_check")
     if found is not None:
-        raise StoreFailed(f"the state database {path} is damaged: a row of {found['table']} refers to one that is gone")
+        raise StoreFailed(f"the state database {path} is damaged: a row of {found['table']} refers to a missing row")
 
 
 def open_reader(path: Path) -> Connection:

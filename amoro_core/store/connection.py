@@ -107,7 +107,7 @@ class Connection:
 def _by_name(parameters: Parameters) -> Parameters:
     """Refuse positional values: their syntax is SQLite's alone, and they are easily confused."""
     if not isinstance(parameters, (dict, Mapping)):  # dict first: it is told at once
-        raise TypeError(f"parameters have names, they are no {type(parameters).__name__}")
+        raise TypeError(f"expected named parameters, got a {type(parameters).__name__}")
     return parameters
 
 

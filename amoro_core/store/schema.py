@@ -45,7 +45,7 @@ def pending_migrations(db: Connection) -> list[str]:
             "directory (--home, or move amoro.db, amoro.db-wal and amoro.db-shm away) and add the catalogs again.",
         )
     if tables and SCHEMA.migrations_table not in tables:
-        raise StoreFailed("the file is no state database of Amoro", hint="Name another state directory with --home.")
+        raise StoreFailed("the file is not a state database of Amoro", hint="Name another state directory with --home.")
     pending = [migration.name for migration in SCHEMA.pending(db.database)]
     known = {migration.__name__ for migration in MIGRATIONS}
     if unknown := [one.name for one in SCHEMA.applied(db.database) if one.name not in known]:

@@ -208,7 +208,7 @@ WRONG: tuple[Wrong, ...] = (
         "pendin", "ListQueue", "group queue --only pendin", rest=("GET", "/queue?only=pendin", None),
         request={"only": "pendin"},
     ),
-    _wrong("no cursor", "ListAudit", rest=("GET", "/audit?actor=a&after=x", None)),
+    _wrong("not a cursor", "ListAudit", rest=("GET", "/audit?actor=a&after=x", None)),
     _wrong(
         "many", "ScaleGroup", rest=("POST", "/groups/default/scale", {"instances": "many"}),
         page=("/groups/default/scale", {"instances": "many"}),

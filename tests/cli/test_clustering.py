@@ -104,7 +104,7 @@ def test_event_logs_are_read_below_a_directory_plain_and_compressed(
     [
         (b'{"columns": ["id"]}\nhello', "--queries", ", line 2 has no columns, a list of names: hello"),
         (b'{"columns": ["id"]}\n\xff', "--queries", ", line 2 is not UTF-8"),
-        (event("id = 1").encode() + b"hello\n", "--spark-event-log", ", line 2 is no event of Spark"),
+        (event("id = 1").encode() + b"hello\n", "--spark-event-log", ", line 2 is not a Spark event"),
     ],
 )
 def test_a_malformed_file_is_named_with_its_line_and_nothing_is_sent(

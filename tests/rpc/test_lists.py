@@ -95,7 +95,7 @@ def test_a_list_that_is_longer_than_a_page_comes_whole(coordinator: Coordinator,
     assert ([item.table for item in part.items], part.total) == (names[5:1017], 1025)
     assert [item.table for item in tables_of(admin, Window(0, part.next)).items] == names[1017:]
     assert tables_of(admin, Window(0, "cat.db.u")).items == []
-    with pytest.raises(InvalidArgument, match="'no table' is no cursor"):
+    with pytest.raises(InvalidArgument, match="'no table' is not a cursor"):
         tables_of(admin, Window(0, "no table"))
 
 
@@ -137,7 +137,7 @@ def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: 
     assert ([task.task_id for task in first.items], first.total, first.next) == ([1, 2, 3, 4], 9, "4")
     waiting = tasks_of(admin, Window(0, "5"), status="planned")[1]
     assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
-    with pytest.raises(InvalidArgument, match="'x' is no task's number"):
+    with pytest.raises(InvalidArgument, match="invalid task number 'x'"):
         tasks_of(admin, Window(1, "x"))
 
 

@@ -137,9 +137,9 @@ def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
     assert "1 of 3 tables did not succeed" in said.err
     said = changed("cat.db.t3")
     assert (said.status, said.out) == (5, "")
-    told = "has told of 2 changed tables within a minute; cat.db.t3 is looked at in its own time [AMORO-5009]"
+    told = "has sent 2 change notifications within a minute; cat.db.t3 is refreshed on schedule [AMORO-5009]"
     assert told in said.err
-    assert "Hint: Tell again in " in said.err
+    assert "Hint: Send it again in " in said.err
     for number in (0, 1):
         wait_until_seen(coordinator, f"cat.db.t{number}", head_of(catalog, f"db.t{number}"))
 

@@ -446,7 +446,7 @@ def test_leases_come_in_pages_by_their_end_while_others_come_and_go(world: World
     cursor = world.leasing.page(table_id, Window(1)).next
     with pytest.raises(InvalidArgument, match="other filters"):
         world.leasing.page(None, Window(1, cursor))
-    with pytest.raises(InvalidArgument, match="is no cursor"):
+    with pytest.raises(InvalidArgument, match="is not a cursor"):
         world.leasing.page(None, Window(1, "lease-001"))
 
 

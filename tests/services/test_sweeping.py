@@ -497,7 +497,7 @@ def test_only_snapshots_that_are_there_are_leased_to_somebody_with_a_name(trashe
     with pytest.raises(InvalidArgument, match="has no snapshot 5"):
         take(trashed, 5)
     for holder in ("", "  ", "x" * 256):
-        with pytest.raises(InvalidArgument, match="is no holder"):
+        with pytest.raises(InvalidArgument, match="invalid holder"):
             trashed.world.leasing.take(trashed.world.table(), trashed.world.table_head(), holder)
 
 

@@ -475,7 +475,7 @@ def test_nobody_tells_more_than_is_taken_of_one_within_a_minute() -> None:
     hearing.changed(FIRST, "", "the token op")
     with pytest.raises(TableNotFound):  # its catalog was asked, so it counts
         hearing.changed(replace(FIRST, name="none"), "", "the token op")
-    with pytest.raises(TooManyEvents, match=r"the token op has told of .*cat\.db\.t1 is looked at in its own time"):
+    with pytest.raises(TooManyEvents, match=r"the token op has sent .*cat\.db\.t1 is refreshed on schedule"):
         hearing.changed(FIRST, "", "the token op")
     hearing.changed(FIRST, "", "the token other")
     now_s = 60.0

@@ -475,7 +475,7 @@ def test_a_check_that_fails_is_the_stores_own_error(db: Connection) -> None:
 
 @pytest.mark.parametrize("call", ["select", "select_one", "execute", "insert"])
 def test_parameters_by_position_are_refused(db: Connection, call: str) -> None:
-    with pytest.raises(TypeError, match="parameters have names, they are no tuple"):
+    with pytest.raises(TypeError, match="expected named parameters, got a tuple"):
         getattr(db, call)("SELECT :a", (1,))
 
 

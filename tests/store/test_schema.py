@@ -99,7 +99,7 @@ def test_a_failing_migration_leaves_the_database_as_it_was(
     ("make", "message"),
     [
         ("CREATE TABLE schema_migration (number INTEGER PRIMARY KEY)", "a version before the first release"),
-        ("CREATE TABLE cookies (host TEXT)", "no state database of Amoro"),
+        ("CREATE TABLE cookies (host TEXT)", "not a state database of Amoro"),
         ("INSERT INTO _sqlite_migrations VALUES (2, 'amoro', 'to_come', '2030-01-01')", "a newer version has written"),
     ],
 )

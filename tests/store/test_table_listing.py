@@ -233,7 +233,7 @@ def test_a_broken_cursor_is_refused(store: Store, known: list[TableRuntime], bro
         f"{cursor}{broken}",
         cursor[:9] + ("A" if cursor[9] != "A" else "B") + cursor[10:],
     ):
-        with pytest.raises(InvalidArgument, match="is no cursor"):
+        with pytest.raises(InvalidArgument, match="is not a cursor"):
             service.tables(TableFilter(), order, Window(1, text))
 
 

@@ -135,7 +135,7 @@ def test_a_line_that_is_no_event_is_told_with_file_and_line(line: str) -> None:
     whole = started("cat.db.t (branch=null) [filters=id = 5, groupedBy=]")
     with pytest.raises(InvalidArgument) as caught:
         scans(whole, whole[:-9] if line == "cut off" else line, whole)
-    assert caught.value.message == "events, line 2 is no event of Spark"
+    assert caught.value.message == "events, line 2 is not a Spark event"
 
 
 def test_a_file_of_queries_has_columns_operators_and_weights() -> None:
@@ -155,7 +155,10 @@ def test_a_file_of_queries_has_columns_operators_and_weights() -> None:
         ('{"columns": "id"}', "q, line 2 has no columns"),
         ('{"columns": ["\\ud800"]}', "q, line 2 has no columns"),
         ('{"columns": ["id"], "operator": "like"}', "q, line 2 has an operator that is none of eq, range, in, prefix"),
-        ('{"columns": ["id"], "weight": 0}', "q, line 2 has a weight that is no whole number of 1 to 1,000,000,000"),
+        (
+            '{"columns": ["id"], "weight": 0}',
+            "q, line 2 has a weight that is not a whole number from 1",
+        ),
         ('{"columns": ["id"], "weight": true}', "q, line 2 has a weight"),
         ('{"columns": ["id"], "weight": 1e99}', "q, line 2 has a weight"),
     ],
