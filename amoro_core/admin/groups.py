@@ -18,7 +18,7 @@ from amoro_core.services.listings import PendingPlace, WaitingPlace
 from amoro_core.services.optimizers import OptimizerLiveness
 
 
-def group_message(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> pb.Group:
+def group_message(view: GroupView, kept: InstancesView, no_optimizer: str, *, uses: bool) -> pb.Group:
     """`uses` False: without what its tables used, and without its instances one by one."""
     return pb.Group(
         name=view.group.name,
@@ -48,7 +48,7 @@ def group_message(view: GroupView, kept: InstancesView, nobody: str, *, uses: bo
         start_failure=kept.failure,
         retry_start_ms=milliseconds(kept.retry_at),
         gave_up_starting=kept.has_given_up,
-        no_optimizer=nobody,
+        no_optimizer=no_optimizer,
     )
 
 

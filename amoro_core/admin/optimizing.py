@@ -187,7 +187,7 @@ def changes(before: pb.SavedPlan, now: pb.Plan) -> tuple[str, ...]:
     if was.tasks != now.tasks:
         told.append(f"It has {many(now.tasks, 'task')}, it had {was.tasks:,}.")
     old, new = _by_partition(was), _by_partition(now)
-    # Where not all that would have been rewritten was kept, nobody knows whether a further partition is new.
+    # If only a part of the plan was kept, it is unknown whether a further partition is new.
     is_whole = not before.more_partitions or len(old) < len(was.partitions)
     differing = [key for key in ({**old, **new} if is_whole else old) if old.get(key) != new.get(key)]
     told += [_told(key, old.get(key), new.get(key)) for key in differing[:_MOST_CHANGES]]

@@ -13,7 +13,7 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.listings import ProcessSummary
 
 
-def process_message(summary: ProcessSummary, nobody: str) -> pb.Process:
+def process_message(summary: ProcessSummary, no_optimizer: str) -> pb.Process:
     """The process without its tasks; `revertible` of its receipt is not set."""
     item, figures = summary.process, summary.figures
     return pb.Process(
@@ -36,7 +36,7 @@ def process_message(summary: ProcessSummary, nobody: str) -> pb.Process:
         where=item.where,
         waiting=item.waiting,
         retry_ms=milliseconds(item.delay.retry_at if item.delay else None),
-        no_optimizer=nobody,
+        no_optimizer=no_optimizer,
         task_counts=pb.TaskCounts(**{status.value: tasks for status, tasks in figures.by_status.items()}),
         input_bytes=figures.input_bytes,
         input_bytes_done=figures.input_bytes_done,
@@ -170,7 +170,7 @@ def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list
     """The processes, with the reason when no optimizer takes their tasks."""
     asked: dict[tuple[str, tuple[str, ...]], str] = {}
 
-    def nobody(summary: ProcessSummary) -> str:
+    def no_optimizer(summary: ProcessSummary) -> str:
         if summary.process.status is not ProcessStatus.RUNNING or not summary.figures.waiting_in:
             return ""
         kinds = tuple(services.overview.waiting_kinds(summary.process.process_id))
@@ -180,7 +180,7 @@ def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list
         return "; ".join(filter(None, (asked[group, kinds] for group in summary.figures.waiting_in)))
 
     return [
-        process_message(summary, "; ".join(filter(None, (nobody(summary), _too_large(services, summary)))))
+        process_message(summary, "; ".join(filter(None, (no_optimizer(summary), _too_large(services, summary)))))
         for summary in summaries
     ]
 

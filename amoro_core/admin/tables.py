@@ -34,9 +34,9 @@ from amoro_core.services.table_inspection import ShownFiles
 
 
 def table_message(
-    runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], nobody: str
+    runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], no_optimizer: str
 ) -> pb.Table:
-    """The table's state; `nobody`: why no optimizer takes its tasks."""
+    """The table's state; `no_optimizer`: why no optimizer takes its tasks."""
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -59,7 +59,7 @@ def table_message(
         health_score=runtime.summary.health_score,
         health_parts=health_parts_message(runtime.health) if runtime.health else None,
         blockers=blockers,
-        no_optimizer=nobody,
+        no_optimizer=no_optimizer,
         table_id=runtime.table_id,
     )
 
@@ -310,12 +310,14 @@ def _table(services: Services, runtime: TableRuntime) -> pb.Table:
 def _tables(services: Services, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
     active = services.overview.active_on(runtime.table_id for runtime in runtimes)
     held = services.blockers.list_active()
-    nobody = {group: services.no_optimizer_reason(group) for group in {runtime.group for runtime in runtimes}}
+    no_optimizer = {group: services.no_optimizer_reason(group) for group in {runtime.group for runtime in runtimes}}
     by_table: dict[int, list[pb.Blocker]] = {}
     for item in held:
         by_table.setdefault(item.blocker.table_id, []).append(blocker_message(item))
     return [
-        table_message(runtime, active.get(runtime.table_id), by_table.get(runtime.table_id, ()), nobody[runtime.group])
+        table_message(
+            runtime, active.get(runtime.table_id), by_table.get(runtime.table_id, ()), no_optimizer[runtime.group]
+        )
         for runtime in runtimes
     ]
 
