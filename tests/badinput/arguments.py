@@ -56,7 +56,7 @@ class Command:
 @cache
 def commands() -> list[Command]:
     """All of them, in the order of the help."""
-    root = typer.main.get_command(build(LocalLauncher()))
+    root = build(LocalLauncher())
     return [_described(root, words, leaf) for words, leaf in _leaves(root, ())]
 
 

@@ -60,7 +60,9 @@ class Writer:
                 began = time.monotonic()
                 self._commit()
                 self.commits += 1
-                self._stop.wait(max(0.0, self.every_s - (time.monotonic() - began)))
+                took = time.monotonic() - began
+                # At least as long as its own commit takes: on a busy machine a rewrite's commit takes longer, too.
+                self._stop.wait(max(took, self.every_s - took))
         except BaseException as error:
             self.failure = error
             self.failed.set()

@@ -425,7 +425,7 @@ def table_id(world: World) -> int:
 
 def as_format(world: World, name: str) -> None:
     """Let the tables of Iceberg be those of another format."""
-    facts = IcebergTable.facts.fget
+    facts = IcebergTable.facts.func
     renamed: Any = property(lambda table: replace(facts(table), format=name))
     world.iceberg.table(facts=renamed)
 
