@@ -132,7 +132,9 @@ def _values_of(command: Command, name: str, value: str) -> Values:
 
 
 def _leaves(group: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, child in group.commands.items():
+    context = typer.Context(group)
+    for name in group.list_commands(context):
+        child = group.get_command(context, name)
         if hasattr(child, "commands"):
             yield from _leaves(child, (*words, name))
         else:
