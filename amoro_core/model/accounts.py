@@ -34,12 +34,12 @@ class UserAccount:
 
     @property
     def fingerprint(self) -> str:
-        """What a session of the user depends on: another password, role or pattern ends it."""
+        """A session of the user ends when this value changes: with password, role or pattern."""
         return _digest(self.name, self.role, self.pattern, self.password_hash)
 
 
 class Holder(StrEnum):
-    """What an HTTP session stands for."""
+    """The kinds of accounts of an HTTP session."""
 
     USER = "user"
     BEARER = "token"
@@ -65,7 +65,7 @@ class HttpSession:
 
 
 def token_fingerprint(token_hash: str, role: Role, pattern: str) -> str:
-    """What a session of a token depends on."""
+    """A session of a token ends when this value changes."""
     return _digest(token_hash, role, pattern)
 
 
@@ -110,7 +110,7 @@ class ProviderTerms:
 
     @property
     def fingerprint(self) -> str:
-        """What a session of the provider's people depends on: other terms end it."""
+        """A session of an OIDC user ends when this value changes: with the provider's terms."""
         rules = (part for rule in self.rules for part in (rule.value, rule.role, rule.pattern))
         parts = (self.issuer, self.client_id, self.name_claim, self.role_claim, *rules)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -148,7 +148,7 @@ class ProviderTerms:
 
 
 def is_safe_url(url: str, *, beside: str = "") -> bool:
-    """Whether what is sent there is encrypted, or stays on this machine.
+    """Whether requests to the URL are encrypted or stay on this machine.
 
     With `beside`, the issuer, plain HTTP on this machine is right only if the issuer has it, too.
     """

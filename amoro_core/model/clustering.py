@@ -230,7 +230,7 @@ def group_suffix(group_id: str) -> str:
 
 
 def group_of(path: str) -> str | None:
-    """The id of the group that the file's name tells; None for a file that was not clustered."""
+    """The group id in the file's name; None for a file that was not clustered."""
     found = _NAME.search(path)
     return found.group(1) if found else None
 
@@ -256,7 +256,7 @@ def layout_text(layout: Layout, group_id: str) -> str:
 
 
 def parse_layout_text(text: str) -> tuple[str, Layout]:
-    """Group and layout that a file's metadata tells. Raises ValueError for what `layout_text` does not write."""
+    """Group and layout from a file's metadata. Raises ValueError for text that `layout_text` does not write."""
     try:
         document = json.loads(text)
         keys = tuple(

@@ -162,7 +162,7 @@ Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed | StatisticsG
 
 
 class Trace(StrEnum):
-    """What the table tells about an attempt whose outcome is unknown."""
+    """The state of an attempt with unknown outcome, according to the table."""
 
     LANDED = "landed"
     REFUTED = "refuted"  # it can never be applied any more

@@ -157,7 +157,7 @@ class AuditFilter:
 
 
 class UnknownCallerLog:
-    """Which refused calls of strangers get a row; the others are counted, and the next row tells how many they were."""
+    """Decides which refused calls of unknown callers get a row; the next row has the count of the others."""
 
     def __init__(self) -> None:
         self._rows: deque[datetime] = deque()  # when rows were given, within an hour
@@ -177,7 +177,7 @@ class UnknownCallerLog:
         return event
 
     def left(self) -> Audited | None:
-        """The last call that was only counted, for a row of its own; None if the last row has told of all."""
+        """The last call that was only counted, for a row of its own; None if no call is left."""
         call, count = self._passed, self._count
         self._passed, self._count = None, 0
         return _with_count(call, count - 1) if call else None

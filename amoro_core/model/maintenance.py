@@ -1,4 +1,4 @@
-"""A column that tells the age of rows, and its values in data files and partitions."""
+"""The column of the age of rows, and its values in data files and partitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -279,7 +279,7 @@ class LateDelete:
 
 
 def application_of(summary: Mapping[str, str]) -> str:
-    """Who wrote a snapshot, as far as its summary tells: "spark 4.1 (app-id local-17)"; "an unknown application"."""
+    """The writer of a snapshot, from its summary: "spark 4.1 (app-id local-17)"; "an unknown application"."""
     name = next((summary[key] for key in _NAMES if summary.get(key)), "")
     if name and summary.get("engine-version"):
         name = f"{name} {summary['engine-version']}"

@@ -218,7 +218,7 @@ class SeriesKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeriesFacts:
-    """What a series is."""
+    """The description of a series."""
 
     kind: SeriesKind
     unit: str  # "" for a plain count

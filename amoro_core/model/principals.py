@@ -213,5 +213,5 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether who listens on the host is reached from this machine alone."""
+    """Whether the host is reachable from this machine only."""
     return host in _LOOPBACK

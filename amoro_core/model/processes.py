@@ -242,7 +242,7 @@ _UNITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a process did to the table; files, bytes and rows are those of the process."""
+    """The effects of a process on the table; files, bytes and rows are those of the process."""
 
     data_files_before: int
     data_files_after: int

@@ -1,4 +1,4 @@
-"""How a table is read: columns that queries filter by, as readers report it and as query logs tell it."""
+"""How a table is read: the columns that queries filter by, from reports of readers and from query logs."""
 
 import json
 import re
@@ -17,7 +17,7 @@ KEEP_SCANS = timedelta(days=30)
 
 
 class Operator(StrEnum):
-    """What a filter asks of a column."""
+    """The operators of filters on a column."""
 
     EQUAL = "eq"
     RANGE = "range"
@@ -128,7 +128,7 @@ Filters = frozenset[ColumnFilter]
 
 @dataclass(frozen=True, slots=True)
 class ScanRecord:
-    """Scans that filter by the same columns in the same way, as somebody told of them."""
+    """Reported scans that filter by the same columns in the same way."""
 
     day: date | None  # None: as of now
     filters: tuple[ColumnFilter, ...]  # by column; none: whole reads
@@ -138,7 +138,7 @@ class ScanRecord:
 
 
 def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str = "") -> Iterator[ScanRecord]:
-    """The scans of main that an event log of Spark 3.5 or 4.0 tells of the table, in the order in which they began.
+    """The table's scans of main in an event log of Spark 3.5 or 4.0, in the order of their start.
 
     `table` is namespace and name with dots, whatever Spark calls the catalog. A last line that is cut off, as that of
     an application that runs, is passed over. The source is the one that is given, else the application with its
@@ -170,7 +170,7 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str 
 
 
 def filters_of(text: str) -> Filters:
-    """What looks like columns by which files may be skipped, as Iceberg's scans tell their filters.
+    """Candidates for columns by which files may be skipped, from the filters in Iceberg's scan reports.
 
     What is negated skips next to nothing, and what one of several columns has to fulfil is no filter by either.
     """
@@ -179,7 +179,7 @@ def filters_of(text: str) -> Filters:
 
 
 def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
-    """The scans that a file of queries tells, a JSON object a line: `columns` (names), `operator`, `weight`.
+    """The scans of a file of queries, a JSON object per line: `columns` (names), `operator`, `weight`.
 
     The operator is `eq` unless it is told, the weight 1. Raises InvalidArgument with file and line.
     """

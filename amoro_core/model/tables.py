@@ -340,7 +340,7 @@ def _pattern(key: str, text: str) -> re.Pattern[str] | None:
 
 
 class TableKey(StrEnum):
-    """What a list of tables is ordered by; ties by the tables' numbers."""
+    """The sort keys of a list of tables; ties are ordered by table id."""
 
     NAME = "name"
     STATUS = "status"
@@ -400,7 +400,7 @@ class TableOrder:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the place of a table that waits for a plan goes by."""
+    """The sort values of a table that waits for a plan."""
 
     table_id: int
     group: str

@@ -34,7 +34,7 @@ NAMES = f"Use letters, digits, _ and -, at most {LONGEST_NAME} characters."
 
 
 def is_name(text: str) -> bool:
-    """Whether it is a usable name: 1 to 255 characters, all of them visible."""
+    """Whether the text is a usable name: 1 to 255 characters, all of them visible."""
     return 0 < len(text) <= LONGEST_NAME and text.isprintable() and not any(char.isspace() for char in text)
 
 

@@ -42,7 +42,7 @@ class TokenService:
 
     @property
     def state(self) -> str:
-        """A text that tells this state directory from others, and changes with its tokens; not a secret."""
+        """Identifies this state directory and changes with its tokens; not a secret."""
         return hash_token("".join(self._own.values()))
 
     def holds(self, role: Role, token: str) -> bool:

@@ -195,7 +195,7 @@ class ComparingService:
         self._failed_s: dict[str, float] = {}  # since when looking a catalog over has failed each time
 
     def is_due(self, catalog: str) -> bool:
-        """Whether the catalog is to be looked over now."""
+        """Whether the catalog is due for a check."""
         with self._lock:
             return self._next_s.get(catalog, 0.0) <= self._monotonic()
 
@@ -219,7 +219,7 @@ class ComparingService:
         return found
 
     def spares(self, table_id: int) -> bool:
-        """Whether the refresh of a table is spared: nothing came due, and its catalog says that it has not changed.
+        """Whether a table needs no refresh: nothing is due, and its catalog reports no change.
 
         It is refreshed in its usual time then. Raises TableNotFound, CatalogNotFound, CatalogUnavailable.
         """
@@ -308,7 +308,7 @@ class ComparingService:
 
 
 def compare_interval_s(took_s: float, cpu_s: float) -> float:
-    """Seconds between the beginnings of two looks at a catalog, which take so many each, of them `cpu_s` of a core."""
+    """Seconds between the starts of two checks of a catalog, from their duration and CPU time `cpu_s`."""
     return min(max(COMPARE_INTERVAL_S, took_s / MOST_SHARE, cpu_s / MOST_OF_A_CORE), ASK_AGAIN_S)
 
 
@@ -320,7 +320,7 @@ LONGEST_HINT = 200
 
 
 class HearingService:
-    """Lets tables be looked at of which somebody says that they have changed.
+    """Change notifications that trigger an early refresh.
 
     An event is never the truth: what is lost is found by the regular look. Nothing is kept over a restart.
     """

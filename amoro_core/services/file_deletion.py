@@ -419,7 +419,7 @@ class SweepingService:
         return removals
 
     def _leave(self, batch: Batch) -> None:
-        """Drop a batch of an earlier table of the name: this table's guard tells nothing about its files."""
+        """Drop a batch of an earlier table of that name: this table's guard does not cover its files."""
         log.warning("batch.of_another_table", process=batch.process_id, table_uuid=batch.table_uuid)
         self._store.write(lambda db: pending_deletions.remove(db, batch.batch_id))
 

@@ -168,7 +168,7 @@ class LateDeleteService:
         self._looked: dict[int, tuple[str, int]] = {}  # by table id: UUID and sequence number up to which it was looked
 
     def look(self, runtime: TableRuntime, table: Readable, scan: TableScan | None) -> None:
-        """Look at what came to a table, of which `scan` was just read. What can't be read is looked at another time."""
+        """Search a table's new snapshots for late deletes; `scan` was just read. Unreadable ones are retried."""
         if scan is None or not runtime.table_id:
             return
         uuid, known = self._looked.get(runtime.table_id, ("", 0))
@@ -185,7 +185,7 @@ class LateDeleteService:
         self._looked[runtime.table_id] = table.facts.uuid, scan.sequence_number
 
     def _new(self, db: Connection, runtime: TableRuntime, found: tuple[LateDelete, ...]) -> list[LateDelete]:
-        """Keep an event of each that was not told before, as before a restart."""
+        """Store an event for each late delete without one, also across restarts."""
         wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
         stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
         new = [late for late in found if str(late.snapshot_id) not in stored_ids]
@@ -293,7 +293,7 @@ class AuditService:
         self._store.write(lambda db: audit.add(db, call, self._clock(), outcome, code))
 
     def refuse_stranger(self, call: Audited, error: BaseException) -> None:
-        """Write down that nobody known was refused, for a few calls in a minute; the others are counted.
+        """Record refused calls of unknown callers, a few a minute; the others are counted.
 
         Raises nothing for a store that fails: the refusal is the answer.
         """

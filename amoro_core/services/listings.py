@@ -153,7 +153,7 @@ class OverviewService:
         return ""
 
     def late_deletes(self, table_id: int) -> str:
-        """The last delete by others of rows that were rewritten before, as its event tells; "" when none is kept."""
+        """The text of the last event of a late delete; "" without one."""
         wanted = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=table_id)
         found = self._store.read(lambda db: events.list_newest(db, wanted, None, 1)) if table_id else []
         return found[0].text if found else ""

@@ -301,7 +301,7 @@ class MaintenanceService:
                 action.interrupt()
 
     def close_held(self) -> list[str]:
-        """Close what nobody has confirmed for too long; the ids of the processes."""
+        """Close processes that were not confirmed in time; returns their ids."""
         return self._store.write(lambda db: close_held(db, HELD_FOR, self._clock()))
 
     # Planning
@@ -509,7 +509,7 @@ _NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What an upgrade does or has done."""
+    """The changes of an upgrade, planned or applied."""
 
     table: TableIdentifier
     before: int  # the format versions

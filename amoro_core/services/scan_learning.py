@@ -1,4 +1,4 @@
-"""How tables are read, as others tell it, and the columns that it speaks for."""
+"""Scans reported by readers and query logs, and the columns that they suggest."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace

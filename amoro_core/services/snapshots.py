@@ -47,7 +47,7 @@ class Retention:
 
 
 class SnapshotService:
-    """Loads a table's metadata and tells of its snapshots; no manifest is read, nothing is changed."""
+    """Snapshots from a table's metadata; reads no manifest and changes nothing."""
 
     def __init__(
         self, store: Store, tables_of: Tables, find_action: Callable[[str], Action], clock: Callable[[], datetime]

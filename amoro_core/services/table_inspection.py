@@ -125,7 +125,7 @@ class InspectionService:
         return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
     def metadata(self, identifier: TableIdentifier) -> tuple[TableFacts, TableSchema, datetime | None]:
-        """What the table's metadata says now: facts, schema, and when main's head was committed; None without one."""
+        """Facts and schema of the table's metadata, and the commit time of main's head; None without a head."""
         table = self._load(identifier)
         facts = table.facts
         head = next((one for one in table.snapshots() if one.snapshot_id == facts.snapshot_id), None)

@@ -40,7 +40,7 @@ TrashFile = tuple[Condemned, BatchStatus, str]
 
 @dataclass(frozen=True, slots=True)
 class TrashFiles:
-    """What a process has condemned, and some of its files."""
+    """The pending deletions of a process, and a page of their files."""
 
     trash: Trash
     files: Page[TrashFile] = field(repr=False)

@@ -60,7 +60,7 @@ def end(db: Connection, event_id: int, outcome: AuditOutcome, code: str) -> None
 
 
 def list_newest(db: Connection, wanted: AuditFilter, before: int | None, limit: int) -> list[AuditEvent]:
-    """At most so many calls that are asked for, the newest first, of those before that row."""
+    """At most `limit` matching calls before that row, the newest first."""
     where, values = _where(wanted)
     if before is not None:
         where.append("event_id < :before")
@@ -77,7 +77,7 @@ def count(db: Connection, wanted: AuditFilter, most: int) -> int:
 
 
 def trim(db: Connection, before: datetime, limit: int) -> int:
-    """Forget at most so many calls that are older than that; how many."""
+    """Delete at most `limit` calls that are older than that; returns their number."""
     return db.execute(
         "DELETE FROM audit_event WHERE event_id IN "
         "(SELECT event_id FROM audit_event WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit)",

@@ -326,7 +326,7 @@ class Store:
             )
 
     def _require_file(self) -> None:
-        """What is written to a file that has lost its name is lost with it: nobody would ever know of it."""
+        """Raise Fenced when the file has lost its name: writes to it would be lost without an error."""
         if (now := file_of(self._path)) != self._file:
             raise Fenced(
                 f"the state database {self._path} is {'gone' if now is None else 'another file'} since it was opened",

@@ -42,7 +42,7 @@ def add(db: Connection, event: Event) -> int:
 
 
 def list_newest(db: Connection, wanted: EventFilter, before: tuple[datetime, int] | None, limit: int) -> list[Event]:
-    """At most so many events, the newest first; before that time and number, where they are given."""
+    """At most `limit` events, the newest first; before that time and number, where they are given."""
     where, values = _where(wanted)
     if before is not None:
         where.append("(at_ms, event_id) < (:before_ms, :before_id)")
@@ -51,7 +51,7 @@ def list_newest(db: Connection, wanted: EventFilter, before: tuple[datetime, int
 
 
 def list_stored_after(db: Connection, wanted: EventFilter, event_id: int, limit: int) -> list[Event]:
-    """At most so many events that were stored after the one with that number, in the order of storing."""
+    """At most `limit` events that were stored after the one with that number, in the order of storing."""
     where, values = _where(wanted)
     return _select(
         db, [*where, "event_id > :event_id"], {**values, "event_id": event_id, "most": limit}, "event_id", by_id=True
@@ -84,7 +84,7 @@ def table_of(db: Connection, name: str) -> int:
 
 
 def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) -> int:
-    """Forget at most so many events that are older than that, or beyond the latest `most`; how many."""
+    """Delete at most `limit` events that are older than that, or beyond the latest `most`; returns their number."""
     return db.execute(
         "DELETE FROM event WHERE event_id IN (SELECT event_id FROM event WHERE at_ms < :before_ms "
         "ORDER BY at_ms LIMIT :limit)",

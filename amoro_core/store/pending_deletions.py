@@ -229,7 +229,7 @@ def list_facts(
 def list_processes(
     db: Connection, table_id: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[tuple[int, str]]:
-    """When files of a process go first, in ms, and the process: at most so many after one of these; of the table if
+    """When files of a process go first, in ms, and the process: at most `limit` after one of these; of the table if
     given. The next to be deleted are first."""
     at_ms, id_ = after or (-1, "")
     rows = db.select(

@@ -206,7 +206,7 @@ def list_page(
     after: tuple[int, str] | None,
     limit: int,
 ) -> list[OptimizingProcess]:
-    """At most so many processes, newest first, that follow a place; of the table, in the status, where given."""
+    """At most `limit` processes, newest first, that follow a place; of the table, in the status, where given."""
     conditions, parameters = _conditions(table_id, status)
     if after is not None:
         conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
@@ -402,7 +402,7 @@ def add_clearing(db: Connection, process_id: str, paths: Iterable[str]) -> None:
 
 
 def list_clearing(db: Connection, process_id: str, limit: int) -> list[str]:
-    """At most so many files that the process is still to remove, in order of their paths."""
+    """At most `limit` files that the process is still to remove, in order of their paths."""
     rows = db.select(
         "SELECT path FROM process_clearing WHERE process_id = :process_id AND kept = 0 ORDER BY path LIMIT :most",
         {"process_id": process_id, "most": limit},

@@ -40,7 +40,7 @@ def list_waiting_processes(db: Connection, group: str) -> list[WaitingProcess]:
 
 
 def has_planned(db: Connection, group: str, kinds: Iterable[str]) -> bool:
-    """Whether a process that runs has planned tasks of one of these kinds for the group."""
+    """Whether a running process has planned tasks of one of these kinds for the group."""
     row = db.select_one(
         "SELECT 1 FROM table_process JOIN task_sum USING (process_id) "
         "WHERE table_process.finished_at_ms IS NULL AND table_process.status IN ('running', 'committing') "

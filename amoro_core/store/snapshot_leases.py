@@ -80,7 +80,7 @@ def list_leases(
 def list_page(
     db: Connection, now: datetime, table_id: int | None, after: tuple[int, str] | None, limit: int
 ) -> list[SnapshotLease]:
-    """At most so many of the leases that hold now, the next to end first, after a `place_of`; of the table if given."""
+    """At most `limit` of the leases that hold now, the next to end first, after a `place_of`; of the table if given."""
     rows = db.select(
         "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms AND (:table_id IS NULL OR table_id = :table_id) "
         "AND (expires_at_ms, lease_id) > (:after_ms, :after_id) ORDER BY expires_at_ms, lease_id LIMIT :most",

@@ -91,7 +91,7 @@ def list_places(
 
 
 def list_ids(db: Connection, wanted: TableFilter, most: int) -> list[int]:
-    """At most so many of the wanted tables, in no order."""
+    """At most `limit` matching tables, unordered."""
     conditions, parameters = _conditions(wanted, by_index=True)
     rows = db.select(
         f"SELECT table_id FROM table_listing {_where(conditions)} LIMIT :most", {**parameters, "most": most}
@@ -130,7 +130,7 @@ def place_of(identifier: TableIdentifier) -> tuple[Key, ...]:
 
 
 def search_text(identifier: TableIdentifier) -> str:
-    """What the text of a filter is searched in."""
+    """The text in which a filter searches."""
     return ".".join((identifier.catalog, *identifier.in_catalog)).casefold()
 
 

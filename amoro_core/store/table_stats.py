@@ -75,7 +75,7 @@ def _histogram(found: dict[str, Any]) -> SizeHistogram:
 
 
 def add_learned_scans(db: Connection, table_id: int, scans_by_source: Mapping[str, Iterable[ScanUse]]) -> None:
-    """Keep the scans that sources told in the place of those that they told before; those without one are added."""
+    """Replace the scans of each source; scans without a source are added."""
     for source, scans in scans_by_source.items():
         if source:
             db.execute(
@@ -111,7 +111,7 @@ def add_scans(db: Connection, table_id: int, scans: Iterable[ScanUse], source: s
 
 
 def list_scans(db: Connection, table_id: int) -> tuple[ScanUse, ...]:
-    """All that is kept of the table, by day and filters, whoever told it."""
+    """All stored scans of the table, by day and filters, of any source."""
     rows = db.select(
         "SELECT day, filters_json, SUM(scans) AS scans, SUM(files_read) AS files_read, "
         "SUM(files_skipped) AS files_skipped, SUM(read_bytes) AS read_bytes FROM table_scan "

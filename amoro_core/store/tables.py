@@ -167,7 +167,7 @@ def list_tables(
 
 
 def list_of_group(db: Connection, group: str, limit: int) -> list[TableRuntime]:
-    """At most so many tables that name the group, in order of their names."""
+    """At most `limit` tables that name the group, in order of their names."""
     sql = f"{_SELECT} AND group_name = :of_group ORDER BY catalog_name, namespace_json, table_name LIMIT :most"
     return [_from_row(row) for row in db.select(sql, {"of_group": group, "most": limit})]
 
@@ -194,7 +194,7 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
 
 
 def list_turns(db: Connection, group: str = "") -> list[Turn]:
-    """What the order of the tables that wait for a plan goes by, of one group or all; in no order."""
+    """The sort values of the tables that wait for a plan, of one group or all; unordered."""
     return [
         Turn(row["table_id"], row["group_name"], row["quota"], from_ms_or_none(row["last_at_ms"]))
         for row in db.select(_TURNS, {"group": group})

@@ -164,7 +164,7 @@ def list_for_process(db: Connection, process_id: str) -> list[OptimizingTask]:
 def list_page(
     db: Connection, process_id: str, status: TaskStatus | None, after: int, limit: int
 ) -> list[OptimizingTask]:
-    """At most so many tasks of a process, by number, above `after`; in the status where it is given."""
+    """At most `limit` tasks of a process, by number, above `after`; in the status where it is given."""
     rows = db.select(
         "SELECT * FROM task_runtime WHERE process_id = :process_id AND task_number > :after "
         "AND (:status IS NULL OR status = :status) ORDER BY task_number LIMIT :most",
@@ -423,7 +423,7 @@ def add_attempts(db: Connection, ended: Iterable[TaskAttempt]) -> None:
 def list_attempts(
     db: Connection, process_id: str, task_number: int | None, after: tuple[int, int], limit: int
 ) -> list[TaskAttempt]:
-    """At most so many attempts of a process by task and number, above the pair `after`; of one task if it is given."""
+    """At most `limit` attempts of a process by task and number, above the pair `after`; of one task if it is given."""
     rows = db.select(
         f"SELECT * FROM ({_ALL_ATTEMPTS}) WHERE (task_number, attempt) > (:task_after, :attempt_after) "
         "AND (:task IS NULL OR task_number = :task) ORDER BY task_number, attempt LIMIT :most",

@@ -103,7 +103,7 @@ def list_ids(db: Connection) -> list[int]:
 
 
 def trim(db: Connection, series_id: int, now: datetime, limit: int) -> int:
-    """Forget at most so many points of a series that are past their time, and the series with its last; how many."""
+    """Delete at most `limit` expired points of a series, and the series with its last; returns their number."""
     removed = 0
     for step in SYSTEM_STEPS:
         removed += db.execute(
