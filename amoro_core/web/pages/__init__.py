@@ -17,7 +17,6 @@ from amoro_core.web.pages import (
     users,
 )
 from amoro_core.web.pages.framework import Site
-from amoro_core.web.pages.overview import Overview
 from amoro_core.web.pages.processes import ProcessPage
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Snapshots
 
@@ -26,7 +25,7 @@ def routes() -> list[BaseRoute]:
     """The routes of every page and of every form on them."""
     site = Site()
     return [
-        site.page("/", Overview().show),
+        site.page("/", overview.show_overview),
         site.page("/catalogs", tables.show_catalogs),
         site.action("/catalogs/{catalog}/check", tables.check),
         site.page("/tables", tables.show_tables),

@@ -1,6 +1,5 @@
 """The overview: problems first, then current work and the last events."""
 
-import asyncio
 import shlex
 import time
 from collections import Counter
@@ -15,13 +14,11 @@ from amoro_core.protocol import journal_pb2 as journal
 from amoro_core.protocol import monitoring_pb2 as monitoring
 from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
-from amoro_core.web.charts import Chart
 from amoro_core.web.pages.framework import Site, may
 from amoro_core.web.pages.page_request import Confirmation, Field, Page, PageRequest, Redirect
 from amoro_core.web.pages.table import RANGES, SeriesRequest, drawn, found_series
 
 _RUNNING, _EVENTS = 10, 20
-_FRESH_S, _DRAWN_S = 1.0, 30.0
 _STEP_S = 600
 _SICK = 50  # a health below it is shown
 #: Series of the last day, and the titles of their charts.
@@ -43,53 +40,25 @@ class Tile:
     note: str = ""
 
 
-class Overview:
-    """The page; its counts are cached for a second."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._counted_at = -_FRESH_S
-        self._tiles: tuple[Tile, ...] = ()
-        self._drawing = asyncio.Lock()
-        self._drawn_at = -_DRAWN_S
-        self._drawn: Sequence[Chart] = ()
-
-    async def show(self, visit: PageRequest) -> Page:
-        """Conditions, tiles, running processes, last events."""
-        visit.query()
-        held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
-        charts = await self._charted(visit)
-        active = await visit.ask(
-            "ListProcesses", pb.ListProcessesRequest(status="running", limit=_RUNNING), pb.ListProcessesResponse
-        )
-        events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
-        values = {
-            "conditions": held.conditions,
-            "tiles": await self._counted(visit),
-            "processes": active.processes,
-            "running": active.total,
-            "events": events.events,
-            "charts": charts,
-            "same": "amoro status",
-        }
-        return Page("overview.html", "Overview", values, is_live=True)
-
-    async def _charted(self, visit: PageRequest) -> Sequence[Chart]:
-        """The last day."""
-        async with self._drawing:
-            if time.monotonic() - self._drawn_at >= _DRAWN_S:
-                wanted = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
-                result = await found_series(visit, wanted)
-                self._drawn = [drawn(result, wanted, name, title, added=True) for name, title in _CHARTS.items()]
-                self._drawn_at = time.monotonic()
-            return self._drawn
-
-    async def _counted(self, visit: PageRequest) -> tuple[Tile, ...]:
-        async with self._lock:
-            if time.monotonic() - self._counted_at >= _FRESH_S:
-                self._tiles = await _tiles(visit)
-                self._counted_at = time.monotonic()
-            return self._tiles
+async def show_overview(visit: PageRequest) -> Page:
+    """Conditions, tiles, charts of the last day, running processes, last events."""
+    visit.query()
+    held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    running = pb.ListProcessesRequest(status="running", limit=_RUNNING)
+    active = await visit.ask("ListProcesses", running, pb.ListProcessesResponse)
+    events = await visit.ask("ListEvents", journal.ListEventsRequest(limit=_EVENTS), journal.ListEventsResponse)
+    wanted = SeriesRequest(tuple(_CHARTS), int(time.time() * 1000), RANGES["24h"], step_s=_STEP_S)
+    series = await found_series(visit, wanted)
+    values = {
+        "conditions": held.conditions,
+        "tiles": await _tiles(visit),
+        "processes": active.processes,
+        "running": active.total,
+        "events": events.events,
+        "charts": [drawn(series, wanted, name, title, added=True) for name, title in _CHARTS.items()],
+        "same": "amoro status",
+    }
+    return Page("overview.html", "Overview", values, is_live=True)
 
 
 async def _tiles(visit: PageRequest) -> tuple[Tile, ...]:
