@@ -21,7 +21,7 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables, Vending
 from amoro_core.iceberg.catalog.catalogs import pyiceberg_catalogs
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
 from amoro_core.model.group_config import RESOURCE_LABEL
@@ -123,7 +123,7 @@ def installed(
 
     What was decoded of manifests is kept in memory in up to `planning_bytes`.
     """
-    tables = KnownTables(planning_bytes) if planning_bytes else None
+    tables = TableManifestCache(planning_bytes) if planning_bytes else None
     return Dependencies(
         Formats(table_formats(tables)),
         containers(home),

@@ -14,7 +14,7 @@ from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.ports import TableFormat
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.logger import get_logger
 from amoro_core.model.entry_points import extensions
 from amoro_core.model.group_config import EXTERNAL
@@ -58,7 +58,7 @@ def containers(home: Path) -> Mapping[str, Container]:
     return made
 
 
-def table_formats(tables: KnownTables | None = None) -> tuple[TableFormat, ...]:
+def table_formats(tables: TableManifestCache | None = None) -> tuple[TableFormat, ...]:
     """All table formats: Iceberg, which can't be replaced, with what it knows, and those of installed packages.
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.

@@ -46,7 +46,7 @@ from amoro_core.iceberg.maintenance.statistics import (
     stage_statistics,
 )
 from amoro_core.iceberg.manifest.columns import ColumnReader, read_here
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache, ManifestReader
+from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, ManifestReader, TableManifestCache
 from amoro_core.iceberg.manifest.reading import PartitionPaths, read_manifest, uncommitted
 from amoro_core.iceberg.metadata import (
     context,
@@ -61,7 +61,7 @@ from amoro_core.iceberg.metadata import (
     time_column,
     write_locations,
 )
-from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
+from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
 from amoro_core.iceberg.support import table_support
 from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
 from amoro_core.iceberg.support.pyiceberg_sandbox import confined_to
@@ -159,7 +159,11 @@ class IcebergTable:
     roles = frozenset(Role)
 
     def __init__(
-        self, config: CatalogConfig, identifier: TableIdentifier, table: Table, known: Known = NOTHING_KNOWN
+        self,
+        config: CatalogConfig,
+        identifier: TableIdentifier,
+        table: Table,
+        sources: ManifestSources = DEFAULT_SOURCES,
     ) -> None:
         self._config = config
         self._identifier = identifier
@@ -167,7 +171,7 @@ class IcebergTable:
         self._newest = table
         self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
         self._manifests = ManifestCache()  # of `head` and `stage`
-        self._known = known
+        self._sources = sources
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
@@ -335,21 +339,25 @@ class IcebergTable:
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:
-            self._found = (self._scan(self._table, read_manifest, known=self._known),)
+            self._found = (self._scan(self._table, read_manifest, sources=self._sources),)
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
         """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
-        found = self._scan(table, self._manifests.read, known=self._known)
+        found = self._scan(table, self._manifests.read, sources=self._sources)
         if found is None:
             raise CommitConflict(f"{self._identifier} has no snapshot left")
         return found
 
     def _scan(
-        self, table: Table, read: ManifestReader, snapshot_id: int | None = None, known: Known = NOTHING_KNOWN
+        self,
+        table: Table,
+        read: ManifestReader,
+        snapshot_id: int | None = None,
+        sources: ManifestSources = DEFAULT_SOURCES,
     ) -> TableScan | None:
         grant = self._grant()
-        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, known)
+        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, sources)
 
     def ground(self) -> TableLocations:
         metadata, grant = self._table.metadata, self._grant()
@@ -564,11 +572,11 @@ class IcebergFormat:
 
     def __init__(
         self,
-        tables: KnownTables | None = None,
+        tables: TableManifestCache | None = None,
         columns: ColumnReader | None = read_here,
     ) -> None:
         """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
-        self._known = Known(tables, columns)
+        self._sources = ManifestSources(tables, columns)
 
     def check(self, catalog: CatalogConfig) -> None:
         opened = open_catalog(catalog)
@@ -595,7 +603,7 @@ class IcebergFormat:
         return is_unchanged(catalog, identifier, metadata_location)
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
-        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._known)
+        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._sources)
 
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:

@@ -13,12 +13,12 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.storage.io import require_all_real, require_all_within
 from amoro_core.iceberg.manifest.columns import ColumnReader, Listed
 from amoro_core.iceberg.manifest.manifest_cache import (
-    UNKNOWN,
+    NO_MANIFESTS,
     Key,
-    KnownTable,
-    KnownTables,
     ManifestReader,
     Matched,
+    TableManifestCache,
+    TableManifests,
     key_of,
 )
 from amoro_core.iceberg.manifest.reading import (
@@ -38,14 +38,14 @@ from amoro_core.scan.matching import match, refuse_several_vectors
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What may spare a scan the reading of manifests."""
+class ManifestSources:
+    """Where a scan gets manifests from: the cache of tables, and the reader of columns."""
 
-    tables: KnownTables | None = None
+    tables: TableManifestCache | None = None
     columns: ColumnReader | None = None  # reads data manifests; None: they are read entry by entry
 
 
-NOTHING_KNOWN = Known()
+DEFAULT_SOURCES = ManifestSources()
 
 
 def scan(
@@ -54,11 +54,12 @@ def scan(
     read: ManifestReader = read_manifest,
     snapshot_id: int | None = None,
     way_out: str = "",
-    known: Known = NOTHING_KNOWN,
+    sources: ManifestSources = DEFAULT_SOURCES,
 ) -> TableScan | None:
     """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
-    `way_out` is the hint for files outside the locations. Manifests that are `known` are not read, others become known.
+    `way_out` is the hint for files outside the locations. Manifests in the cache of `sources` are not read again.
+
     Raises TableRefused (a file outside the locations, encryption, contradictions, or a delete about which readers
     disagree), DataFileMissing or UnreadableFile (a manifest list or a manifest), CatalogUnavailable (the storage).
     """
@@ -67,8 +68,8 @@ def scan(
     if snapshot is None:
         return None
     uuid = str(metadata.table_uuid)
-    before = UNKNOWN if known.tables is None else known.tables.find(uuid)
-    source = _Source(table, read, known, before)
+    before = NO_MANIFESTS if sources.tables is None else sources.tables.find(uuid)
+    source = _Source(table, read, sources, before)
     listed_data, deletes = dict[Key, ManifestFile](), dict[Key, tuple[DeleteFile, ...]]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
         key = key_of(listed, source.names[listed.partition_spec_id])
@@ -78,22 +79,22 @@ def scan(
             deletes[key] = source.deletes(key, listed)
     data = source.parts(listed_data)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
-    manifests = KnownTable(data, deletes, unpartitioned)
+    manifests = TableManifests(data, deletes, unpartitioned)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
     _refuse_parts_outside([one.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
     if matched is None or not before.is_made_of(manifests):
         matched = _matched(manifests)
-        if known.tables is not None:
-            known.tables.keep(uuid, replace(manifests, matched=matched))
+        if sources.tables is not None:
+            sources.tables.keep(uuid, replace(manifests, matched=matched))
     files, dangling = matched
     return TableScan(
         snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned, metadata.format_version
     )
 
 
-def _matched(manifests: KnownTable) -> Matched:
+def _matched(manifests: TableManifests) -> Matched:
     gathering = Gathering()
     for part in manifests.data.values():
         gathering.take(part)
@@ -106,24 +107,24 @@ def _matched(manifests: KnownTable) -> Matched:
 
 
 class _Source:
-    """The live files of manifests: known ones, or read."""
+    """The live files of manifests, cached or read."""
 
-    def __init__(self, table: Table, read: ManifestReader, known: Known, before: KnownTable) -> None:
-        self._table, self._read, self._known, self._before = table, read, known, before
+    def __init__(self, table: Table, read: ManifestReader, sources: ManifestSources, before: TableManifests) -> None:
+        self._table, self._read, self._columns, self._before = table, read, sources.columns, before
         metadata = table.metadata
         self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
         self.names = {spec_id: tuple(map(str, types)) for spec_id, types in self.types.items()}
 
     def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, ColumnPart]:
         """The live files of data manifests, in their order."""
-        known = self._before.data
-        read = self._read_parts([listed for key, listed in manifests.items() if key not in known])
-        return {key: known[key] if key in known else next(read) for key in manifests}
+        cached = self._before.data
+        read = self._read_parts([listed for key, listed in manifests.items() if key not in cached])
+        return {key: cached[key] if key in cached else next(read) for key in manifests}
 
     def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[ColumnPart]:
         types = [self.types[listed.partition_spec_id] for listed in wanted]
         asked = list(zip(wanted, map(Listed.of, wanted, types), strict=True))
-        read = self._known.columns
+        read = self._columns
         found = repeat(None, len(wanted)) if read is None else read(self._table.io, asked)
         for listed, kinds, columns in zip(wanted, types, found, strict=True):
             yield self._gathered(listed, kinds) if columns is None else columns

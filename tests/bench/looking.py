@@ -32,7 +32,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.iceberg.manifest.writing import Listing, added_entry, new_header, write_list, write_manifest
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
@@ -95,7 +95,7 @@ def _look(root: Path) -> None:
 
     def restarted() -> IcebergFormat:
         """Nothing is known."""
-        return IcebergFormat(KnownTables(2**40))
+        return IcebergFormat(TableManifestCache(2**40))
 
     def look() -> Any:
         table = formats.load(config, TableIdentifier("cat", ("db",), "t"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.manifest.writing import ENABLED_KEY, MIN_COUNT_KEY
-from amoro_core.iceberg.scan import Known
+from amoro_core.iceberg.scan import ManifestSources
 from amoro_core.model.commits import Group, PlanRecord
 from amoro_core.model.files import DeleteFile, ScannedFile, TableScan
 from amoro_core.model.processes import Attempt, CatalogConfig, TaskId
@@ -49,14 +49,14 @@ class History:
         self._config = CatalogConfig("cat", tuple({**lake.catalog.properties, "type": "sql"}.items()))
         self._number = 0
 
-    def commit(self, known: Known) -> None:
+    def commit(self, sources: ManifestSources) -> None:
         """A commit of a kind that the format has; some change nothing."""
         lake, before, version = self.lake, self.lake.table.refresh().metadata_location, self.lake.version
         what = self.chance.choice([one for one in CHANGES if lake.version in FORMATS.get(one, (1, 2, 3))])
         self._number += 1
         if what in OWN:
             with suppress(TableRefused):  # pyiceberg writes specs after an upgrade that name a field twice
-                OWN[what](self, IcebergTable(self._config, NAME, loaded(lake.table), known))
+                OWN[what](self, IcebergTable(self._config, NAME, loaded(lake.table), sources))
         else:
             self._write(what)
         if lake.table.refresh().metadata_location != before:

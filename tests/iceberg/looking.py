@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifest.columns import Listed, read_here
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.iceberg.manifest.reading import (
     Manifest,
     is_unpartitioned,
@@ -24,7 +24,7 @@ from amoro_core.iceberg.manifest.reading import (
     to_data_file,
     to_delete_file,
 )
-from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
+from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.planning.optimizing.evaluator import evaluate
@@ -100,31 +100,31 @@ def is_merged(before: Homes, now: Homes) -> bool:
 
 def watched(lake: Lake, chance: random.Random, commits: int) -> Counter[str]:
     """What looks after each of so many random commits have shown; any difference is an AssertionError."""
-    tables = KnownTables(ROOM, 0)
+    tables = TableManifestCache(ROOM, 0)
     config, history, homes = random_config(chance), History(lake, chance), Homes()
     lake.append([row(at, "ab"[at % 2]) for at in range(6)])
     for _ in range(commits):
-        history.commit(Known(tables, read_here))
+        history.commit(ManifestSources(tables, read_here))
         if chance.random() < 0.2:  # a restart
-            tables = KnownTables(ROOM, 0)
+            tables = TableManifestCache(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
         refs = lake.table.refresh().metadata.refs
         if BRANCH in refs and chance.random() < 0.3:
-            _looked(lake, refs[BRANCH].snapshot_id, Known(tables, read_here), config, chance, history.seen)
+            _looked(lake, refs[BRANCH].snapshot_id, ManifestSources(tables, read_here), config, chance, history.seen)
             history.seen["looks at the branch"] += 1
         before = homes
-        homes = _looked(lake, lake.head, Known(tables, read_here), config, chance, history.seen) or homes
+        homes = _looked(lake, lake.head, ManifestSources(tables, read_here), config, chance, history.seen) or homes
         history.seen["merged"] += is_merged(before, homes)
     lake.require()
     return history.seen
 
 
 def _looked(
-    lake: Lake, head: int, known: Known, config: OptimizingConfig, chance: random.Random, seen: Counter[str]
+    lake: Lake, head: int, sources: ManifestSources, config: OptimizingConfig, chance: random.Random, seen: Counter[str]
 ) -> Homes | None:
     """A look anew, one by what is known, and another one; where the files are, unless the table is refused."""
-    plain, homes = _seen(lake, head, NOTHING_KNOWN, Reader(), config), None
+    plain, homes = _seen(lake, head, DEFAULT_SOURCES, Reader(), config), None
     if isinstance(plain, str):
         seen["refused"] += 1
     else:
@@ -132,7 +132,7 @@ def _looked(
         assert _decided(found, config) == plain
     reader, again = (Reader() for _ in range(2))
     columns = None if chance.random() < 0.3 else reader.columns
-    first = replace(known, columns=columns)
+    first = replace(sources, columns=columns)
     assert _seen(lake, head, first, reader, config) == plain
     assert _seen(lake, head, replace(first, columns=again.columns), again, config) == plain
     assert again.read == [] or homes is None
@@ -141,11 +141,11 @@ def _looked(
     return homes
 
 
-def _seen(lake: Lake, head: int, known: Known, read: Reader, config: OptimizingConfig) -> Any:
+def _seen(lake: Lake, head: int, sources: ManifestSources, read: Reader, config: OptimizingConfig) -> Any:
     """The scan, verdict and plan, or the refusal."""
     table = lake.table
     try:
-        found = scan(table, [table.location()], read, head, known=known)
+        found = scan(table, [table.location()], read, head, sources=sources)
     except TableRefused as refusal:
         return refusal.message
     assert found is not None

@@ -48,10 +48,10 @@ from amoro_core.iceberg.maintenance import rewrite_manifests
 from amoro_core.iceberg.maintenance.expiry import stage_expiry, stage_restored, stage_return
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables, ManifestCache
+from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, TableManifestCache
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
 from amoro_core.iceberg.manifest.writing import counted
-from amoro_core.iceberg.scan import Known, scan
+from amoro_core.iceberg.scan import ManifestSources, scan
 from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept, lost_key
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import CatalogConfig
@@ -197,10 +197,10 @@ def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them
     """The first commit after an upgrade gives ids to manifests that stay as they are."""
     table = make(catalog, 2)
     writer.append(table, [row(1), row(2)])
-    known = Known(KnownTables(10**7, least_files=1))
+    known = ManifestSources(TableManifestCache(10**7, least_files=1))
 
     def seen() -> list[DataFile]:
-        found = scan(loaded(table), ["file:///"], known=known)
+        found = scan(loaded(table), ["file:///"], sources=known)
         assert found is not None
         return [one.data for one in found.files]
 

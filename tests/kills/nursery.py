@@ -164,7 +164,7 @@ def _reap(number: int, frame: object) -> None:
 
 
 def _behave(manner: Manner) -> None:
-    least = {"KnownTables": 0}
+    least = {"TableManifestCache": 0}
     for name, files in least.items():
         setattr(composition, name, partial(getattr(composition, name), least_files=files))
     if manner.with_tasks:

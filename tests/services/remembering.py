@@ -9,7 +9,7 @@ from pyiceberg.manifest import ManifestFile
 
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.manifest.columns import Listed, read_here
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.scan.columns import ColumnPart
 
 DECODED = "manifests decoded"
@@ -23,4 +23,4 @@ def remembering(home: Path, counts: Counter[str]) -> IcebergFormat:
         counts[DECODED] += len(manifests)
         return read_here(io, manifests)
 
-    return IcebergFormat(KnownTables(_ROOM, least_files=0), read)
+    return IcebergFormat(TableManifestCache(_ROOM, least_files=0), read)

@@ -21,7 +21,7 @@ from amoro_core.errors import (
 )
 from amoro_core.files.storage.io import ConfinedFileIO
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.iceberg.manifest.manifest_cache import KnownTables
+from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.services.task_lifecycle import Failure
@@ -485,7 +485,7 @@ def remembering_world(tmp_path: Path) -> Iterator[World]:
     made = World(
         tmp_path,
         writer.make_catalog(tmp_path),
-        iceberg=lambda _: IcebergFormat(tables=KnownTables(2**30, least_files=0)),
+        iceberg=lambda _: IcebergFormat(tables=TableManifestCache(2**30, least_files=0)),
     )
     yield made
     made.close()

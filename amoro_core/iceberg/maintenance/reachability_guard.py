@@ -126,15 +126,15 @@ class Guard:
             raise _older(table)
         lists = {one.manifest_list: self._lists.get(one.manifest_list) for one in metadata.snapshots}
         names = {path: path for path in self._manifests}
-        told: dict[str, tuple[int, int | None]] = {}
+        described: dict[str, tuple[int, int | None]] = {}
         for path, known in lists.items():
             if known is None:
-                error_text = dict(_manifests_in(table.io, path))
-                lists[path] = tuple(names.setdefault(one, one) for one in error_text)
-                told.update((names[one], what) for one, what in error_text.items())
+                listed = dict(_manifests_in(table.io, path))
+                lists[path] = tuple(names.setdefault(one, one) for one in listed)
+                described.update((names[one], what) for one, what in listed.items())
         needed = dict.fromkeys(manifest for known in lists.values() for manifest in known or ())
         self._manifests = {
-            path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *told[path])
+            path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *described[path])
             for path in needed
         }
         self._lists = {path: known for path, known in lists.items() if known is not None}
@@ -145,12 +145,12 @@ class Guard:
 
     def _require_files(self, snapshot: Snapshot) -> None:
         """Raise for a snapshot whose summary counts files but whose manifests have no live ones."""
-        said_files = (snapshot.summary.additional_properties if snapshot.summary else {}).get("total-data-files", "0")
-        if str(said_files).strip() in ("", "0"):
+        files = (snapshot.summary.additional_properties if snapshot.summary else {}).get("total-data-files", "0")
+        if str(files).strip() in ("", "0"):
             return
         if not any(len(self._manifests[path]) for path in self._lists[snapshot.manifest_list]):
             raise UnreadableFile(
-                f"snapshot {snapshot.snapshot_id} says that it has {said_files} data files, and its manifest list "
+                f"snapshot {snapshot.snapshot_id} says that it has {files} data files, and its manifest list "
                 f"{snapshot.manifest_list} leads to none"
             )
 

@@ -149,11 +149,6 @@ def has_no_row_id(entry: ManifestEntry) -> bool:
     return entry.data_file[_IN_FILE] is None
 
 
-def set_row_id(entry: ManifestEntry, first_row_id: int | None) -> None:
-    """Let the entry's file have that first row id."""
-    entry.data_file[_IN_FILE] = first_row_id
-
-
 def inherit_row_ids(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> Iterator[ManifestEntry]:
     """All entries of the manifest, in its order, each changed to have its file's first row id.
 

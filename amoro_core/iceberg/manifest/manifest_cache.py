@@ -83,7 +83,7 @@ Matched = tuple[LiveFiles, tuple[DeleteFile, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTable:
+class TableManifests:
     """The manifests of one state of a table, and the files matched from them."""
 
     data: Mapping[Key, ColumnPart] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class KnownTable:
                 by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
         return ManifestIndex(tuple(map(path_of, self.data)), by_delete)
 
-    def is_made_of(self, manifests: "KnownTable") -> bool:
+    def is_made_of(self, manifests: "TableManifests") -> bool:
         """Whether these are its manifests, as they were read then."""
         return (
             self.unpartitioned == manifests.unpartitioned
@@ -122,28 +122,28 @@ class KnownTable:
         return sum(int(one.batch.num_rows) for one in self.data.values())
 
 
-UNKNOWN = KnownTable()
+NO_MANIFESTS = TableManifests()
 
 
-class KnownTables:
-    """The known tables of one process, the least recently used forgotten first. For several threads."""
+class TableManifestCache:
+    """The manifests of tables, the least recently used table dropped first. For several threads."""
 
     def __init__(self, most_bytes: int, least_files: int = LEAST_FILES) -> None:
         """`most_bytes` limits, as estimated, all tables together; smaller tables than `least_files` are not kept."""
         self._most_bytes, self._least_files = most_bytes, least_files
-        self._tables: OrderedDict[str, tuple[KnownTable, int]] = OrderedDict()
+        self._tables: OrderedDict[str, tuple[TableManifests, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, table_uuid: str) -> KnownTable:
-        """What is known about the table; `UNKNOWN` for an unknown one."""
+    def find(self, table_uuid: str) -> TableManifests:
+        """The manifests of the table; `NO_MANIFESTS` without any."""
         with self._lock:
             if table_uuid not in self._tables:
-                return UNKNOWN
+                return NO_MANIFESTS
             self._tables.move_to_end(table_uuid)
             return self._tables[table_uuid][0]
 
-    def keep(self, table_uuid: str, table: KnownTable) -> None:
-        """Keep the table instead of what was known about it, if it is of a size to be kept."""
+    def keep(self, table_uuid: str, table: TableManifests) -> None:
+        """Replace the manifests of the table, if it is of a size to be cached."""
         size = table.size_bytes if table.files >= self._least_files else None
         with self._lock:
             self._tables.pop(table_uuid, None)

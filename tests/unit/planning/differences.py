@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTable
+from amoro_core.iceberg.manifest.manifest_cache import NO_MANIFESTS, TableManifests
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.optimizing_config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey
@@ -48,7 +48,7 @@ class History:
         self.applied: Manifests = {}
         self.states: list[tuple[Manifests, Manifests]] = []
         self.parts: dict[int, ColumnPart] = {}
-        self.known: KnownTable = UNKNOWN
+        self.known: TableManifests = NO_MANIFESTS
         self.config = random_config(self.chance)
         self.last: dict[PartitionKey, LastOptimized] = {}
         self.now = NOW
@@ -136,7 +136,7 @@ class History:
         deletes: dict[tuple[object, ...], tuple[DeleteFile, ...]] = {
             (number,): some for number, some in self.applied.items()
         }
-        manifests = KnownTable(data, deletes, UNPARTITIONED)
+        manifests = TableManifests(data, deletes, UNPARTITIONED)
         if self.known.matched is not None and self.known.is_made_of(manifests):
             self.seen["unchanged"] += 1
             return self.known.matched

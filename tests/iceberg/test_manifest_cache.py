@@ -8,9 +8,9 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
-from amoro_core.iceberg.manifest.manifest_cache import UNKNOWN, KnownTables, ManifestReader
+from amoro_core.iceberg.manifest.manifest_cache import NO_MANIFESTS, ManifestReader, TableManifestCache
 from amoro_core.iceberg.manifest.reading import read_manifest
-from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
+from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
 from amoro_core.model.files import TableScan
 from tests.engine import writer
 from tests.iceberg.looking import Reader, said
@@ -28,8 +28,10 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-def scanned(table: Table, known: Known = NOTHING_KNOWN, read: ManifestReader = read_manifest) -> TableScan:
-    found = scan(table.refresh(), [table.location()], read, known=known)
+def scanned(
+    table: Table, sources: ManifestSources = DEFAULT_SOURCES, read: ManifestReader = read_manifest
+) -> TableScan:
+    found = scan(table.refresh(), [table.location()], read, sources=sources)
     assert found is not None
     return found
 
@@ -39,27 +41,27 @@ def uuid(table: Table) -> str:
 
 
 def test_a_scan_reads_new_manifests_alone_of_either_content(lake: Lake) -> None:
-    known, first, second, third = Known(tables=KnownTables(ROOM, 0)), Reader(), Reader(), Reader()
+    cached, first, second, third = ManifestSources(TableManifestCache(ROOM, 0)), Reader(), Reader(), Reader()
     plain = said(scanned(lake.table))
-    assert said(scanned(lake.table, known, first)) == plain
-    assert said(scanned(lake.table, known, second)) == plain
+    assert said(scanned(lake.table, cached, first)) == plain
+    assert said(scanned(lake.table, cached, second)) == plain
     assert (len(first.read), second.read) == (5, [])
     lake.append([row(50, "c")])
-    assert said(scanned(lake.table, known, third)) == said(scanned(lake.table))
+    assert said(scanned(lake.table, cached, third)) == said(scanned(lake.table))
     assert third.read == [ManifestContent.DATA]
 
 
 def test_small_tables_are_not_kept_nor_those_that_are_larger_than_the_memory(lake: Lake) -> None:
-    for tables in (KnownTables(ROOM), KnownTables(1000, 0)):
-        assert said(scanned(lake.table, Known(tables=tables))) == said(scanned(lake.table))
-        assert tables.find(uuid(lake.table)) is UNKNOWN
+    for tables in (TableManifestCache(ROOM), TableManifestCache(1000, 0)):
+        assert said(scanned(lake.table, ManifestSources(tables=tables))) == said(scanned(lake.table))
+        assert tables.find(uuid(lake.table)) is NO_MANIFESTS
 
 
 def test_the_least_recently_used_tables_are_forgotten(lake: Lake) -> None:
-    tables = KnownTables(ROOM, 0)
-    scanned(lake.table, Known(tables=tables))
+    tables = TableManifestCache(ROOM, 0)
+    scanned(lake.table, ManifestSources(tables=tables))
     known = tables.find(uuid(lake.table))
-    tight = KnownTables(int(2.5 * known.size_bytes), 0)
+    tight = TableManifestCache(int(2.5 * known.size_bytes), 0)
     for name in ("one", "two"):
         tight.keep(name, known)
     assert tight.find("one") is known
