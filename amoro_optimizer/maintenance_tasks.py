@@ -191,8 +191,8 @@ def _deleted(
     work: pb.DeleteWork, files: Sequence[Condemned], access: FileAccess, run: Run, pace: Pace
 ) -> Mapping[str, Removal]:
     """The outcome of each file. Raises OptimizerError, with none of them deleted, when it is too late."""
-    found = access.stat_many(one.path for one in files)
-    same = [one.path for one in files if one.is_still(found[one.path])]
+    result = access.stat_many(one.path for one in files)
+    same = [one.path for one in files if one.is_still(result[one.path])]
     failpoint("task.before_delete")
     began = pace.begin()
     if run.age_s() * 1000 > work.begin_within_ms:
@@ -203,7 +203,7 @@ def _deleted(
     removals = access.delete_many(same) if same else {}
     failpoint("task.after_delete")
     pace.keep(removals, began)
-    rest = {one.path: ABSENT if found[one.path] is None else _CHANGED for one in files}
+    rest = {one.path: ABSENT if result[one.path] is None else _CHANGED for one in files}
     return {**rest, **removals}
 
 
@@ -226,14 +226,14 @@ class SketchKind:
         sketches = dict.fromkeys(sorted(columns), ThetaSketch())
         for number, reading in enumerate(work.readings):
             reading.table.CopyFrom(work.table)
-            found = sketch_rows(
+            result = sketch_rows(
                 codec.decode_input(reading),
                 access,
                 columns,
                 memory_limit_bytes=run.memory_bytes,
                 is_cancelled=run.is_cancelled,
             )
-            sketches = {field_id: sketch.union(found[field_id]) for field_id, sketch in sketches.items()}
+            sketches = {field_id: sketch.union(result[field_id]) for field_id, sketch in sketches.items()}
             run.on_progress(number + 1, len(work.readings))
         output = pb.SketchOutput()
         for field_id, sketch in sketches.items():

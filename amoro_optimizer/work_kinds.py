@@ -88,15 +88,15 @@ class Kinds:
 
 def installed_kinds() -> Kinds:
     """Our own kinds and those of installed packages; one that can't be loaded is logged and left out."""
-    found: dict[str, Kind] = {}
+    result: dict[str, Kind] = {}
     for point in extensions(GROUP):
         try:
-            found[point.name] = point.load()()
+            result[point.name] = point.load()()
         except Exception as error:
             log.exception("plugin.failed", group=GROUP, name=point.name, why=str(error))
         else:
             log.info("plugin.loaded", group=GROUP, name=point.name, value=point.value)
-    return Kinds(found)
+    return Kinds(result)
 
 
 def _decoded(payload: bytes) -> RewriteInput:

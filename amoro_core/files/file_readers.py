@@ -107,8 +107,8 @@ def _reading(path: str) -> Iterator[None]:
 
 
 def _identified(field: pa.Field) -> pa.Field:
-    found = (field.metadata or {}).get(_ORC_ID)
-    metadata = None if found is None else {FIELD_ID: found}
+    result = (field.metadata or {}).get(_ORC_ID)
+    metadata = None if result is None else {FIELD_ID: result}
     return pa.field(field.name, _with_ids(field.type), nullable=field.nullable, metadata=metadata)
 
 
@@ -266,5 +266,5 @@ class OpenedRows:
             return None
         metadata = self.source.file.metadata
         ends = list(accumulate(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)))
-        found: list[int] = np.unique(np.searchsorted(ends, positions, side="right")).tolist()
-        return found
+        result: list[int] = np.unique(np.searchsorted(ends, positions, side="right")).tolist()
+        return result

@@ -237,7 +237,7 @@ def cluster(
             raise
         finally:
             give_back()
-    made = RewriteOutput(
+    output = RewriteOutput(
         data_files=tuple(outputs.data_files),
         delete_files=(),
         rows_read=rows_read,
@@ -248,7 +248,7 @@ def cluster(
         duration_ms=round((time.monotonic() - started) * 1000),
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
     )
-    return ClusterOutput(made, group.cuts.serialized(), stages.facts(), spill_bytes=group.spilled_bytes)
+    return ClusterOutput(output, group.cuts.serialized(), stages.facts(), spill_bytes=group.spilled_bytes)
 
 
 def planning_bytes(limit_bytes: int) -> int:

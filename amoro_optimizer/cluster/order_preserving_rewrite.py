@@ -94,12 +94,12 @@ def kept_group(work: RewriteInput, access: FileAccess) -> ClusterInput | None:
     group_id = next(iter(groups), None)
     if len(groups) != 1 or group_id is None or first is None or first.data.file_format is not FileFormat.PARQUET:
         return None
-    told = read_layout(access, first.data.path)
-    if told is None or told[0] != group_id:
+    stored = read_layout(access, first.data.path)
+    if stored is None or stored[0] != group_id:
         return None
     orders = {file.data.sort_order_id or 0 for file in work.rewritten}
     sort_order_id = orders.pop() if len(orders) == 1 else 0
-    group = ClusterInput(replace(work, converted=()), told[1], group_id, int(group_id, 16), sort_order_id)
+    group = ClusterInput(replace(work, converted=()), stored[1], group_id, int(group_id, 16), sort_order_id)
     with suppress(TableRefused):
         _order(group)
         return group

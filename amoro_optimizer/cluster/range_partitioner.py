@@ -83,8 +83,8 @@ def places_of(file_number: int, positions: npt.NDArray[np.int64]) -> Words:
 
 def row_hashes(path: str, positions: npt.NDArray[np.int64], seed: int) -> Words:
     """A hash of each row by its file, its position there, and the seed; no two rows of a file have the same."""
-    told = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, key=seed.to_bytes(8, "big"))
-    return _spread(positions.astype(np.uint64), int.from_bytes(told.digest(), "big"))
+    stored = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8, key=seed.to_bytes(8, "big"))
+    return _spread(positions.astype(np.uint64), int.from_bytes(stored.digest(), "big"))
 
 
 def place_hashes(places: Words, seed: int) -> Words:
@@ -124,9 +124,9 @@ class Sample:
 
     def join(self, other: pa.Table) -> None:
         """The rows of another sample."""
-        told = (other.schema.metadata or {}).get(_LIMIT)
-        if told is not None:
-            self._limit = min(self._limit, np.uint64(int(told)))
+        stored = (other.schema.metadata or {}).get(_LIMIT)
+        if stored is not None:
+            self._limit = min(self._limit, np.uint64(int(stored)))
         self._kept.append(other.replace_schema_metadata())
         self._kept_rows += other.num_rows
         self._kept_bytes += other.nbytes
@@ -306,10 +306,10 @@ def parse_cuts(order: Order, content: bytes) -> Cuts:
     """The cut points of an order that `serialized` wrote."""
     with pa.ipc.open_stream(content) as stream:
         row = stream.read_next_batch()
-    found = {name: column.values for name, column in zip(row.schema.names, row.columns, strict=True)}
+    result = {name: column.values for name, column in zip(row.schema.names, row.columns, strict=True)}
 
     def points(prefix: str, descending: Sequence[bool]) -> RangeBounds:
-        return points_of([found[f"{prefix}_{part}"] for part in range(len(descending))], descending)
+        return points_of([result[f"{prefix}_{part}"] for part in range(len(descending))], descending)
 
     ranks = [points(f"rank_{number}", down) for number, down in enumerate(order.descending)] if order.is_curve else []
     return Cuts(order, ranks, points("cut", (*_key_descending(order), False)))

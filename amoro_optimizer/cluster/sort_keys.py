@@ -211,13 +211,13 @@ def transform_parts(name: str, kind: IcebergType) -> Parts:
     def parts(array: pa.Array) -> tuple[Part, ...]:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
-        made = make(array)
+        output = make(array)
         if array.null_count and not isinstance(transform, IdentityTransform):
             nulls = array.is_null().to_numpy(zero_copy_only=False)
-            for part in made:
+            for part in output:
                 if isinstance(part, np.ndarray):
                     part[nulls] = 0
-        return made
+        return output
 
     return parts
 

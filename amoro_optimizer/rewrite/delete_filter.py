@@ -85,8 +85,8 @@ class HashFilter:
     def may_hold(self, hashes: Hashes) -> Mask:
         """For each hash, whether it may have been added."""
         place, bit = self._places(hashes)
-        found: Mask = (self._bits[place] & bit) != 0
-        return found
+        result: Mask = (self._bits[place] & bit) != 0
+        return result
 
     def _places(self, hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.uint8]]:
         # The lowest bits are those of partitions, the highest make the place.
@@ -109,13 +109,13 @@ class KeyIndex:
 
         Each column of `rows` has the type of the same column of the keys; `hashes` are theirs, where known.
         """
-        found: Levels = np.full(len(rows[0]), ABSENT, np.int32)
-        if len(self.hashes) == 0 or len(found) == 0:
-            return found
+        result: Levels = np.full(len(rows[0]), ABSENT, np.int32)
+        if len(self.hashes) == 0 or len(result) == 0:
+            return result
         own = key_hashes(rows) if hashes is None else hashes
         candidates = np.flatnonzero(self.filter.may_hold(own))
         if len(candidates) == 0:
-            return found
+            return result
         wanted = own[candidates]
         if len(candidates) >= _SORT_FROM:
             order = np.argsort(wanted)
@@ -128,10 +128,10 @@ class KeyIndex:
             if len(candidates) == 0:
                 break
             equal = self._equal(rows, candidates, places)
-            found[candidates[equal]] = self.levels[places[equal]]
+            result[candidates[equal]] = self.levels[places[equal]]
             # Different keys with the same hash are adjacent.
             candidates, wanted, places = candidates[~equal], wanted[~equal], places[~equal] + 1
-        return found
+        return result
 
     def _equal(self, rows: KeyColumns, candidates: npt.NDArray[np.intp], places: npt.NDArray[np.intp]) -> Mask:
         equal = np.ones(len(candidates), np.bool_)
@@ -155,9 +155,9 @@ def build_index(columns: KeyColumns, levels: Levels, most_filter_bytes: int) -> 
         sorted_hashes, sorted_levels = sorted_hashes[first], sorted_levels[first]
         kept = pa.array(first)
         taken = tuple(column.filter(kept) for column in taken)
-    found = HashFilter(len(sorted_hashes), most_filter_bytes)
-    found.add(sorted_hashes)
-    return KeyIndex(sorted_hashes, sorted_levels, taken, found, tuple(_range(column) for column in taken))
+    result = HashFilter(len(sorted_hashes), most_filter_bytes)
+    result.add(sorted_hashes)
+    return KeyIndex(sorted_hashes, sorted_levels, taken, result, tuple(_range(column) for column in taken))
 
 
 def _range(column: pa.Array) -> tuple[int, int] | None:
@@ -214,9 +214,9 @@ class _Keys:
 
     def distinct(self) -> "_Keys":
         """Each key once, with its lowest level."""
-        index, found = self.index(0), _Keys()
-        found.add(index.columns, index.levels)
-        return found
+        index, result = self.index(0), _Keys()
+        result.add(index.columns, index.levels)
+        return result
 
     def drain(self) -> Iterator[tuple[KeyColumns, Levels]]:
         """The parts, each released when the next is requested."""
@@ -373,11 +373,11 @@ class BoundedCache:
         while not making.acquire(timeout=_LOOK_S):
             checkpoint()
         try:
-            found = self.get(key)
-            if found is None:
-                found, nbytes = make()
-                self.put(key, found, nbytes, capacity)
-            return found
+            result = self.get(key)
+            if result is None:
+                result, nbytes = make()
+                self.put(key, result, nbytes, capacity)
+            return result
         finally:
             making.release()
             with self._lock:
@@ -417,11 +417,11 @@ def chains_of(work: RewriteInput) -> tuple[EqualityDeleteGroup, ...]:
 
 
 def _equality_deletes(file: InputFile, deletes: tuple[DeleteFile, ...]) -> dict[tuple[int, ...], frozenset[int]]:
-    found: dict[tuple[int, ...], set[int]] = {}
+    result: dict[tuple[int, ...], set[int]] = {}
     for index in file.deletes:
         if deletes[index].kind is DeleteKind.EQUALITY:
-            found.setdefault(tuple(sorted(set(deletes[index].equality_ids))), set()).add(index)
-    return {ids: frozenset(indexes) for ids, indexes in found.items()}
+            result.setdefault(tuple(sorted(set(deletes[index].equality_ids))), set()).add(index)
+    return {ids: frozenset(indexes) for ids, indexes in result.items()}
 
 
 def _nested(sets: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
@@ -564,11 +564,11 @@ class DeleteFilter:
         if number not in self._indexes:
             chain = self._chains[number]
             expected = sum(self._work.deletes[index].record_count for index, _ in chain.levels)
-            found = gather(self._parts(chain), expected, self._key_bytes, self._spill_root, self._spills)
-            if isinstance(found, SpilledKeys):
-                self._spilled[number] = self._marked(chain, found)
-                found = None
-            self._indexes[number] = found
+            result = gather(self._parts(chain), expected, self._key_bytes, self._spill_root, self._spills)
+            if isinstance(result, SpilledKeys):
+                self._spilled[number] = self._marked(chain, result)
+                result = None
+            self._indexes[number] = result
         return self._indexes[number]
 
     def _parts(self, chain: EqualityDeleteGroup) -> Iterator[tuple[KeyColumns, int]]:
@@ -597,8 +597,8 @@ class DeleteFilter:
         types = str(key_schema(self._schema, delete.equality_ids))
         names = self._work.table.name_mapping_json
         key = ("keys", normalise(delete.path), *delete.identity[1:], delete.record_count, types, names)
-        found: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
-        return found
+        result: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
+        return result
 
     def _key_width(self, ids: tuple[int, ...]) -> int:
         kinds = [column.type for column in self._empty_keys(ids)]
@@ -670,8 +670,8 @@ class DeleteFilter:
 
             def read() -> tuple[Mapping[str, Positions], int]:
                 self._read.add(index)
-                found = read_positions(self._access, delete, self._checkpoint)
-                return found, sum(len(path) + positions.nbytes for path, positions in found.items())
+                result = read_positions(self._access, delete, self._checkpoint)
+                return result, sum(len(path) + positions.nbytes for path, positions in result.items())
 
             key = ("positions", normalise(delete.path), *delete.identity[1:], delete.record_count)
             self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
@@ -703,10 +703,10 @@ def _unpacked(bits: Bits, rows: int) -> Mask:
 def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32], packed: list[Bits]) -> None:
     *columns, files, rows = batch.columns
     numbers, places = files.to_numpy(), rows.to_numpy()
-    gone = index.levels_of(columns) <= levels[numbers]
-    if not gone.any():
+    deleted = index.levels_of(columns) <= levels[numbers]
+    if not deleted.any():
         return
-    numbers, places = numbers[gone], places[gone]
-    found, starts = np.unique(numbers, return_index=True)  # rows come in the order of their files
-    for number, start, end in zip(found, starts, [*starts[1:], len(places)], strict=True):
+    numbers, places = numbers[deleted], places[deleted]
+    result, starts = np.unique(numbers, return_index=True)  # rows come in the order of their files
+    for number, start, end in zip(result, starts, [*starts[1:], len(places)], strict=True):
         set_bits(packed[number], places[start:end])

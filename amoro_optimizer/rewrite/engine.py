@@ -24,7 +24,7 @@ from amoro_core.files.row_groups.checks import (
     Read,
     compared_columns,
     open_source,
-    require_told,
+    require_consistent_statistics,
 )
 from amoro_core.files.schema.projection import Projection, bind
 from amoro_core.files.schema.schemas import (
@@ -87,7 +87,9 @@ class Sources:
         if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit):
             raise NotCopied(small)
         # Of a file into which not all row groups of another were copied, the bounds are those of the other.
-        require_told(source, self._compared, self._table, data.metrics, are_reached=not is_copied(data.path))
+        require_consistent_statistics(
+            source, self._compared, self._table, data.metrics, are_reached=not is_copied(data.path)
+        )
         return source
 
     def _reader(self, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
@@ -281,11 +283,11 @@ class RewriteRun:
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
         """The projection of the file's rows onto the outputs' schema, or another one; mostly as for the file before."""
-        wanted, found, last = schema or self.schema, source.schema, self._bound
-        if last is not None and last[0] is wanted and last[1].equals(found, check_metadata=True):
+        wanted, result, last = schema or self.schema, source.schema, self._bound
+        if last is not None and last[0] is wanted and last[1].equals(result, check_metadata=True):
             return last[2]
-        projection = bind(wanted, found, self._mapping, self._constants, source.path)
-        self._bound = wanted, found, projection
+        projection = bind(wanted, result, self._mapping, self._constants, source.path)
+        self._bound = wanted, result, projection
         return projection
 
     @cached_property

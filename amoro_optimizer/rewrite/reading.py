@@ -75,9 +75,9 @@ def _agrees(metadata: pq.FileMetaData, at: int, listed: ColumnMetrics, field_id:
     if least is None or most is None:
         return False
     groups = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
-    told = [(one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max]
-    in_order = all(low <= high for low, high in told)
-    lows, highs = {low for low, _ in told}, {high for _, high in told}
+    stored = [(one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max]
+    in_order = all(low <= high for low, high in stored)
+    lows, highs = {low for low, _ in stored}, {high for _, high in stored}
     return in_order and min(lows, default=None) == _number(least) and max(highs, default=None) == _number(most)
 
 
@@ -228,14 +228,14 @@ class ReadAhead:
 
     def _together(self, begin: int) -> Sequence[DataFile]:
         """Small files from that place on: as many as are read in one go."""
-        found: list[DataFile] = []
+        result: list[DataFile] = []
         nbytes = 0
         for file in islice(self._files, begin, None):
             nbytes += file.size_bytes
-            if file.size_bytes > self._most_bytes or (found and nbytes > min(_TOGETHER_BYTES, self._most_bytes)):
+            if file.size_bytes > self._most_bytes or (result and nbytes > min(_TOGETHER_BYTES, self._most_bytes)):
                 break
-            found.append(file)
-        return found
+            result.append(file)
+        return result
 
     def _begin(self, files: Sequence[DataFile]) -> "Future[dict[str, bytes]]":
         return begun(lambda: {file.path: self._access.read_bytes(file.path) for file in files})

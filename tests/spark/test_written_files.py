@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.files.row_groups.checks import compared_columns, open_source, require_told
+from amoro_core.files.row_groups.checks import compared_columns, open_source, require_consistent_statistics
 from amoro_core.files.storage.io import new_location
 from amoro_core.model.files import ColumnMetrics
 from amoro_core.model.processes import ProcessStatus
@@ -236,7 +236,7 @@ def test_statistics_of_java_are_within_the_bounds_of_its_manifests(spark: SparkS
         upper_bounds=task.file.upper_bounds,
     )
     assert {column.field_id for column in columns} <= set(told.lower_bounds)
-    require_told(one, columns, schema, told, are_reached=True)
+    require_consistent_statistics(one, columns, schema, told, are_reached=True)
 
 
 #: All primitive types that Spark has too; it takes UUIDs for texts.

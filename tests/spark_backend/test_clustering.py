@@ -76,8 +76,8 @@ def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_make
         file.record_count for file in alone.rewrite.data_files
     ]
     assert (len(made.rewrite.data_files), made.cuts) == (OUTPUTS, alone.cuts)
-    told_of = ("rows_read", "rows_deleted", "rows_written")
-    assert [getattr(made.rewrite, name) for name in told_of] == [getattr(alone.rewrite, name) for name in told_of]
+    figures = ("rows_read", "rows_deleted", "rows_written")
+    assert [getattr(made.rewrite, name) for name in figures] == [getattr(alone.rewrite, name) for name in figures]
     assert made.rewrite.rows_deleted > 100
     for one, other in zip(made.rewrite.data_files, alone.rewrite.data_files, strict=True):
         assert one.path.endswith("-g0123456789ab.parquet")

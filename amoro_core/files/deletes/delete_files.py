@@ -112,10 +112,10 @@ def read_positions(
     `wanted`: the paths of interest; None: all. `checkpoint` is called for each batch and may raise.
     Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
     """
-    found: dict[str, list[Positions]] = {}
+    result: dict[str, list[Positions]] = {}
     for path, positions in _positions(access, delete, wanted, checkpoint):
-        found.setdefault(path, []).append(positions)
-    return {path: _ascending(parts) for path, parts in found.items()}
+        result.setdefault(path, []).append(positions)
+    return {path: _ascending(parts) for path, parts in result.items()}
 
 
 def read_position_bits(
@@ -125,12 +125,12 @@ def read_position_bits(
 
     Memory is bounded by the rows of those files, not by the number of positions; those beyond the end are ignored.
     """
-    found: dict[str, Bits] = {}
+    result: dict[str, Bits] = {}
     for path, positions in _positions(access, delete, rows, checkpoint):
-        if path not in found:
-            found[path] = np.zeros(-(-rows[path] // 8), np.uint8)
-        set_bits(found[path], positions[positions < rows[path]])
-    return found
+        if path not in result:
+            result[path] = np.zeros(-(-rows[path] // 8), np.uint8)
+        set_bits(result[path], positions[positions < rows[path]])
+    return result
 
 
 def set_bits(bits: Bits, positions: Positions) -> None:
@@ -273,15 +273,15 @@ def _position_columns(source: RowSource) -> tuple[int, int]:
     else:
         keys, wanted = source.schema.names, (_PATH.name, _POS.name)
     try:
-        found = keys.index(wanted[0]), keys.index(wanted[1])
+        result = keys.index(wanted[0]), keys.index(wanted[1])
     except ValueError as error:
         raise UnreadableFile(f"{source.path} is not a position delete file: it lacks file_path or pos") from error
     names = source.schema.names
-    if any(keys.count(one) > 1 for one in wanted) or any(names.count(names[at]) > 1 for at in found):
+    if any(keys.count(one) > 1 for one in wanted) or any(names.count(names[at]) > 1 for at in result):
         raise TableRefused(
             f"{source.path} has two columns for the path or the position of its deletes", reason="field-ids"
         )
-    return found
+    return result
 
 
 def _entries(batch: pa.RecordBatch, names: Sequence[str], path: str) -> tuple[pa.DictionaryArray, Positions]:
@@ -305,12 +305,12 @@ def _by_path(
     codes = paths.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
-    found = []
+    result = []
     for path, start, end in zip(paths.dictionary.to_pylist(), [0, *ends[:-1]], ends, strict=True):
         place = normalise(path)
         if wanted is None or place in wanted:
-            found.append((place, positions[order[start:end]]))
-    return found
+            result.append((place, positions[order[start:end]]))
+    return result
 
 
 def _optional(schema: Schema) -> Schema:

@@ -73,8 +73,8 @@ def _same_present(left: pa.Array, right: pa.Array) -> Mask:
             within[np.repeat(np.arange(len(lengths)), lengths)[~same_values(one, other)]] = False
         as_long[as_long] = within
         return as_long
-    found: Mask = pc.equal(comparable(left), comparable(right)).to_numpy(zero_copy_only=False)
-    return found
+    result: Mask = pc.equal(comparable(left), comparable(right)).to_numpy(zero_copy_only=False)
+    return result
 
 
 def _elements(array: pa.Array) -> list[pa.Array]:
@@ -176,12 +176,12 @@ def look_up(
         raise RowsNotFound(str(error)) from error
     if rows is None:
         return {}
-    found = search.by_id(rows, outputs) if search.has_ids else search.by_value(rows, outputs, taken)
-    if len(found) < len(rows.places):
-        at, position = next(place for place in rows.places if place not in found)
-        lost = len(rows.places) - len(found)
+    result = search.by_id(rows, outputs) if search.has_ids else search.by_value(rows, outputs, taken)
+    if len(result) < len(rows.places):
+        at, position = next(place for place in rows.places if place not in result)
+        lost = len(rows.places) - len(result)
         raise RowsNotFound(f"{lost} of {len(rows.places)} are in none, as row {position} of {_path(work, at)}")
-    return found
+    return result
 
 
 def _path(work: RewriteInput, at: int) -> str:
@@ -198,12 +198,12 @@ class _Wanted:
 
     def may_be_in(self, output: DataFile) -> Mask:
         """For each row, whether the bounds of the output admit it."""
-        found = np.ones(len(self.places), np.bool_)
+        result = np.ones(len(self.places), np.bool_)
         for field_id, values in self.keys.items():
             lower, upper = output.metrics.lower_bounds.get(field_id), output.metrics.upper_bounds.get(field_id)
             if lower is not None and upper is not None:
-                found &= _may_be_within(values, lower, upper)
-        return found
+                result &= _may_be_within(values, lower, upper)
+        return result
 
 
 class _Search:
@@ -262,7 +262,7 @@ class _Search:
         if told.null_count:
             raise RowsNotFound(f"{told.null_count} of {len(told)} have no id yet")
         ids, schema = told.to_numpy(), Schema(lineage_of(self._written).fields[0])
-        found: dict[RowPosition, RowPosition] = {}
+        result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(ids), np.bool_)
         for number, output in enumerate(outputs):
             sought = np.flatnonzero(is_open & wanted.may_be_in(output))
@@ -274,16 +274,16 @@ class _Search:
                     stored = opened.projected(batch).column(0).fill_null(-1).to_numpy()
                     at = np.minimum(np.searchsorted(ids[sought], stored), len(sought) - 1)
                     for row in np.flatnonzero(ids[sought][at] == stored).tolist():
-                        found[wanted.places[sought[at[row]]]] = (number, first + row)
-            is_open[sought] = [wanted.places[one] not in found for one in sought.tolist()]
-        return found
+                        result[wanted.places[sought[at[row]]]] = (number, first + row)
+            is_open[sought] = [wanted.places[one] not in result for one in sought.tolist()]
+        return result
 
     def by_value(
         self, wanted: _Wanted, outputs: Sequence[DataFile], taken: Mapping[int, PositionSet]
     ) -> dict[RowPosition, RowPosition]:
         """Where rows of the same values are, each another one. Raises RowsNotFound where hashes can't tell them."""
         hashes, keys = row_hashes(wanted.rows), key_hashes([comparable(wanted.keys[one]) for one in self._keys])
-        found: dict[RowPosition, RowPosition] = {}
+        result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(hashes), np.bool_)
         for number, output in enumerate(outputs):
             admitted = is_open & wanted.may_be_in(output)
@@ -299,8 +299,8 @@ class _Search:
                     raise RowsNotFound("different rows have one hash")
                 is_open[sought] = False
                 for one, row in zip(sought.tolist(), at.tolist(), strict=True):
-                    found[wanted.places[one]] = (number, int(position[row]))
-        return found
+                    result[wanted.places[one]] = (number, int(position[row]))
+        return result
 
     def _rows_in(self, output: DataFile, positions: Positions) -> Iterator[tuple[Positions, pa.RecordBatch]]:
         """Rows at these positions, batch by batch, with their positions."""
@@ -314,12 +314,12 @@ class _Search:
 
     def _of_keys(self, output: DataFile, hashes: Hashes) -> Positions:
         """The positions of the output's rows whose columns of the order have one of these hashes."""
-        found = [np.zeros(0, np.int64)]
+        result = [np.zeros(0, np.int64)]
         with self._reader.opened(output, self._key_schema) as opened:
             for first, batch in opened.batches():
                 own = key_hashes(key_columns(opened.projected(batch), self._key_schema, self._keys))
-                found.append(np.flatnonzero(np.isin(own, hashes)) + first)
-        return np.concatenate(found)
+                result.append(np.flatnonzero(np.isin(own, hashes)) + first)
+        return np.concatenate(result)
 
 
 def _leaf(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
@@ -327,10 +327,10 @@ def _leaf(rows: pa.RecordBatch, schema: Schema, field_id: int) -> pa.Array:
     path = key_path(schema.fields, field_id)
     if path is None:
         raise ValueError(f"no column {field_id}")
-    found = rows.column(path[0])
+    result = rows.column(path[0])
     for at in path[1:]:
-        found = found.flatten()[at]
-    return found
+        result = result.flatten()[at]
+    return result
 
 
 def _pairs(wanted: Hashes, left: Positions, given: Hashes) -> tuple[Positions, Positions]:
@@ -352,13 +352,13 @@ def _among(rows: Sequence[pa.Array], keys: Sequence[pa.Array]) -> Mask:
     hashes, own = key_hashes(rows), key_hashes(keys)
     order = np.argsort(own)
     at = np.searchsorted(own[order], hashes)
-    found: Mask = at < len(own)
-    found[found] = own[order][at[found]] == hashes[found]
-    chosen, others = pa.array(np.flatnonzero(found)), pa.array(order[at[found]])
+    result: Mask = at < len(own)
+    result[result] = own[order][at[result]] == hashes[result]
+    chosen, others = pa.array(np.flatnonzero(result)), pa.array(order[at[result]])
     for row, key in zip(rows, keys, strict=True):
         if not same_values(row.take(chosen), key.take(others)).all():
             raise RowsNotFound("different keys have one hash")
-    return found
+    return result
 
 
 def _may_be_within(values: pa.Array, lower: bytes, upper: bytes) -> Mask:
@@ -377,8 +377,8 @@ def _may_be_within(values: pa.Array, lower: bytes, upper: bytes) -> Mask:
         return np.ones(len(values), np.bool_)
     low, high = pa.scalar(least, compared.type), pa.scalar(most, compared.type)
     inside = pc.and_(pc.greater_equal(compared, low), pc.less_equal(compared, high))
-    found: Mask = pc.fill_null(inside, True).to_numpy(zero_copy_only=False)
-    return found
+    result: Mask = pc.fill_null(inside, True).to_numpy(zero_copy_only=False)
+    return result
 
 
 def _nothing() -> None:

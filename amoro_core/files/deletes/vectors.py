@@ -106,21 +106,21 @@ def _blobs_in(content: bytes) -> dict[int, Blob]:
         raise ValueError("a magic number is missing")
     if flags != _NO_FLAGS:
         raise ValueError(f"its flags are {flags.hex()}")
-    found = {}
-    for told in json.loads(content[start:-_TAIL_BYTES])["blobs"]:
-        offset, length = int(told["offset"]), int(told["length"])
+    result = {}
+    for stored in json.loads(content[start:-_TAIL_BYTES])["blobs"]:
+        offset, length = int(stored["offset"]), int(stored["length"])
         if not len(_PUFFIN_MAGIC) <= offset <= offset + length <= start - len(_PUFFIN_MAGIC):
             raise ValueError(f"a blob of {length} bytes at {offset} lies outside")
-        found[offset] = Blob(
-            type=told["type"],
-            fields=tuple(told["fields"]),
-            snapshot_id=told["snapshot-id"],
-            sequence_number=told["sequence-number"],
+        result[offset] = Blob(
+            type=stored["type"],
+            fields=tuple(stored["fields"]),
+            snapshot_id=stored["snapshot-id"],
+            sequence_number=stored["sequence-number"],
             payload=content[offset : offset + length],
-            properties=told.get("properties", {}),
-            is_compressed="compression-codec" in told,
+            properties=stored.get("properties", {}),
+            is_compressed="compression-codec" in stored,
         )
-    return found
+    return result
 
 
 #: The blob type of a deletion vector.
@@ -230,7 +230,7 @@ def read_vectors(
     and may raise. Raises UnreadableFile with path and offset for a vector that is not as its entry says, and
     DataFileMissing.
     """
-    found: dict[DeleteIdentity, PositionSet] = {}
+    result: dict[DeleteIdentity, PositionSet] = {}
     for run in _runs(vectors, rows):
         checkpoint()
         start = run[0].identity.offset
@@ -244,8 +244,8 @@ def read_vectors(
                     f"the deletion vector at {place_of(one)} has {len(blob)} of {one.identity.size} bytes: the file"
                     " ends before"
                 )
-            found[one.identity] = positions_in(blob, one.record_count, _rows_of(one, rows), place_of(one))
-    return found
+            result[one.identity] = positions_in(blob, one.record_count, _rows_of(one, rows), place_of(one))
+    return result
 
 
 def place_of(vector: DeleteFile) -> str:

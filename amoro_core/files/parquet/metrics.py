@@ -176,8 +176,8 @@ def column_metrics(
         if all(one is not None and one.has_null_count for one in statistics):
             nulls[field_id] = sum(one.null_count for one in statistics)
         if with_bounds and mode.type is not MetricModeTypes.COUNTS:
-            found = column_bounds(schema.find_type(field_id), chunks, mode.length)
-            for known, bound in zip(bounds, found, strict=True):
+            result = column_bounds(schema.find_type(field_id), chunks, mode.length)
+            for known, bound in zip(bounds, result, strict=True):
                 if bound is not None:
                     known[field_id] = bound
     nans = {field_id: count for field_id, count in nan_counts.items() if field_id in values}
@@ -222,7 +222,7 @@ class CopiedFile:
     rows: int
 
 
-def with_told(  # noqa: C901 - one pass over the columns
+def merged_metrics(  # noqa: C901 - one pass over the columns
     metrics: ColumnMetrics,
     metadata: pq.FileMetaData,
     schema: Schema,
@@ -256,7 +256,7 @@ def with_told(  # noqa: C901 - one pass over the columns
         if mode.type in (MetricModeTypes.NONE, MetricModeTypes.COUNTS):
             continue
         ours: list[pq.ColumnChunkMetaData] = []
-        told: dict[int, ColumnMetrics] = {}
+        stored: dict[int, ColumnMetrics] = {}
         has_nulls = metrics.null_value_counts.get(field_id) != 0
         for group, origin in zip(groups, origins, strict=True):
             if has_nulls and _merged_only_nulls(group.column(place)):
@@ -264,14 +264,14 @@ def with_told(  # noqa: C901 - one pass over the columns
             if origin is None:
                 ours.append(group.column(place))
             else:
-                told[id(origin)] = origin.told
+                stored[id(origin)] = origin.told
         own = column_bounds(kind, ours, mode.length) if ours else None
-        low = [one.lower_bounds.get(field_id) for one in told.values()] + ([own[0]] if own else [])
-        high = [one.upper_bounds.get(field_id) for one in told.values()] + ([own[1]] if own else [])
+        low = [one.lower_bounds.get(field_id) for one in stored.values()] + ([own[0]] if own else [])
+        high = [one.upper_bounds.get(field_id) for one in stored.values()] + ([own[1]] if own else [])
         for bounds, known, best in ((low, lower, min), (high, upper, max)):
-            found = _best(kind, bounds, best)
-            if found is not None:
-                known[field_id] = found
+            result = _best(kind, bounds, best)
+            if result is not None:
+                known[field_id] = result
     return replace(metrics, nan_value_counts=nans, lower_bounds=lower, upper_bounds=upper)
 
 
@@ -290,10 +290,10 @@ def _files(
 def _nan_count(field_id: int, encoded: int, files: Sequence[tuple[ColumnMetrics, bool]]) -> int | None:
     """The NaN values of encoded rows and of the copied ones; None where it is not known."""
     for metrics, is_whole in files:
-        told = metrics.nan_value_counts.get(field_id)
-        if told is None or (told and not is_whole):
+        stored = metrics.nan_value_counts.get(field_id)
+        if stored is None or (stored and not is_whole):
             return None
-        encoded += told
+        encoded += stored
     return encoded
 
 
@@ -310,8 +310,8 @@ def _best(kind: IcebergType, bounds: Sequence[bytes | None], best: Any) -> bytes
     ranked = [(_rank(kind, bound), bound) for bound in known]
     if any(rank is None for rank, _ in ranked):
         return None
-    found: bytes = best(ranked)[1]
-    return found
+    result: bytes = best(ranked)[1]
+    return result
 
 
 def _rank(kind: IcebergType, bound: bytes) -> Any:

@@ -63,8 +63,8 @@ class ParquetInput:
         groups = [self.file.metadata.row_group(index) for index in range(self.file.metadata.num_row_groups)]
         starts = list(accumulate((int(group.total_byte_size) for group in groups), initial=0))
         total = max(1, starts.pop())
-        found = [index for index, start in enumerate(starts) if start * pieces // total == number]
-        return found, sum(int(groups[index].num_rows) for index in found)
+        result = [index for index, start in enumerate(starts) if start * pieces // total == number]
+        return result, sum(int(groups[index].num_rows) for index in result)
 
     def _batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None, position: int
@@ -163,15 +163,15 @@ def read_facts(access: FileAccess, path: str) -> FileFacts:
 
 
 def _facts_of_vectors(content: bytes, path: str) -> FileFacts:
-    found = {}
+    result = {}
     for offset, blob in blobs_in(content, path).items():
-        told = blob.properties.get("cardinality", "")
-        if blob.type != VECTOR or not told.isdecimal():
+        stored = blob.properties.get("cardinality", "")
+        if blob.type != VECTOR or not stored.isdecimal():
             raise UnreadableFile(f"{path} has a blob at {offset} that is no deletion vector")
-        positions = positions_in(blob.payload, int(told), _MOST_ROWS, f"{path} at {offset}")
+        positions = positions_in(blob.payload, int(stored), _MOST_ROWS, f"{path} at {offset}")
         names = blob.properties.get("referenced-data-file", "")
-        found[offset] = VectorFacts(names, len(blob.payload), len(positions), positions.last)
-    return FileFacts(len(content), sum(one.record_count for one in found.values()), {}, {}, found)
+        result[offset] = VectorFacts(names, len(blob.payload), len(positions), positions.last)
+    return FileFacts(len(content), sum(one.record_count for one in result.values()), {}, {}, result)
 
 
 def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:
@@ -180,8 +180,8 @@ def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:
     Raises DataFileMissing or UnreadableFile.
     """
     with access.open_input(path) as source, reading_file(path):
-        told = pq.read_metadata(source).metadata or {}
-    text = told.get(METADATA_KEY.encode())
+        stored = pq.read_metadata(source).metadata or {}
+    text = stored.get(METADATA_KEY.encode())
     if text is None:
         return None
     try:

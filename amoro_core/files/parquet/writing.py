@@ -96,13 +96,13 @@ def bloom_filter_options(schema: Schema, options: WriterOptions, rows: int) -> M
     if not options.bloom_filters:
         return {}
     paths = {field_id: path for path, field_id in parquet_path_to_id_mapping(sanitize_column_names(schema)).items()}
-    found = {}
+    result = {}
     for name, rate in options.bloom_filters.items():
         field_id = schema._name_to_id.get(name)
         if field_id in paths and not isinstance(schema.find_type(field_id), BooleanType):
             most = int(-options.bloom_filter_bytes * math.log(1 - rate ** (1 / _BLOCK_BITS)))
-            found[paths[field_id]] = {"ndv": max(1, min(rows, most)), "fpp": rate}
-    return found
+            result[paths[field_id]] = {"ndv": max(1, min(rows, most)), "fpp": rate}
+    return result
 
 
 #: Smaller pages are useless, and below five bytes Arrow loses the only list of a row group that has a dictionary.
@@ -213,7 +213,7 @@ class ParquetOutput:
     def _encoding_of(self, rows: pa.Table) -> Mapping[str, Any]:
         options = self._options
         encodings = column_encodings(self._arrow)
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "compression": options.codec,
             "compression_level": options.level,
             "data_page_size": max(options.page_bytes, _LEAST_PAGE_BYTES),
@@ -226,8 +226,8 @@ class ParquetOutput:
             "write_page_checksum": True,
         }
         if encodings:
-            found["column_encoding"] = encodings
-        return found
+            result["column_encoding"] = encodings
+        return result
 
     def _group_rows(self) -> int:
         by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)

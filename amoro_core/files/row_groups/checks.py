@@ -76,7 +76,7 @@ _PLAIN_INTEGERS = {(1, 17): 32, (2, 18): 64}
 
 Read = Callable[[int, int], bytes]
 #: What a file's columns are, whatever words its writer has for it: equal values can share an output.
-Agreement = tuple[object, ...]
+ColumnLayout = tuple[object, ...]
 
 
 class NotCopied(ValueError):
@@ -101,7 +101,7 @@ class FooterSchema:
     version: int
     elements: Sequence[Struct]
     leaves: tuple[Leaf, ...]
-    meanings: Agreement
+    layout: ColumnLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +121,15 @@ class CopySource:
         return self.schema.leaves
 
     @property
-    def agreement(self) -> Agreement:
+    def layout(self) -> ColumnLayout:
         """What the columns are."""
-        return self.schema.meanings
+        return self.schema.layout
 
     @property
     def created_by(self) -> bytes:
         """The name of the writer."""
-        found: bytes = self.footer.created_by
-        return found
+        result: bytes = self.footer.created_by
+        return result
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -177,12 +177,12 @@ def _footer(text: bytes, like: FooterSchema | None) -> tuple[Struct, FooterSchem
     if is_like and like is not None:
         text = _NUM_ROWS + text[len(like.text) :]
     try:
-        found = Bytes(text).known(FileMetaData, 0, len(text))
+        result = Bytes(text).known(FileMetaData, 0, len(text))
     except (ValueError, TypeError) as error:
         raise NotCopied(f"its footer can't be read: {error}") from error
-    if found is None:
+    if result is None:
         raise NotCopied("its footer has fields that are not known here")
-    footer = found[0]
+    footer = result[0]
     if is_like and like is not None:
         footer.version, footer.schema = like.version, like.elements
         return footer, like
@@ -199,7 +199,7 @@ def _schema_of(footer: Struct) -> FooterSchema:
         footer.version,
         footer.schema,
         _leaves(footer.schema),
-        tuple(_meaning(element) for element in footer.schema[1:]),
+        tuple(_column_layout(element) for element in footer.schema[1:]),
     )
 
 
@@ -213,7 +213,7 @@ def _with_indexes(source: CopySource, end: int) -> CopySource:
 
 
 def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
-    found: list[Leaf] = []
+    result: list[Leaf] = []
     waiting = iter(schema)
 
     def descend(count: int, path: tuple[bytes, ...], definition: int, repetition: int) -> None:
@@ -230,7 +230,7 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
             elif element.type is None:
                 raise NotCopied(f"its column {element.name!r} has no type")
             else:
-                found.append(Leaf(own, element.type, *levels))
+                result.append(Leaf(own, element.type, *levels))
 
     root = next(waiting, None)
     if root is None:
@@ -238,7 +238,7 @@ def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
     descend(root.num_children or 0, (), 0, 0)
     if next(waiting, None) is not None:
         raise NotCopied("its schema has more elements than its tree")
-    return tuple(found)
+    return tuple(result)
 
 
 def _require_orders(footer: Struct, leaves: int) -> None:
@@ -247,7 +247,7 @@ def _require_orders(footer: Struct, leaves: int) -> None:
         raise NotCopied("its columns have no order, so their bounds must stay unused")
 
 
-def _meaning(element: Struct) -> tuple[object, ...]:
+def _column_layout(element: Struct) -> tuple[object, ...]:
     """What the element says, in one way for all writers; a time is local whatever its writer says of it."""
     return (
         element.name,
@@ -391,10 +391,10 @@ def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tupl
             raise NotCopied("its offset index is not understood")
         if not chunk.column_index_offset:
             return None
-        found = source.struct(ColumnIndex, chunk.column_index_offset, chunk.column_index_length)
-        if found is None:
+        result = source.struct(ColumnIndex, chunk.column_index_offset, chunk.column_index_length)
+        if result is None:
             raise NotCopied("its column index is not understood")
-        columns, text = found
+        columns, text = result
         for one in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
             if one is not None and len(one) != pages:
                 raise NotCopied("its column index has another number of pages")
@@ -422,10 +422,10 @@ def bloom_filter(source: CopySource, meta: Struct) -> bytes | None:
         raise NotCopied("a bloom filter can't be read") from error
     if header.num_bytes <= 0 or (length and whole != length):
         raise NotCopied("a bloom filter has another length than it says")
-    found = begin if length else source.read(at, whole)
-    if len(found) != whole:
+    result = begin if length else source.read(at, whole)
+    if len(result) != whole:
         raise NotCopied("a bloom filter is cut short")
-    return found
+    return result
 
 
 #: Types of Parquet by their numbers.
@@ -471,9 +471,9 @@ def compared_columns(footer: FooterSchema, schema: Schema) -> tuple[ComparedColu
 
     UUIDs are left out, since writers do not agree on their order, and lineage, which files may tell of some rows alone.
     """
-    meanings = (one for one in footer.meanings if isinstance(one, tuple) and not one[1])
-    found, known = [], set(schema.field_ids)
-    for number, (leaf, meaning) in enumerate(zip(footer.leaves, meanings, strict=True)):
+    layout = (one for one in footer.layout if isinstance(one, tuple) and not one[1])
+    result, known = [], set(schema.field_ids)
+    for number, (leaf, meaning) in enumerate(zip(footer.leaves, layout, strict=True)):
         field_id, logical = meaning[-2], meaning[-1] or ()
         if leaf.repetition or field_id in LINEAGE_IDS or field_id not in known:
             continue
@@ -484,8 +484,8 @@ def compared_columns(footer: FooterSchema, schema: Schema) -> tuple[ComparedColu
             wanted, words = _STORED.get(type(kind), (None, ()))
             is_stored = leaf.type == wanted and logical[: len(words) or None] == words
         if is_stored:
-            found.append(ComparedColumn(number, field_id, kind, _parse_of(kind, leaf.type)))
-    return tuple(found)
+            result.append(ComparedColumn(number, field_id, kind, _parse_of(kind, leaf.type)))
+    return tuple(result)
 
 
 def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
@@ -494,7 +494,7 @@ def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
     return partial(int.from_bytes, byteorder="big", signed=True) if isinstance(kind, DecimalType) else bytes
 
 
-def require_told(
+def require_consistent_statistics(
     source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, told: ColumnMetrics, *, are_reached: bool
 ) -> None:
     """Raise NotCopied unless the statistics of all row groups are within the bounds that are told of the file.
@@ -510,14 +510,14 @@ def require_told(
         is_exact = not isinstance(column.kind, _FLOATS) or told.nan_value_counts.get(column.field_id) == 0
         metas = [group.columns[column.number].meta_data for group in groups]
         try:
-            is_told = _is_told(column, metas, lower, upper, are_reached and is_exact)
+            is_consistent = _is_consistent(column, metas, lower, upper, are_reached and is_exact)
         except struct.error:  # a value of another width
-            is_told = False
-        if not is_told:
+            is_consistent = False
+        if not is_consistent:
             raise NotCopied(f"statistics of column {schema.find_column_name(column.field_id)} contradict the manifest")
 
 
-def _is_told(
+def _is_consistent(
     column: ComparedColumn, metas: Sequence[Struct], lower: bytes | None, upper: bytes | None, is_exact: bool
 ) -> bool:
     lows, highs = [], []
@@ -584,8 +584,8 @@ def _is_upper(kind: IcebergType, high: Any, bound: Any) -> bool:
 
 def _number(codec: struct.Struct, value: bytes) -> int | float | None:
     """The number in these bytes; None for NaN. Raises struct.error for another width."""
-    (found,) = codec.unpack(value)
-    return None if math.isnan(found) else found
+    (result,) = codec.unpack(value)
+    return None if math.isnan(result) else result
 
 
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
@@ -643,8 +643,8 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
         raise NotCopied("a page header lacks a required field") from error
     except ValueError as error:
         raise error if isinstance(error, NotCopied) else NotCopied("a page header can't be read") from error
-    told = meta.statistics
-    if nulls and leaf.definition == 1 and not leaf.repetition and told and told.null_count not in (None, nulls):
+    stored = meta.statistics
+    if nulls and leaf.definition == 1 and not leaf.repetition and stored and stored.null_count not in (None, nulls):
         raise NotCopied("its pages have another number of nulls than the footer says")
     if meta.encoding_stats and encodings != _encodings(meta.encoding_stats):
         raise NotCopied("its pages have other encodings than the footer says")
@@ -656,11 +656,11 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
 
 def _encodings(stats: Sequence[Struct]) -> dict[int, int]:
     """The encodings of the data pages, of both versions: not every writer distinguishes them here."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for one in stats:
         if one.page_type != _DICTIONARY_PAGE and one.count:
-            found[one.encoding] = found.get(one.encoding, 0) + one.count
-    return found
+            result[one.encoding] = result.get(one.encoding, 0) + one.count
+    return result
 
 
 def _page(header: Struct, leaf: Leaf, is_first: bool) -> tuple[int, int]:
@@ -704,15 +704,15 @@ def _require_page_levels(header: Struct, leaf: Leaf, page: memoryview) -> None:
 
 def _levels(runs: memoryview, bits: int) -> int:
     """How many levels the runs hold at most: packed ones come in eights. Raises NotCopied for runs cut short."""
-    at = found = 0
+    at = result = 0
     while at < len(runs):
         kind, length = _varint(runs[at:])
         count = kind >> 1
         at += length + (count * bits if kind & 1 else (bits + 7) // 8)
-        found += 8 * count if kind & 1 else count
+        result += 8 * count if kind & 1 else count
         if kind < 0 or at > len(runs):
             raise NotCopied("a page has levels that end early")
-    return found
+    return result
 
 
 def _require_codec(header: Struct, page: memoryview, codec: int) -> None:
@@ -761,9 +761,9 @@ def _zstd_size(head: bytes) -> int | None:
 
 def _varint(page: memoryview) -> tuple[int, int]:
     """The number at the begin, and its length in bytes; −1 for none."""
-    found = 0
+    result = 0
     for place, byte in enumerate(page[:5]):
-        found |= (byte & 0x7F) << (7 * place)
+        result |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
-            return found, place + 1
+            return result, place + 1
     return -1, 0

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import CheckFailed
-from amoro_core.files.parquet.metrics import CopiedFile, column_metrics, with_told
+from amoro_core.files.parquet.metrics import CopiedFile, column_metrics, merged_metrics
 from amoro_core.files.parquet.writing import CheckedStream, ParquetOutput, WrittenFile, bloom_filter_options
 from amoro_core.files.row_groups.checks import (
-    Agreement,
+    ColumnLayout,
     CopySource,
     Leaf,
     NotCopied,
@@ -91,7 +91,7 @@ class FooterBuilder:
     def add(self, group: Struct, begin: int, parts: Sequence[tuple[CopiedChunk, int]]) -> None:
         """Take over a row group like that one which begins there; each part has been moved by so many bytes."""
         metas = [part.chunk.meta_data for part, _ in parts]
-        told = RowGroup(
+        stored = RowGroup(
             columns=[],
             total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
             num_rows=group.num_rows,
@@ -100,7 +100,7 @@ class FooterBuilder:
             total_compressed_size=sum(meta.total_compressed_size for meta in metas),
             ordinal=len(self._groups),
         )
-        self._groups.append(_Group.of(told, [_moved(part, shift) for part, shift in parts]))
+        self._groups.append(_Group.of(stored, [_moved(part, shift) for part, shift in parts]))
         self.memory_bytes += sum(_CHUNK_BYTES + len(part.filter or b"") for part, _ in parts)
 
     def write(self, stream: CheckedStream, plain: Struct, created_by: bytes) -> bytes:
@@ -253,8 +253,8 @@ class SplicedOutput(ParquetOutput):
         self._require_room(group)
         if self._with_lineage and not _stores_lineage(source, group):
             raise NotCopied("it does not store the lineage of every row")
-        if source.agreement != self._plain.agreement:
-            raise NotCopied(_difference(source.agreement, self._plain.agreement))
+        if source.layout != self._plain.layout:
+            raise NotCopied(_difference(source.layout, self._plain.layout))
         parts = _parts(source, group)
         for part in parts:
             if part.filter is None and b".".join(part.leaf.path) in self._filtered:
@@ -291,7 +291,7 @@ class SplicedOutput(ParquetOutput):
                 metadata, self._schema, self._options, self._nan_counts, with_bounds=False
             )
             splits = split_offsets(offsets) if is_copied(self.path) else offsets
-            metrics = with_told(metrics, metadata, self._schema, self._options, self._origins)
+            metrics = merged_metrics(metrics, metadata, self._schema, self._options, self._origins)
         except BaseException:
             self.discard()
             raise
@@ -375,11 +375,11 @@ class SplicedOutput(ParquetOutput):
 
 def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
     """Of the sorted offsets of small row groups those at which a split of a copied file may begin."""
-    found = list(offsets[:1])
+    result = list(offsets[:1])
     for one in offsets[1:]:
-        if one - found[-1] >= _SPLIT_BYTES:
-            found.append(one)
-    return tuple(found)
+        if one - result[-1] >= _SPLIT_BYTES:
+            result.append(one)
+    return tuple(result)
 
 
 def _stores_lineage(source: CopySource, group: Struct) -> bool:
@@ -392,12 +392,12 @@ def _stores_lineage(source: CopySource, group: Struct) -> bool:
 
 def _parts(source: CopySource, group: Struct) -> list[CopiedChunk]:
     """The row group's column chunks with their indexes. Raises NotCopied."""
-    found = []
+    result = []
     for number, (leaf, chunk) in enumerate(zip(source.leaves, group.columns, strict=True)):
         index = page_index(source, leaf, chunk, group.num_rows)
         filter_ = bloom_filter(source, chunk.meta_data)
-        found.append(CopiedChunk(number, leaf, chunk, *extent(chunk.meta_data), index, filter_))
-    return found
+        result.append(CopiedChunk(number, leaf, chunk, *extent(chunk.meta_data), index, filter_))
+    return result
 
 
 def _pages_of(part: CopiedChunk) -> Struct | None:
@@ -417,7 +417,7 @@ def _runs(parts: Sequence[CopiedChunk], *, whole: bool) -> Iterator[list[CopiedC
     yield run
 
 
-def _difference(found: Agreement, wanted: Agreement) -> str:
+def _difference(found: ColumnLayout, wanted: ColumnLayout) -> str:
     """What the file's columns lack to be copied."""
     for one, other in zip(found, wanted, strict=False):
         if one != other:

@@ -48,9 +48,9 @@ def _struct(name: str, /, **fields: tuple[int, _Kind]) -> type[Struct]:
     spec: list[Any] = [None] * (1 + max((number for number, _ in fields.values()), default=-1))
     for field, (number, (kind, more)) in fields.items():
         spec[number] = (number, kind, field, more, None)
-    made: type[Struct] = type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
-    made.kind = [made, made.thrift_spec]
-    return made
+    output: type[Struct] = type(name, (Struct,), {"thrift_spec": tuple(spec), **dict.fromkeys(fields)})
+    output.kind = [output, output.thrift_spec]
+    return output
 
 
 def _of(kind: type[Struct]) -> _Kind:
@@ -269,17 +269,17 @@ class Bytes:
 
     def known(self, kind: type[S], at: int, length: int) -> tuple[S, bytes] | None:
         """The struct that these bytes are, and they themselves; None where it is not all of them. Raises ValueError."""
-        found = self._read(kind, at)
+        result = self._read(kind, at)
         text = self._content[at : at + length]
-        return (found, text) if _encode(found, kind.kind) in (text, _with_our_truths(text, kind)) else None
+        return (result, text) if _encode(result, kind.kind) in (text, _with_our_truths(text, kind)) else None
 
     def _read(self, kind: type[S], at: int) -> S:
         self._stream.seek(at)
         try:
-            found: S = self._decode(None, self._protocol, kind.kind)
+            result: S = self._decode(None, self._protocol, kind.kind)
         except (TProtocolException, EOFError, OverflowError, MemoryError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(f"no {kind.__name__} at {at}: {error}") from error
-        return found
+        return result
 
 
 def _with_our_truths(text: bytes, kind: type[Struct]) -> bytes:
@@ -308,9 +308,9 @@ def filled(text: bytes, elements: Sequence[bytes]) -> bytes:
 
 def varint(number: int) -> bytes:
     """The number in seven bits a byte, the lowest first."""
-    found = bytearray()
+    result = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        result.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    result.append(number)
+    return bytes(result)

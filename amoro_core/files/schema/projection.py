@@ -291,8 +291,8 @@ class Projection:
             if index is None:
                 arrays.append(_missing(wanted, target, batch.num_rows, self.constants))
             else:
-                found = identified.children[index]
-                arrays.append(_projected(batch.column(index), found, wanted, target, self.constants, None))
+                result = identified.children[index]
+                arrays.append(_projected(batch.column(index), result, wanted, target, self.constants, None))
         if not arrays:
             return batch.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
@@ -317,7 +317,7 @@ def bind(
     _refuse_twice(_identified(file_schema, used), schema, path)
     wanted = {column.field_id for column in schema.fields}
     names = zip(file_schema.names, _identified(file_schema, used), strict=True)
-    columns = tuple(name for name, found in names if found.field_id in wanted)
+    columns = tuple(name for name, result in names if result.field_id in wanted)
     return Projection(schema, columns, used, constants)
 
 
@@ -353,8 +353,8 @@ def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
 
 def held_columns(projection: Projection, file_schema: pa.Schema) -> tuple[tuple[str, int | None], ...]:
     """Name and id of each top-level column of a file with this schema."""
-    found = _identified(file_schema, projection.mapping)
-    return tuple(zip(file_schema.names, (one.field_id for one in found), strict=True))
+    result = _identified(file_schema, projection.mapping)
+    return tuple(zip(file_schema.names, (one.field_id for one in result), strict=True))
 
 
 def leaf_ids(file_schema: pa.Schema) -> tuple[tuple[int | None, bool], ...]:
@@ -405,7 +405,7 @@ def _by_id(column: pa.Field) -> FileField:
 
 def _by_name(columns: pa.Schema, mapped: Sequence[MappedField]) -> tuple[FileField, ...]:
     known = {name: entry for entry in mapped for name in entry.names}
-    found = []
+    result = []
     for column in columns:
         entry = known.get(column.name)
         inner = _children(column.type)
@@ -414,8 +414,8 @@ def _by_name(columns: pa.Schema, mapped: Sequence[MappedField]) -> tuple[FileFie
             names = ("element",) if len(inner) == 1 else ("key", "value")
             inner = [child.with_name(name) for child, name in zip(inner, names, strict=False)]
         below = _by_name(inner, entry.fields if entry is not None else ())
-        found.append(FileField(entry.field_id if entry is not None else None, below))
-    return tuple(found)
+        result.append(FileField(entry.field_id if entry is not None else None, below))
+    return tuple(result)
 
 
 def _index_of(fields: Sequence[FileField], field_id: int) -> int | None:

@@ -111,23 +111,23 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
     enabled = parse_columns(properties, BLOOM_ENABLED)
     rates = parse_columns(properties, BLOOM_RATE)
     filters = {name: rates.get(name, 0.01) for name, wanted in enabled.items() if wanted}
-    found = parse_into(
+    result = parse_into(
         WriterOptions,
         properties,
         metrics_modes=MappingProxyType(parse_columns(properties, METRICS_MODE)),
         bloom_filters=MappingProxyType(filters),
     )
-    level = _level_of(found.codec, properties)
-    return replace(found, level=_LEVELS.get(found.codec) if level is None else level)
+    level = _level_of(result.codec, properties)
+    return replace(result, level=_LEVELS.get(result.codec) if level is None else level)
 
 
 def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions:
     """The options with bounds for these columns wherever they stand: of the table's own length, or 16 characters."""
-    told = {}
+    stored = {}
     for name in columns:
         mode = options.metrics_modes.get(name) or options.metrics_default or INFERRED_MODE
-        told[name] = INFERRED_MODE if mode.strip().lower() in ("none", "counts") else mode
-    return replace(options, metrics_modes=MappingProxyType({**options.metrics_modes, **told}))
+        stored[name] = INFERRED_MODE if mode.strip().lower() in ("none", "counts") else mode
+    return replace(options, metrics_modes=MappingProxyType({**options.metrics_modes, **stored}))
 
 
 def _level_of(codec: str, properties: Mapping[str, str]) -> int | None:

@@ -96,8 +96,8 @@ def _moment(said: Any) -> datetime | None:
             said = datetime.fromisoformat(said.strip())
         except ValueError as error:
             raise InvalidArgument(f"{said!r} is not a modification time", hint=_WAY_OUT) from error
-    found: datetime = said
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    result: datetime = said
+    return result.replace(tzinfo=UTC) if result.tzinfo is None else result.astimezone(UTC)
 
 
 #: Iceberg's writers put the UUID first; of any other file the whole is read.
@@ -117,8 +117,8 @@ def _uuid_in(access: FileAccess, path: str) -> str:
     try:
         with translated(path), access.open_input(path) as stream:
             beginning = bytes(stream.read(_BEGINNING))
-        if found := _UUID_FIRST.match(beginning):
-            return found[1].decode()
+        if result := _UUID_FIRST.match(beginning):
+            return result[1].decode()
         whole = access.read_bytes(path)
         document = json.loads(gzip.decompress(whole) if whole.startswith(b"\x1f\x8b") else whole)
         return str(document.get("table-uuid") or "") if isinstance(document, dict) else ""
@@ -151,11 +151,11 @@ def keys_in_ranges(paths: Iterable[str], cuts: Sequence[str]) -> dict[int, Keys]
     Range `n` is after `cuts[n - 1]` and not after `cuts[n]`; the cuts are sorted.
     """
     spelled = _Spelled()
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    result: defaultdict[int, list[int]] = defaultdict(list)
     for path in paths:
         for text in spelled.texts(path):
-            found[bisect_left(cuts, text)].append(key_of(text))
-    return {at: np.unique(np.array(keys, np.uint64)) for at, keys in found.items()}
+            result[bisect_left(cuts, text)].append(key_of(text))
+    return {at: np.unique(np.array(keys, np.uint64)) for at, keys in result.items()}
 
 
 def merged(parts: Iterable[Keys]) -> Keys:
@@ -179,11 +179,11 @@ def seeking_places(columns: Mapping[StorageRoot, Keys]) -> Callable[[Sequence[st
 
     def places_of(paths: Sequence[str]) -> list[frozenset[StorageRoot]]:
         every = [(at, key) for at, path in enumerate(paths) for key in spelled(path)]
-        asked = np.fromiter((key for _, key in every), np.uint64)
+        requested = np.fromiter((key for _, key in every), np.uint64)
         answers = [_NOWHERE] * len(paths)
         for place, keys in columns.items():
             here = frozenset((place,))
-            for hit in _held(keys, asked):
+            for hit in _held(keys, requested):
                 at = every[hit][0]
                 answers[at] = answers[at] | here if answers[at] else here
         return answers
@@ -224,8 +224,8 @@ def _held(keys: Keys, asked: Keys) -> list[int]:
     if not len(keys):
         return []
     at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    found: list[int] = np.flatnonzero(keys[at] == asked).tolist()
-    return found
+    result: list[int] = np.flatnonzero(keys[at] == asked).tolist()
+    return result
 
 
 def _holds(keys: Keys, key: int) -> bool:

@@ -390,8 +390,8 @@ class FileAccess:
                 ended[path] = Removal(Ended.FAILED, refusal.message)
             else:
                 places[split_place(place)[:2]][path] = place
-        for found in places.values():
-            spelled = list(found.items())
+        for result in places.values():
+            spelled = list(result.items())
             for start in range(0, len(spelled), PAGE):
                 ended |= self._delete(dict(spelled[start : start + PAGE]))
         return ended
@@ -411,14 +411,14 @@ class FileAccess:
                 return Removal(Ended.FAILED, f"{target} lies in another storage: a move would be a copy")
             return self._storage(here).move(here, there)
         except (OSError, AmoroError) as error:
-            return Removal(Ended.FAILED, error.message if isinstance(error, AmoroError) else _told(error))
+            return Removal(Ended.FAILED, error.message if isinstance(error, AmoroError) else _error_text(error))
 
     def _delete(self, places: Mapping[str, str]) -> dict[str, Removal]:
         wanted = list(dict.fromkeys(places.values()))
         try:
             done = self._storage(wanted[0]).delete_many(wanted)
         except (OSError, AmoroError) as error:
-            why = error.message if isinstance(error, AmoroError) else _told(error)
+            why = error.message if isinstance(error, AmoroError) else _error_text(error)
             return {path: Removal(Ended.FAILED, why) for path in places}
         return {path: done[place] for path, place in places.items()}
 
@@ -466,7 +466,7 @@ def open_access(
     )
 
 
-def _told(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return error.strerror if error.strerror and error.errno else briefly(str(error))
 
 
@@ -493,8 +493,8 @@ def translated(path: str) -> Iterator[None]:
         if is_full(error):
             raise StorageFull(f"no space left for {path}", hint="free some space and run it again") from error
         if is_denied(error):
-            raise AccessDenied(f"access to {path} was denied: {_told(error)}") from error
-        raise WorkFailed(f"access to {path} failed: {_told(error)}") from error
+            raise AccessDenied(f"access to {path} was denied: {_error_text(error)}") from error
+        raise WorkFailed(f"access to {path} failed: {_error_text(error)}") from error
 
 
 @contextmanager
@@ -515,10 +515,10 @@ def reading_file(path: str) -> Iterator[None]:
         raise DataFileMissing(f"{path} does not exist") from error
     except OSError as error:
         if is_denied(error):
-            raise AccessDenied(f"access to {path} was denied: {_told(error)}") from error
+            raise AccessDenied(f"access to {path} was denied: {_error_text(error)}") from error
         if error.errno is None and "Error [code" not in str(error):
             raise UnreadableFile(f"{path} cannot be read: {briefly(str(error))}") from error
-        raise WorkFailed(f"access to {path} failed: {_told(error)}") from error
+        raise WorkFailed(f"access to {path} failed: {_error_text(error)}") from error
 
 
 class _ExactFileIO(PyArrowFileIO):

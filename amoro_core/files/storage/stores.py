@@ -100,10 +100,10 @@ class ObjectStorage:
         """Also None for the empty object of a folder."""
         with _translated(path):
             try:
-                found = obstore.head(self._store, self._key(path))
+                result = obstore.head(self._store, self._key(path))
             except _GONE:
                 return None
-        return StoredFile(path, found["size"], found["last_modified"])
+        return StoredFile(path, result["size"], result["last_modified"])
 
     def delete_many(self, paths: Sequence[str]) -> Mapping[str, Removal]:
         """In one request where the store supports it; if that fails for any file, each file is deleted alone."""
@@ -145,32 +145,34 @@ def _translated(place: str) -> Iterator[None]:
 
 
 def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
-    def said(name: str) -> str | None:
+    def setting(name: str) -> str | None:
         return properties.get(f"s3.{name}") or properties.get(f"client.{name}")
 
     for name in ("role-arn", "profile-name"):
-        if said(name):
+        if setting(name):
             raise TableRefused(
                 f"files of {bucket} can't be listed or deleted with s3.{name}",
                 reason="location",
                 hint="Give the service the role or profile in its environment, as AWS_ROLE_ARN or keys.",
             )
-    endpoint, virtual = said("endpoint"), said("force-virtual-addressing") == "true"
+    endpoint, virtual = setting("endpoint"), setting("force-virtual-addressing") == "true"
     if endpoint:
         protocol, _, host = endpoint.partition("://")
         if protocol not in ("http", "https") or not host:  # obstore would end the process
             raise TableRefused(f"s3.endpoint is {endpoint!r}, which is not an HTTP URL", reason="configuration")
         endpoint = f"{protocol}://{bucket}.{host}" if virtual else endpoint
     config = {
-        "access_key_id": said("access-key-id"),
-        "secret_access_key": said("secret-access-key"),
-        "session_token": said("session-token"),
+        "access_key_id": setting("access-key-id"),
+        "secret_access_key": setting("secret-access-key"),
+        "session_token": setting("session-token"),
         "endpoint": endpoint,
-        "region": said("region") or (None if endpoint else _region(bucket)),
+        "region": setting("region") or (None if endpoint else _region(bucket)),
         "virtual_hosted_style_request": "true" if virtual else None,
-        "skip_signature": said("anonymous"),
+        "skip_signature": setting("anonymous"),
     }
-    return S3Store(bucket, config=_told(config), client_options=_client(said("proxy-uri")), retry_config=_RETRIES)
+    return S3Store(
+        bucket, config=_without_empty(config), client_options=_client(setting("proxy-uri")), retry_config=_RETRIES
+    )
 
 
 def _region(bucket: str) -> str | None:
@@ -178,8 +180,8 @@ def _region(bucket: str) -> str | None:
         return None
     from pyarrow.fs import resolve_s3_region  # pyarrow may be built without S3
 
-    found: str = resolve_s3_region(bucket)
-    return found
+    result: str = resolve_s3_region(bucket)
+    return result
 
 
 def _gcs(bucket: str, properties: Mapping[str, str]) -> GCSStore:
@@ -190,7 +192,7 @@ def _gcs(bucket: str, properties: Mapping[str, str]) -> GCSStore:
         return {"token": token, "expires_at": until}
 
     given: Any = credential if token else None
-    config: Any = _told({"base_url": properties.get("gcs.service.host")})
+    config: Any = _without_empty({"base_url": properties.get("gcs.service.host")})
     return GCSStore(bucket, config=config, client_options=_client(), retry_config=_RETRIES, credential_provider=given)
 
 
@@ -209,10 +211,10 @@ def _azure(authority: str, properties: Mapping[str, str]) -> AzureStore:
         "token": properties.get("adls.token"),
         "endpoint": connection.get("BlobEndpoint"),
     }
-    return AzureStore(container, config=_told(config), client_options=_client(), retry_config=_RETRIES)
+    return AzureStore(container, config=_without_empty(config), client_options=_client(), retry_config=_RETRIES)
 
 
-def _told(config: Mapping[str, str | None]) -> Any:
+def _without_empty(config: Mapping[str, str | None]) -> Any:
     return {key: value for key, value in config.items() if value}
 
 
@@ -241,18 +243,18 @@ class ArrowStorage:
         """Page by page; one directory is held in memory at a time, since pyarrow lists it whole."""
         waiting = [self._key(prefix)]
         while waiting:
-            found = self._files.get_file_info(FileSelector(waiting.pop(), allow_not_found=True))
+            result = self._files.get_file_info(FileSelector(waiting.pop(), allow_not_found=True))
             waiting.extend(
-                one.path for one in found if one.type == FileType.Directory and within.meets(_from_root(one))
+                one.path for one in result if one.type == FileType.Directory and within.meets(_from_root(one))
             )
-            files = [self._stored(one) for one in found if one.type == FileType.File and within.holds(_from_root(one))]
+            files = [self._stored(one) for one in result if one.type == FileType.File and within.holds(_from_root(one))]
             for start in range(0, len(files), PAGE):
                 yield files[start : start + PAGE]
 
     def stat(self, path: str) -> StoredFile | None:
         """Also None for a directory."""
-        found = self._files.get_file_info(self._key(path))
-        return self._stored(found) if found.type == FileType.File else None
+        result = self._files.get_file_info(self._key(path))
+        return self._stored(result) if result.type == FileType.File else None
 
     def delete_many(self, paths: Sequence[str]) -> Mapping[str, Removal]:
         """One request for each file, several concurrently."""
@@ -261,8 +263,8 @@ class ArrowStorage:
     def move(self, source: str, target: str) -> Removal:
         """By a rename, after a look at the target: HDFS does not replace a file by another one, but pyarrow does."""
         try:
-            found, there = self.stat(source), self._files.get_file_info(self._key(target)).type
-            if found is None:
+            result, there = self.stat(source), self._files.get_file_info(self._key(target)).type
+            if result is None:
                 return MOVED if there == FileType.File else ABSENT
             if there != FileType.NotFound:
                 return Removal(Ended.CHANGED, f"{target} exists already")
@@ -317,8 +319,8 @@ class LocalStorage:
                         if within.meets(path):
                             waiting.append(path)
                         continue
-                    if within.holds(path) and (found := _file(path)) is not None:
-                        page.append(found)
+                    if within.holds(path) and (result := _file(path)) is not None:
+                        page.append(result)
                     if len(page) >= PAGE:
                         yield page
                         page = []
@@ -366,10 +368,10 @@ class LocalStorage:
 
 def _is_old_folder(path: str, before: datetime) -> bool:
     try:
-        found = os.lstat(path)
+        result = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and datetime.fromtimestamp(found.st_mtime, UTC) < before
+    return stat.S_ISDIR(result.st_mode) and datetime.fromtimestamp(result.st_mtime, UTC) < before
 
 
 def _is_removed(folder: str) -> bool:
@@ -382,12 +384,12 @@ def _is_removed(folder: str) -> bool:
 
 def _file(path: str) -> StoredFile | None:
     try:
-        found = os.lstat(path)
+        result = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(result.st_mode):
         return None
-    return StoredFile(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    return StoredFile(path, result.st_size, datetime.fromtimestamp(result.st_mtime, UTC))
 
 
 def _without_source(source: str, target: str) -> Removal:
@@ -420,7 +422,7 @@ _SLOWER = ("503", "SlowDown", "Slow Down", "429", "ServerBusy")
 
 
 class Pace:
-    """Keeps to at most so many files a second: half of it once the storage has said to slow down, growing again."""
+    """Keeps to at most so many files a second: half of it once the storage has setting to slow down, growing again."""
 
     def __init__(
         self,

@@ -55,13 +55,13 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
         raise CheckFailed("the files of a group are all written anew; none is converted")
     slices = slices_of(work, assignment, application.slots)
     cuts = _cuts(application, work, slices)
-    _require_wanted(job)
+    _require_requested(job)
     parts = _rewritten(application, work, slices, assignment, cuts)
-    _require_wanted(job)
+    _require_requested(job)
     stages = tuple(_stage(job, name) for name in (SAMPLE, SPLIT, WRITE))
-    facts = [told for name in (SAMPLE, SPLIT, WRITE) for told in job.facts(name).values()]
-    rows_read = sum(told["rows_read"] for told in job.facts(SPLIT).values())
-    live_rows = sum(told["rows"] for told in job.facts(SPLIT).values())
+    facts = [stored for name in (SAMPLE, SPLIT, WRITE) for stored in job.facts(name).values()]
+    rows_read = sum(stored["rows_read"] for stored in job.facts(SPLIT).values())
+    live_rows = sum(stored["rows"] for stored in job.facts(SPLIT).values())
     made = RewriteOutput(
         data_files=tuple(file for part in parts for file in part.data_files),
         delete_files=(),
@@ -69,9 +69,9 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
         rows_deleted=rows_read - live_rows,
         rows_written=sum(part.rows_written for part in parts),
         positions_written=0,
-        bytes_read=sum(told.get("bytes_read", 0) for told in facts),
+        bytes_read=sum(stored.get("bytes_read", 0) for stored in facts),
         duration_ms=round((time.monotonic() - started) * 1000),
-        peak_memory_bytes=max(told["peak"] for told in facts),
+        peak_memory_bytes=max(stored["peak"] for stored in facts),
     )
     if made.rows_written != live_rows or rows_read != sum(file.data.record_count for file in work.rewrite.rewritten):
         raise CheckFailed(f"{rows_read} rows read, {made.rows_deleted} deleted, but {made.rows_written} written")
@@ -79,12 +79,12 @@ def cluster(application: Application, assignment: Assignment, job: Job) -> Clust
         made,
         cuts,
         stages,
-        shuffle_bytes=sum(told.get("sent_bytes", 0) for told in facts),
-        spill_bytes=sum(told.get("spill_bytes", 0) for told in facts),
+        shuffle_bytes=sum(stored.get("sent_bytes", 0) for stored in facts),
+        spill_bytes=sum(stored.get("spill_bytes", 0) for stored in facts),
     )
 
 
-def _require_wanted(job: Job) -> None:
+def _require_requested(job: Job) -> None:
     # Parts that were told to stop have ended as if there were no more.
     if job.is_over:
         raise AttemptAbandoned("the attempt was cancelled, or one of its parts has failed")
@@ -102,12 +102,12 @@ def slices_of(work: ClusterInput, assignment: Assignment, slots: int) -> list[Sl
             size = 0
         size += file.data.size_bytes
     ends = [*starts[1:], len(files)]
-    found = []
+    result = []
     for start, end in zip(starts, ends, strict=True):
         whole = Slice(start, _assigned(work, _part_of(work.rewrite, files[start:end]), assignment))
         count = _pieces_of(work.rewrite, files[start], most) if end - start == 1 else 1
-        found += [replace(whole, piece=(number, count)) for number in range(count)] if count > 1 else [whole]
-    return found
+        result += [replace(whole, piece=(number, count)) for number in range(count)] if count > 1 else [whole]
+    return result
 
 
 def _pieces_of(work: RewriteInput, file: InputFile, most: int) -> int:
@@ -138,8 +138,8 @@ def _cuts(application: Application, work: ClusterInput, slices: Sequence[Slice])
     application.begin_stage(SAMPLE)
     source = context.parallelize(slices, len(slices))
     with shuffled(context, source, sampled, 1) as samples:
-        found = context.runJob(samples, partial(joined, sample_rows(outputs)))
-    return make_cuts(order, table_of(found[0]) if found else None, outputs).serialized()
+        result = context.runJob(samples, partial(joined, sample_rows(outputs)))
+    return make_cuts(order, table_of(result[0]) if result else None, outputs).serialized()
 
 
 def _rewritten(
@@ -153,8 +153,8 @@ def _rewritten(
         source = context.parallelize(slices, len(slices))
         with shuffled(context, source, partial(split, shared), outputs) as blocks:
             application.begin_stage(WRITE)
-            found = context.runJob(blocks, partial(written, shared, writing))
-    return [codec.decode_output(rewrite_pb2.RewriteOutput.FromString(one)) for one in found]
+            result = context.runJob(blocks, partial(written, shared, writing))
+    return [codec.decode_output(rewrite_pb2.RewriteOutput.FromString(one)) for one in result]
 
 
 @contextmanager
@@ -168,5 +168,5 @@ def _broadcast(context: SparkContext, content: bytes) -> "Iterator[Broadcast[byt
 
 def _stage(job: Job, name: str) -> StageFacts:
     """What the parts of a stage told; those that were repeated count once."""
-    told = job.facts(name).values()
-    return StageFacts(name, sum(one["core_ms"] for one in told), sum(one["rows"] for one in told))
+    stored = job.facts(name).values()
+    return StageFacts(name, sum(one["core_ms"] for one in stored), sum(one["rows"] for one in stored))

@@ -179,7 +179,7 @@ class SparkBackend:
             begin_stage(assignment.kind)
             (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
         except Exception as error:
-            self._look_alive()
+            self._check_alive()
             if job.failure is not None:
                 raise failure_of(*job.failure) from error
             if self._lost or job.is_over:
@@ -217,7 +217,7 @@ class SparkBackend:
             now = time.monotonic()
             if now - looked_at >= ALIVE_EVERY_S:
                 looked_at = now
-                self._look_alive()
+                self._check_alive()
             with self._lock:
                 watched = list(self._watched.values())
             for item in watched:
@@ -238,7 +238,7 @@ class SparkBackend:
             except Exception as error:
                 log.warning("job.not_cancelled", attempt=item.group, error=reason_of(error))
 
-    def _look_alive(self) -> None:
+    def _check_alive(self) -> None:
         """Update the number of slots, or note that the application has ended."""
         if self._lost:
             return
@@ -313,11 +313,11 @@ def failure_of(code: str, message: str) -> AmoroError:
 
 
 def _kinds(kind: type[AmoroError]) -> dict[str, type[AmoroError]]:
-    found = {kind.code: kind}
+    result = {kind.code: kind}
     for below in kind.__subclasses__():
         # A class without a code of its own has its parent's, which takes precedence.
-        found = {**_kinds(below), **found}
-    return found
+        result = {**_kinds(below), **result}
+    return result
 
 
 def _description(table: str, attempt: Attempt) -> str:

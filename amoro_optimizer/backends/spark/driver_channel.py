@@ -99,7 +99,7 @@ class Job:
     def facts(self, stage: str) -> dict[str, Mapping[str, int]]:
         """What the parts of a stage, whose names begin with its, have told at their end."""
         with self._changed:
-            return {part: told for part, told in self._facts.items() if part.startswith(f"{stage} ")}
+            return {part: stored for part, stored in self._facts.items() if part.startswith(f"{stage} ")}
 
     def serve(self, line: Line, part: str, execution: int) -> None:
         """Answer an execution of a part until it hangs up. It replaces earlier ones of the part."""
@@ -116,12 +116,12 @@ class Job:
             _send(line, _GO)
         try:
             while True:
-                said = json.loads(line.recv_bytes())
-                if "rows" in said:
-                    done, total = said["rows"]
+                stated = json.loads(line.recv_bytes())
+                if "rows" in stated:
+                    done, total = stated["rows"]
                     self._on_progress(part, done, total, self.core_ms)
                 else:
-                    self._answer(line, part, execution, said)
+                    self._answer(line, part, execution, stated)
         except (OSError, EOFError):
             return
         finally:
@@ -188,12 +188,12 @@ class Channel:
             # Clients authenticate first: if we answered a challenge first, a stranger could relay ours back to us.
             deliver_challenge(line, self.key)
             answer_challenge(line, self.key)
-            said = json.loads(line.recv_bytes())
-            job = self._jobs.get(said["job"])
+            stated = json.loads(line.recv_bytes())
+            job = self._jobs.get(stated["job"])
             if job is None:
                 _send(line, _STOP)
             else:
-                job.serve(line, said["part"], said["execution"])
+                job.serve(line, stated["part"], stated["execution"])
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -271,11 +271,11 @@ class WorkerLine:
             self._line.send_bytes(json.dumps({"rows": [rows_done, rows_total]}).encode())
 
     def _hear(self) -> bytes:
-        said = self._line.recv_bytes()
-        self.is_superseded = said == _SUPERSEDED
-        self.is_over = said == _STOP
+        stated = self._line.recv_bytes()
+        self.is_superseded = stated == _SUPERSEDED
+        self.is_over = stated == _STOP
         self._stopped = self.is_superseded or self.is_over
-        return said
+        return stated
 
     @contextmanager
     def _failing_means_stop(self) -> Iterator[None]:
@@ -293,10 +293,10 @@ def connected(address: tuple[str, int], key: bytes, job: str, part: str, executi
     execution of the part has begun.
     """
     try:
-        with socket.create_connection(address, timeout=CONNECT_S) as made:
-            made.settimeout(None)
-            _speak_at_once(made)
-            line: Line = Connection(made.detach())
+        with socket.create_connection(address, timeout=CONNECT_S) as output:
+            output.settimeout(None)
+            _speak_at_once(output)
+            line: Line = Connection(output.detach())
     except OSError as error:
         host, port = address
         raise OptimizerError(
@@ -308,12 +308,12 @@ def connected(address: tuple[str, int], key: bytes, job: str, part: str, executi
             answer_challenge(line, key)
             deliver_challenge(line, key)
             line.send_bytes(json.dumps({"job": job, "part": part, "execution": execution}).encode())
-            said = line.recv_bytes()
+            stated = line.recv_bytes()
         except (OSError, EOFError, AuthenticationError) as error:
             raise AttemptAbandoned(f"the driver closed the connection: {error}") from error
-        if said == _SUPERSEDED:
+        if stated == _SUPERSEDED:
             raise Superseded(f"a newer execution of {part} runs already")
-        if said != _GO:
+        if stated != _GO:
             raise AttemptAbandoned("the driver wants no such execution")
         yield WorkerLine(line)
 

@@ -110,8 +110,8 @@ _SIZE = re.compile(r"(\d+)([kmgtp]?)b?")
 def require_java() -> None:
     """Raise InvalidSettings unless Spark will find a Java runtime."""
     home = os.environ.get("JAVA_HOME")
-    found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
-    if not found:
+    result = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
+    if not result:
         raise InvalidSettings(
             f"Spark needs Java, and {f'JAVA_HOME={home} has no bin/java' if home else 'there is none on the PATH'}",
             hint="Install JDK 17, such as openjdk-17-jre-headless, and set JAVA_HOME where it is not on the PATH.",
@@ -126,7 +126,7 @@ def reason_of(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
     first, *rest = text.split("most recent failure: ")[-1].strip().splitlines() or [type(error).__name__]
-    below = next((found for line in rest if (found := _ERROR.search(line))), None)
+    below = next((result for line in rest if (result := _ERROR.search(line))), None)
     return f"{first.rstrip()} {below.group()}" if below and first.rstrip().endswith(":") else first
 
 

@@ -19,7 +19,7 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.codec import decode_cluster_input
 from amoro_optimizer.backends.spark.driver_channel import Superseded, WorkerLine, connected
 from amoro_optimizer.backends.spark.shuffle import Blocks, rows_of
-from amoro_optimizer.backends.spark.worker import Assignment, hang_up_noted, told_of
+from amoro_optimizer.backends.spark.worker import Assignment, failure_of, hang_up_noted
 from amoro_optimizer.cluster.engine import (
     SAMPLE,
     SPLIT,
@@ -103,7 +103,7 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[StageAttempt], Ite
                 raise Superseded(f"a newer execution of {name} has begun") from None
             if is_hung_up():  # its executor has ended, and with it this execution alone
                 raise
-            code, message = told_of(error)
+            code, message = failure_of(error)
             if not (line.is_over or line.fail(code, message)):
                 raise OptimizerError(f"the driver is not reached: {message}") from None
 

@@ -96,12 +96,12 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
     except Superseded:
         raise
     except Exception as error:
-        code, message = told_of(error)
+        code, message = failure_of(error)
         result.failure.CopyFrom(pb.TaskFailure(code=code, message=message))
     return result.SerializeToString()
 
 
-def told_of(error: Exception) -> tuple[str, str]:
+def failure_of(error: Exception) -> tuple[str, str]:
     """The code of a failure in a worker, and its message with the hint, without secrets.
 
     Unexpected failures are also written to the executor's log, which others may read.
@@ -137,12 +137,12 @@ def _age(line: WorkerLine) -> Callable[[], float]:
 
     Local counting starts before the request, so that the age is never too low, whatever the machines' clocks.
     """
-    asked: list[float] = []
+    requested: list[float] = []
 
     def age_s() -> float:
-        if not asked:
+        if not requested:
             asked_s = steady_s()
-            asked.append(asked_s - line.ask_age())
-        return steady_s() - asked[0]
+            requested.append(asked_s - line.ask_age())
+        return steady_s() - requested[0]
 
     return age_s

@@ -590,7 +590,7 @@ def test_columns_of_ids_are_not_compared(tmp_path: Path) -> None:
 
 def outcome(content: bytes, like: FooterSchema | None) -> object:
     one = opened(content, like)
-    return one.partition(":")[0] if isinstance(one, str) else (one.footer, one.leaves, one.agreement)
+    return one.partition(":")[0] if isinstance(one, str) else (one.footer, one.leaves, one.layout)
 
 
 def test_a_schema_that_was_read_before_hides_no_damage(tmp_path: Path) -> None:
