@@ -73,8 +73,8 @@ class Found:
 
     orphans: list[Condemned] = field(default_factory=list)
     metadata_files: list[StoredFile] = field(default_factory=list)  # not named; to be opened before they are evaluated
-    unopened: str = ""  # a manifest that Flink may still commit, of which nobody has read what it names
-    files: int = 0  # that were looked at
+    unopened: str = ""  # a manifest that Flink may still commit, and that has not been read
+    files: int = 0  # examined
     bytes: int = 0
     without_time: int = 0
     kept: Counter[str] = field(default_factory=Counter)  # not named and kept all the same, by reason
@@ -114,7 +114,7 @@ class Search:
             self._evaluate(one, one.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
 
     def opened(self, uuids: Mapping[str, str], own: str) -> None:
-        """Evaluate the metadata files, by the UUIDs of the tables that they are of; "": it can't be told.
+        """Evaluate the metadata files, by the UUIDs of their tables; "": unknown.
 
         Raises TableRefused("shared-location") for one of another table, then CatalogUnavailable for a manifest of
         Flink's that was not opened: it may be of that table.

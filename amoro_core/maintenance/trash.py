@@ -37,7 +37,7 @@ def _root(text: str) -> str | None:
 
 
 def _expression(text: str) -> str:
-    """A regular expression that takes linear time (RE2): whoever writes the table's properties does not stop us."""
+    """A regular expression that takes linear time (RE2): a table's owner cannot stall the service with one."""
     try:
         _matches(text, [""])
     except pa.ArrowInvalid as error:

@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 #: The numbers of names in ascending order, and the indexes of their paths.
 _Sorted = tuple[Ids, Ids]
 
-#: So few paths are looked at one by one: a function of Arrow takes as long to begin.
+#: Up to this many paths are examined one by one: an Arrow function takes as long to start.
 FEW = 50
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
 _LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
@@ -41,7 +41,7 @@ _TOLD = rf"^(?:\.{{0,2}}|{clustering.NAME})$"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What tells most about paths: their directories, which are few, and the few whose names need a look."""
+    """A summary of paths: their directories, which are few, and the paths with unusual names."""
 
     directories: tuple[str, ...]  # distinct, with the slash at their end; a path without one stands for itself
     odd: tuple[str, ...]  # paths without a directory, with the name "", "." or "..", or with a NUL
@@ -51,7 +51,7 @@ class Shape:
 
 
 class Paths:
-    """Paths that never change, with answers about them that are looked for once. For several threads."""
+    """Immutable paths with cached properties. For several threads."""
 
     def __init__(self, array: pa.Array) -> None:
         self.array = array
@@ -146,7 +146,7 @@ def numbered(paths: Paths) -> Ids:
 
 
 def shape_of(paths: pa.Array) -> Shape:
-    """How the paths are spelled; for few paths, or with odd ones, the way is not looked for."""
+    """The shape of the paths; without the common prefix for few paths or where some are odd."""
     cut = None if len(paths) <= FEW else pc.split_pattern(paths, "/", max_splits=1, reverse=True)
     if cut is None or pc.min(pc.list_value_length(cut)).as_py() < 2:
         rows = paths.to_pylist()
@@ -157,7 +157,7 @@ def shape_of(paths: pa.Array) -> Shape:
 
 
 def _shape(directories: Iterable[str], told: Sequence[str], way: str | None) -> Shape:
-    """The shape of paths in these directories, told by those that need a look; their way if none of them is odd."""
+    """The shape of paths in these directories; `told` are the paths with unusual names, `way` their common prefix."""
     odd, mixed = tuple(filter(_is_odd, told)), tuple(filter(is_mixed, told))
     # The paths of a whole table of the Mixed format would be too many to keep.
     return Shape(tuple(directories), odd, len(mixed), next(iter(mixed), None), None if odd else way)

@@ -90,7 +90,7 @@ class ManifestIndex:
 
 
 class LiveFiles(Sequence[ScannedFile]):
-    """All live data files. As a sequence: rows sorted by sequence number and path, made anew on each access.
+    """All live data files. As a sequence: rows sorted by sequence number and path, built on each access.
 
     `columns` has an order of its own, shared by all other arrays here.
     """

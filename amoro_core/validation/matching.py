@@ -1,6 +1,6 @@
 """Which delete applies to which data file (Iceberg specification, "Scan Planning"), one file at a time.
 
-Used by the check before a commit: `live.matching`, with which plans are made, must not certify itself.
+Used by the check before a commit: `scan.matching`, which planning uses, must not certify itself.
 """
 
 from bisect import bisect_left, bisect_right

@@ -139,7 +139,7 @@ def is_gone(given: InputFile, sight: ValidationView) -> bool:
 
 
 def inputs_of(group: Group, sight: ValidationView) -> tuple[InputFile, ...]:
-    """The files that the task has read, without those that are gone although its rows can be told apart."""
+    """The files that the task has read; of a rebased group without those that were removed meanwhile."""
     if not is_rebased(group):
         return every_input(group)
     return (*(one for one in group.work.rewritten if not is_gone(one, sight)), *group.work.converted)

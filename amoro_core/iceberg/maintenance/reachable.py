@@ -92,7 +92,7 @@ def _by_place(paths: Iterable[str]) -> dict[StorageRoot, list[str]]:
     """The paths by their schemes and authorities."""
     roots: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
-        roots["/".join(path.split("/", 3)[:3])].append(path)  # what tells the two
+        roots["/".join(path.split("/", 3)[:3])].append(path)  # scheme and authority
     found: defaultdict[StorageRoot, list[str]] = defaultdict(list)
     for root, some in roots.items():
         found[split_place(root)[:2]].extend(some)

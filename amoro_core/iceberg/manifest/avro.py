@@ -316,7 +316,7 @@ def number_at(data: bytes, start: int) -> tuple[int, int]:
 
 
 def end_of_numbers(data: bytes, start: int, count: int) -> int:
-    """The offset of the end of so many numbers. Raises ValueError."""
+    """The offset behind `count` numbers. Raises ValueError."""
     # Each takes at least one byte.
     found = _numbers(count).match(data, start) if count <= len(data) - start else None
     if found is None:
@@ -330,7 +330,7 @@ def _numbers(count: int) -> re.Pattern[bytes]:
 
 
 def end_of_pairs(data: bytes, at: int, count: int) -> int:
-    """The offset of the end of so many pairs of a number and bytes; it may lie beyond the data. Raises ValueError."""
+    """The offset behind `count` pairs of a number and bytes; it may lie beyond the data. Raises ValueError."""
     last = len(data) - 1
     for _ in range(count):
         if at < last and data[at] < _MORE and data[at + 1] < _MORE and not data[at + 1] & 1:  # nearly all are small
@@ -373,7 +373,7 @@ def next_block(decoder: BoundedDecoder, header: AvroFileHeader) -> tuple[int, by
 
 #: The schema that records are stored by and what reads them, by that schema's JSON. Raises ValueError, TypeError.
 Readers = Callable[[str], tuple[Schema, Reader]]
-#: Of each kind of file so many schemas are remembered: all files of a writer's version have the same few.
+#: Schemas cached for each kind of file: all files of a writer's version have the same few.
 _REMEMBERED = 64
 
 

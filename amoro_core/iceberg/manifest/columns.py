@@ -176,7 +176,7 @@ class RawEntries:
         self._room = {place: _EXPECTATIONS for place, _ in layout.runs}
 
     def of(self, records: int, data: bytes) -> Iterator[Raw]:
-        """The entries of a block. Raises ValueError or IndexError for data that are not so many entries."""
+        """The entries of a block. Raises ValueError or IndexError unless the data are exactly that many entries."""
         (_, own), *runs = self._layout.runs
         texts = {
             place for place, (first, *more) in runs if first.kind is _Kind.BYTES and not (more or first.is_optional)

@@ -43,7 +43,7 @@ class ManifestCache:
         return found
 
 
-#: Tables with fewer live files are read as fast as they are looked up here.
+#: Tables with fewer live files are not cached: reading them is as fast.
 LEAST_FILES = 2_000
 #: Estimated bytes beside the columns: for each data file (indexes, numbers) and delete file.
 _BYTES_OF_FILE, _BYTES_OF_DELETE = 100, 2_000

@@ -394,7 +394,7 @@ def _format(file: EntryFile) -> FileFormat:
 
 
 def _refuse_odd_vector(file: EntryFile) -> None:
-    """Refuse a Puffin file that is no delete by position, or of which the part or the data file is not told."""
+    """Refuse a Puffin file that is not a position delete, or lacks its blob's place or its data file."""
     told = {name: file[_AT[name]] for name in ("referenced_data_file", "content_offset", "content_size_in_bytes")}
     lacking = [name for name, value in told.items() if value is None]
     if file.content != DataFileContent.POSITION_DELETES:
@@ -427,7 +427,7 @@ def _metrics(file: EntryFile) -> ColumnMetrics:
 
 
 class PartitionPaths:
-    """A table's partitions as Iceberg writes them in paths. The types of a spec's fields are looked for once."""
+    """A table's partitions as Iceberg writes them in paths. The types of a spec's fields are cached."""
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata

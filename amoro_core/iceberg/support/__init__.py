@@ -1,1 +1,1 @@
-"""Tables that are refused, and what pyiceberg may not be asked for."""
+"""Refusal of unsupported tables, and limits on what pyiceberg may do."""

@@ -31,7 +31,7 @@ from amoro_core.files.schema.projection import promoted
 from amoro_core.iceberg.manifest.reading import find_in_history
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 
-#: Converts a bound from its single-value serialization to numbers that compare like the values; None: it tells nothing.
+#: Converts a bound from its single-value serialization to numbers that compare like the values; None: no bound.
 _Order = Callable[[bytes], tuple[int, ...] | None]
 
 _MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)

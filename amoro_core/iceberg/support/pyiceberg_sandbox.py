@@ -64,7 +64,7 @@ def refuse_unmodelled(text: str | bytes) -> None:
 
 
 def _refuse(text: str | bytes, *, is_lost: bool) -> None:
-    # Whatever else is wrong with the metadata is told by whoever makes the model of it.
+    # Other flaws of the metadata are reported when its model is made.
     with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
         found = json.loads(text)
         metadata = found.get("metadata", found)
@@ -169,7 +169,7 @@ def _keys_of(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
-#: Long lists, and the keys of their items: these are not written anew to be compared.
+#: Long lists, and the keys of their items: these are not serialized again for the comparison.
 _LISTS = {
     "snapshots": _keys_of(Snapshot),
     "snapshot-log": _keys_of(SnapshotLogEntry),

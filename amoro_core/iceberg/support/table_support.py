@@ -255,7 +255,7 @@ def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterab
 
 
 def _refuse_row_ids(metadata: TableMetadata, manifest: ManifestFile) -> None:
-    """Refuse row ids that the table would give again: its next one is above all, whoever wrote the list."""
+    """Refuse row ids that the table would assign again: its next one must be above all of them."""
     first = first_row_id_of(manifest)
     if first is None or not isinstance(metadata, TableMetadataV3):
         return

@@ -1,1 +1,1 @@
-"""Clustering planned: which files are written anew in the order of a layout, and why or why not. Pure."""
+"""Planning of clustering: which files are rewritten in the order of a layout, and why or why not. Pure."""

@@ -30,11 +30,11 @@ class Reading:
 
     @property
     def is_known(self) -> bool:
-        """Whether anybody told of a scan."""
+        """Whether any scan was reported."""
         return bool(self.per_day)
 
     def spared_ms(self, size_bytes: int, columns: Mapping[str, tuple[float, float]]) -> float:
-        """Milliseconds of a core in a day that scans need not read of so many bytes.
+        """CPU milliseconds a day that scans save by not reading that many bytes.
 
         `columns` has, by name, the share of the bytes that a point query on it reads, before and after.
         """
@@ -48,7 +48,7 @@ class Reading:
 
 
 def reading_of(scans: Iterable[ScanUse], today: date) -> Reading:
-    """The scans of the last days, as so many a day."""
+    """The scans of the last days, per day."""
     since = today - timedelta(days=SCAN_DAYS)
     counted = [one for one in scans if one.day > since]
     found: dict[frozenset[str], float] = {}
@@ -59,7 +59,7 @@ def reading_of(scans: Iterable[ScanUse], today: date) -> Reading:
 
 
 def core_ms(size_bytes: int, per_mb: float) -> int:
-    """The milliseconds of a core that so many bytes take, at least 1."""
+    """The CPU milliseconds that reading the bytes takes, at least 1."""
     return max(1, round(size_bytes / MB * per_mb))
 
 
@@ -80,17 +80,17 @@ def mean(values: Sequence[float]) -> float:
 
 #: Scans of the last days that are enough to choose by.
 ENOUGH_SCANS = 100
-#: Another choice has to spare so many times what the present one does.
+#: Another choice must save this many times what the present one saves.
 BETTER = 1.3
 #: The least time between two choices.
 PAUSE = timedelta(days=7)
 #: A column is taken only if it, or it and those after it, add this share of what is spared without.
 _LEAST_ADDED = 0.1
-#: By so many standard errors another choice has to be better: what scans of random columns differ by is chance.
+#: Another choice must be better by this many standard errors: scans of random columns differ by chance.
 _ERRORS = 6.0
-#: A column that has more of what filters spare than this is ordered by alone.
+#: A column with a larger share of the savings than this becomes the only order column.
 _ALONE = 0.8
-#: A smaller table is chosen for as if it had grown: of two files a second column would never spare much.
+#: A smaller table is treated as if it had grown: with two files a second column would never save much.
 _LEAST_FILES = 64.0
 #: Of fewer files one has but one value, which says nothing.
 _TWO = 2
@@ -161,7 +161,7 @@ def _constants(facts: ClusterFacts, names: Collection[str]) -> set[str]:
 
 
 def _is_chance(uses: Sequence[_Use], found: ColumnChoice, before: ColumnChoice, files: float) -> bool:
-    """Whether so many scans may differ by so much though they ask for both choices alike."""
+    """Whether the difference between two choices may be chance, given the number of scans."""
     scans = sum(one.weight for one in uses)
     differences = [
         (
@@ -254,7 +254,7 @@ class Suggested:
 def suggest(
     facts: ClusterFacts, filtered: Collection[str] = (), distinct: Mapping[int, int] | None = None
 ) -> Suggested:
-    """Columns by what the table itself tells of its readers.
+    """Columns suggested by facts of the table itself.
 
     First those that make a row's identity or that deletes go by, those of the sort order, those in `filtered` (what
     `self-optimizing.filter` names); then others by how deep they lie and by how many values they have, of which

@@ -76,7 +76,7 @@ def depth(ranges: Ranges, rows: Numbers, units: Weights | None = None) -> float:
 
 
 def ideal(strategy: Strategy, files: float, columns: int) -> float:
-    """What a point query on one of the counted columns meets of so many files in a perfect layout."""
+    """How many files a point query on one of the counted columns reads in a perfect layout."""
     if strategy is Strategy.LINEAR or columns < 2:
         return 1.0
     return float(max(1.0, files) ** (1 - 1 / columns))
@@ -139,7 +139,7 @@ class Candidates:
 
 
 def grouped(candidates: Candidates, group_by: GroupBy, most_bytes: int) -> list[Numbers]:
-    """The candidates by index in groups of at most so many bytes each; a larger file is a group of its own."""
+    """The candidates by index in groups of limited size; a larger file is a group of its own."""
     if not len(candidates.bytes):
         return []
     match group_by:
@@ -177,7 +177,7 @@ def _by_range(ranges: Ranges) -> tuple[Numbers, _Spans]:
 
 
 def _cut(order: Numbers, sizes: Numbers, spans: _Spans | None, most_bytes: int) -> Iterator[Numbers]:
-    """Runs of at most so many bytes, at least half full where files are small enough.
+    """Runs of limited size, at least half full where files are small enough.
 
     Each ends where the smallest share of its ranges goes on behind it, or as late as it can.
     """

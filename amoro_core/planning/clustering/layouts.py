@@ -42,7 +42,7 @@ class Resolved:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The columns by which files are told apart: all of a curve, the first of a linear layout."""
+        """The columns by which files differ: all of a curve, the first of a linear layout."""
         ids = tuple(key.field_id for key in self.layout.keys)
         return ids[:1] if self.layout.strategy is Strategy.LINEAR else ids
 
@@ -215,7 +215,7 @@ def _orderable(sorting: Sorting) -> str:
 
 #: As `group_of`, for many paths at once.
 _GROUP = r"-g(?P<group>[0-9a-f]{12})\.[a-z]+$"
-#: What names of our files begin with: a process, whose UUIDv7 tells when it was planned.
+#: The prefix of our file names: the process id, a UUIDv7, which holds the time of planning.
 _PROCESS = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-", re.ASCII)
 #: A group counts for the next tier from this share of its size on: rows in order take less room than before.
 _NEARLY = 0.8
@@ -259,7 +259,7 @@ def _groups_named(paths: pa.Array) -> frozenset[str]:
 
 
 class Layouts:
-    """The layouts of groups: known ones, and those that a footer tells, each asked for once."""
+    """The layouts of groups: known ones, and those read from a footer, once each."""
 
     def __init__(self, known: Mapping[str, Layout], learn: Callable[[DataFile], Layout | None]) -> None:
         self._known = known
@@ -267,7 +267,7 @@ class Layouts:
         self._asked: dict[str, Layout | None] = {}
 
     def of(self, group_id: str, file: Callable[[], DataFile]) -> Layout | None:
-        """The group's layout; None where not even its file tells. `file` is one of its files."""
+        """The group's layout; None where its file has none either. `file` is one of its files."""
         if group_id in self._known:
             return self._known[group_id]
         if group_id not in self._asked:
@@ -304,7 +304,7 @@ class Sealing:
         return stored_bytes < self.seal_bytes or 2 * live_bytes < self.seal_bytes
 
     def tier(self, live_bytes: int) -> int:
-        """How often so many groups became one."""
+        """How often that many groups became one."""
         if self.fanout < 2 or live_bytes <= self.seal_bytes:
             return 0
         return max(0, floor(log(live_bytes / (self.seal_bytes * _NEARLY), self.fanout) + 1e-9))

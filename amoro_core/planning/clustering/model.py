@@ -203,14 +203,14 @@ class ClusterFacts:
     snapshots: tuple[SnapshotFacts, ...] = ()  # all that the metadata knows
     properties: Mapping[str, str] = field(default_factory=dict)  # the table's, where metrics are switched off
     groups: Mapping[str, Layout] = field(default_factory=dict)  # the layouts of groups that are known, by group id
-    #: The layout that a file's footer tells, None where it tells none; asked for one file of each unknown group.
+    #: Reads the layout from a file's footer, None without one; called for one file of each unknown group.
     learn: Callable[[DataFile], Layout | None] = _nothing_learned
     pinned: frozenset[str] = frozenset()  # paths of files that other plans have, data and deletes
     #: A test of partitions made of a condition. Raises InvalidArgument for one that is malformed.
     chooses: Callable[[str], Callable[[PartitionKey], bool]] = _every_partition
     path_of: Callable[[PartitionKey], str] = _no_path
     selects: Callable[[DataFile], bool] | None = None  # `self-optimizing.filter`: other files are left alone
-    scans: tuple[ScanUse, ...] = ()  # how the table was read, as far as anybody told
+    scans: tuple[ScanUse, ...] = ()  # reported reads of the table
     choice: ColumnChoice | None = None  # the columns that `auto` chose last
     core_ms_per_mb: float = CORE_MS_PER_MB
     budget_bytes: int | None = None  # what the optimizer group takes of one table at once; None: no bound
@@ -336,7 +336,7 @@ def count(number: int, noun: str) -> str:
 
 
 def as_last_clustered() -> str:
-    """What is told of a layout that nobody has set."""
+    """The note that no columns are set and the newest group's layout is shown."""
     return f"no columns are set: shown is the layout of the newest group; set {COLUMNS_KEY} for more to be clustered so"
 
 
@@ -350,7 +350,7 @@ def chosen(choice: ColumnChoice, reason: str) -> str:
 
 
 def left_out(why: str) -> str:
-    """Why a partition is not looked at."""
+    """Why a partition is skipped."""
     return f"nothing to do: {why}"
 
 

@@ -236,7 +236,7 @@ class PartitionCase:
 
     @property
     def has_much(self) -> bool:
-        """Whether so many bytes are unclustered that anything may be due."""
+        """Whether enough bytes are unclustered for work to be due."""
         return self.unclustered_bytes >= self.terms.config.least_bytes(self.terms.target)
 
     @property
@@ -464,7 +464,7 @@ def _gains(case: PartitionCase, at: Numbers) -> bool:
 
 
 def _is_worth(case: PartitionCase, ratio: float) -> bool:
-    """Whether what is reached is enough better than what is; who asks is content with less."""
+    """Whether the gain is large enough; on request a smaller gain is accepted."""
     return (1.0 if case.terms.request.asked else _WORTH) * ratio > REACHED
 
 

@@ -114,7 +114,7 @@ def _shown(facts: ClusterFacts, config: ClusteringConfig, request: ClusterReques
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """One partition as it was looked at, with what would be put in order there."""
+    """One evaluated partition, with the files that would be clustered."""
 
     case: PartitionCase
     verdict: PartitionDepth
@@ -245,7 +245,7 @@ def _plan(looked: Sequence[_Looked], scan: TableScan, terms: PlanContext) -> Clu
 
 
 def _constant(looked: Sequence[_Looked], resolved: Resolved, facts: ClusterFacts) -> str | None:
-    """That a column has one value in the whole table and orders nothing; told once all files were looked into."""
+    """A warning that a column has one value in the whole table and orders nothing; given once all files were read."""
     cases = [one.case for one in looked]
     files = sum(len(case.sizes) for case in cases)
     if files < 2 or not all(case.is_read for case in cases):
