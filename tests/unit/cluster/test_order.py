@@ -194,6 +194,18 @@ def test_points_are_counted_as_by_comparing_one_by_one(name: str, descending: bo
     assert points.count_up_to(parts).tolist() == expected
 
 
+def test_a_row_that_equals_a_bound_counts_it() -> None:
+    def words(*values: int) -> Any:
+        return np.array(values, np.uint64)
+
+    rows = words(2, 3, 4, 5, 9)
+    for others in (words(7, 7), words(6, 7)):  # a part in which all rows are equal, and one in which they are not
+        bounds = RangeBounds([words(3, 5), others], (False, False))
+        assert bounds.count_up_to([rows, words(7, 7, 7, 7, 7)]).tolist() == [0, 1, 1, 2, 2]
+    assert RangeBounds([words(3)], (False,)).count_up_to([words(3, 3)]).tolist() == [1, 1]
+    assert RangeBounds([words()], (False,)).count_up_to([rows]).tolist() == [0] * 5
+
+
 def test_rows_are_compared_column_by_column_within_structs_too() -> None:
     schema = Schema(
         NestedField(1, "s", StructType(NestedField(2, "a", IntegerType(), required=True)), required=False),
