@@ -14,8 +14,6 @@ from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.blockers")
 
-#: For longer it must be renewed: a holder that died must not prevent a table from being optimized for ever.
-
 
 @dataclass(frozen=True, slots=True)
 class HeldBlocker:
