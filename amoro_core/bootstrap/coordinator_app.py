@@ -38,7 +38,8 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 
 if TYPE_CHECKING:
     from amoro_core.web.app_context import AppContext
-    from amoro_core.web.oidc import OidcLogin, OpenIdProvider
+    from amoro_core.web.oidc import OidcLogin
+    from amoro_core.web.oidc_client import OpenIdProvider
     from amoro_core.web.server import Listener
 
 
@@ -411,7 +412,7 @@ def provider_of(settings: Settings) -> "OpenIdProvider | None":
         return None
     try:
         # Authlib comes with an extra.
-        from amoro_core.web.oidc import OpenIdProvider, secret_of
+        from amoro_core.web.oidc_client import OpenIdProvider, secret_of
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("authlib", "joserfc"):
             raise

@@ -338,7 +338,7 @@ def test_no_user_of_ours_has_a_name_of_the_providers(served: Served) -> None:
 
 def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(Settings(), oidc_issuer="https://there.example", oidc_client_id="amoro", oidc_roles=RULES)
-    monkeypatch.delitem(sys.modules, "amoro_core.web.oidc", raising=False)
+    monkeypatch.delitem(sys.modules, "amoro_core.web.oidc_client", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "authlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "authlib", None)
