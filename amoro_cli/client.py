@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.errors import (
     AmoroError,
     CommitUnknown,

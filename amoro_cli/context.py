@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from amoro_cli.connection import Connection, CoordinatorAddress, connect, resolve_place
-from amoro_cli.launcher_protocol import Kind, Launcher
+from amoro_cli.connection import Connection, CoordinatorAddress, Kind, Launcher, connect, resolve_place
 from amoro_cli.output import OutputFormat, tell
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.principals import Trust, is_pattern, parse_pattern

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from amoro_cli.command_table import CONTEXT_SETTINGS, LazyGroup, with_example
+from amoro_cli.connection import Launcher
 from amoro_cli.context import (
     AddressOption,
     CaFileOption,
@@ -21,7 +22,6 @@ from amoro_cli.context import (
     Session,
     TokenFileOption,
 )
-from amoro_cli.launcher_protocol import Launcher
 from amoro_cli.output import Streams, tell
 from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable, StorageFull, WorkFailed
 from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, is_text, printable, without_secrets

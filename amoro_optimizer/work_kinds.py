@@ -10,8 +10,7 @@ from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.entry_points import extensions
 from amoro_core.model.task_payload import DELETE, LIST, REWRITE, SKETCH, RewriteInput, Work, WorkResult
 from amoro_core.protocol import codec, rewrite_pb2
-from amoro_optimizer.cluster.engine import ClusterKind
-from amoro_optimizer.cluster.order_preserving_rewrite import rewrite_in_order
+from amoro_optimizer.cluster.engine import ClusterKind, rewrite_in_order
 from amoro_optimizer.execution import BlobName, Fetching, Kind, Run, access_for
 from amoro_optimizer.maintenance_tasks import DeleteKind, ListKind, SketchKind
 

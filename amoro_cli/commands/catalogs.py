@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, names_of
-from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amoro_cli.commands.catalogs import parse_properties
+from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, memory_option, names_of
-from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
+from amoro_cli.connection import (
+    DEFAULT_ADDRESS,
+    Kind,
+    OptimizerOptions,
+    PackageOptions,
+    SparkOptions,
+    parse_address,
+    recorded_address,
+)
 from amoro_cli.context import (
     CONNECTION,
     MEMORY,
@@ -20,7 +28,6 @@ from amoro_cli.context import (
     names_of,
     option_parser,
 )
-from amoro_cli.launcher_protocol import Kind, OptimizerOptions, PackageOptions, SparkOptions
 from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amoro_cli.connection import DemoOptions, UpOptions
 from amoro_cli.context import MEMORY, MOST_THREADS, OutputOption, Session, memory_option
-from amoro_cli.launcher_protocol import DemoOptions, UpOptions
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import findings_document
 from amoro_core.errors import CoordinatorUnavailable, InvalidSettings

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
-from amoro_cli.launcher_protocol import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
     backup_document,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.connection import Kind
 from amoro_cli.context import (
     AnyTableArgument,
     OutputOption,
@@ -16,7 +17,6 @@ from amoro_cli.context import (
     milliseconds,
     names_of,
 )
-from amoro_cli.launcher_protocol import Kind
 from amoro_cli.list_options import (
     Arrangement,
     LimitOption,

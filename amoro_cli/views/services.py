@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amoro_cli.launcher_protocol import Finding, Package
+from amoro_cli.connection import Finding, Package
 from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many

@@ -2,10 +2,9 @@
 
 from amoro_core.admin.context import Call, Services, duration, milliseconds, moment, word
 from amoro_core.errors import IllegalState, NotAllowed
-from amoro_core.model.accounts import UserAccount
 from amoro_core.model.history_events import AuditEvent, AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window, page_limit
-from amoro_core.model.principals import AccessToken, Role
+from amoro_core.model.principals import AccessToken, Role, UserAccount
 from amoro_core.protocol import accounts_pb2 as accounts_pb
 from amoro_core.protocol import admin_pb2 as admin_pb
 from amoro_core.protocol import audit_pb2 as pb

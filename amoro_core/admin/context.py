@@ -36,12 +36,10 @@ from amoro_core.services.listings import OverviewService, QueueService, StateSer
 from amoro_core.services.maintenance import KnownActionService, MaintenanceService, UpgradeService
 from amoro_core.services.metrics import ConditionService
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.planning import PlanningService, SavedPlanService
+from amoro_core.services.planning import PlanningService, SavedPlanService, StartingService
 from amoro_core.services.scan_learning import LearningService
 from amoro_core.services.snapshots import LeaseService, SnapshotService
-from amoro_core.services.stored_plans import StartingService
-from amoro_core.services.table_inspection import InspectionService
-from amoro_core.services.tables import TableService
+from amoro_core.services.tables import InspectionService, TableService
 from amoro_core.services.task_lifecycle import OptimizingService
 from amoro_core.services.time_series import SamplingService
 from amoro_core.services.trash import TrashService

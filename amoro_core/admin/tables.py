@@ -30,7 +30,7 @@ from amoro_core.model.tables import (
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2
 from amoro_core.services.blockers import HeldBlocker
-from amoro_core.services.table_inspection import ShownFiles
+from amoro_core.services.tables import ShownFiles
 
 
 def table_message(

@@ -15,9 +15,8 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, cast, get_args
 from google.protobuf.message import Message
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import Connection, resolve_place, running_endpoint
+from amoro_cli.connection import Connection, Endpoint, resolve_place, running_endpoint
 from amoro_cli.context import milliseconds
-from amoro_cli.launcher_protocol import Endpoint
 from amoro_cli.list_options import listed
 from amoro_cli.output import Document
 from amoro_cli.progress import ProgressReport

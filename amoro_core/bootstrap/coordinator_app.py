@@ -19,17 +19,15 @@ from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
 from amoro_core.iceberg.catalog.timeouts import limit_requests
 from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
 from amoro_core.logger import get_logger
-from amoro_core.loops.coordinator import CoordinatorLoops, Limits
-from amoro_core.loops.loop import Loop
+from amoro_core.loops.coordinator import CoordinatorLoops, Limits, Loop
 from amoro_core.metrics_registry import Meters, certificate_end, free_part
 from amoro_core.model import metrics
 from amoro_core.model.principals import Certificates, Role, hash_token, is_loopback
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.text_sanitizing import Secret
-from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.calls import Timing
 from amoro_core.rpc.optimizing import OptimizingServicer
-from amoro_core.rpc.server import STOP_GRACE_S, Server
+from amoro_core.rpc.server import STOP_GRACE_S, Server, admin_handler
 from amoro_core.store import accounts, groups
 from amoro_core.store.connect import StateLock
 from amoro_core.store.database import Connection, ReadingStore, Store

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from amoro_cli.connection import recorded_address
-from amoro_cli.launcher_protocol import (
+from amoro_cli.connection import (
     DemoOptions,
     Endpoint,
     Finding,
@@ -22,6 +21,7 @@ from amoro_cli.launcher_protocol import (
     Package,
     PackageOptions,
     UpOptions,
+    recorded_address,
 )
 from amoro_cli.output import tell
 from amoro_core.errors import Fenced, StateDirectoryLocked

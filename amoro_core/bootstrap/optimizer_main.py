@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from amoro_cli.launcher_protocol import OptimizerOptions, SparkOptions
+from amoro_cli.connection import OptimizerOptions, SparkOptions
 from amoro_core.bootstrap.process import on_signals
 from amoro_core.bootstrap.secrets import read_token
 from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError

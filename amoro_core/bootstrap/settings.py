@@ -14,9 +14,8 @@ from typing import Any
 import yaml
 
 from amoro_core.errors import InvalidArgument, InvalidSettings
-from amoro_core.model.accounts import ProviderTerms, is_safe_url, parse_rule
 from amoro_core.model.paths import flaw_of_prefix
-from amoro_core.model.principals import Certificates
+from amoro_core.model.principals import Certificates, ProviderTerms, is_safe_url, parse_rule
 from amoro_core.model.processes import CatalogRules
 from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import LONGEST_HOLD

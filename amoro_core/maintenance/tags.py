@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from amoro_core.maintenance.java_date_pattern import DatePattern
+from amoro_core.maintenance.data_expiry import DatePattern
 from amoro_core.model.properties import boolean, declared, interval, minutes, one_of
 from amoro_core.model.tables import SnapshotFacts
 

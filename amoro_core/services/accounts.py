@@ -11,18 +11,22 @@ from typing import Protocol
 
 from amoro_core.errors import InvalidArgument, NotAllowed, UnknownToken
 from amoro_core.logger import get_logger
-from amoro_core.model.accounts import (
+from amoro_core.model.paging import Page, cut
+from amoro_core.model.principals import (
     LINK_LASTS,
     LONGEST_PASSWORD,
     PREFIX,
+    AccessToken,
     Holder,
     HttpSession,
+    Principal,
+    Role,
     UserAccount,
+    checked_pattern,
+    hash_token,
     require_password,
     token_fingerprint,
 )
-from amoro_core.model.paging import Page, cut
-from amoro_core.model.principals import AccessToken, Principal, Role, checked_pattern, hash_token
 from amoro_core.model.text_sanitizing import NAMES, Secret, is_name
 from amoro_core.store import accounts
 from amoro_core.store.database import Connection, Store

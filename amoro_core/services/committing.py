@@ -76,11 +76,13 @@ from amoro_core.transactions.advance_process import (
     release_table,
 )
 from amoro_core.transactions.maintenance_schedule import neighbours, surroundings
-from amoro_core.transactions.partial_commits import LandedGroups, keep_dropped, keep_landed
 from amoro_core.transactions.process_context import (
+    LandedGroups,
     attempt_of,
     base_metadata_files,
     config_of,
+    keep_dropped,
+    keep_landed,
     open_planned,
     read_context,
     refuse_second,

@@ -11,12 +11,12 @@ from math import inf
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, TableNotFound, TableRefused, TooManyEvents
 from amoro_core.formats.tables import Tables
 from amoro_core.logger import get_logger
-from amoro_core.model.accounts import Throttle
 from amoro_core.model.optimizing_config import OptimizingConfig, effective_properties, parse_config
+from amoro_core.model.principals import Throttle
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableFilter, TableIdentifier, TableRuntime, discovery_filter
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
-from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
+from amoro_core.scheduling.policy import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
 from amoro_core.store import table_listing, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.table_listing import list_names

@@ -20,7 +20,6 @@ from amoro_core.formats.ports import Readable
 from amoro_core.logger import get_logger
 from amoro_core.metrics_registry import Meters
 from amoro_core.model import metrics
-from amoro_core.model.accounts import KeptAnswer
 from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import (
     KEEP_AUDIT,
@@ -39,6 +38,7 @@ from amoro_core.model.history_events import (
 from amoro_core.model.maintenance import LateDelete
 from amoro_core.model.paging import Page, Window, cut
 from amoro_core.model.plans import KeptDigest
+from amoro_core.model.principals import KeptAnswer
 from amoro_core.model.scan_stats import KEEP_SCANS
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.store import audit, events, processes, table_stats, tables, tasks, time_series

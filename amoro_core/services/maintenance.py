@@ -27,7 +27,7 @@ from amoro_core.model.optimizing_config import decide_enabled, effective_propert
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
-from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
+from amoro_core.scheduling.policy import REFRESH_INTERVAL
 from amoro_core.state import backoff
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import with_properties
@@ -47,9 +47,8 @@ from amoro_core.transactions.maintenance_schedule import (
     surroundings,
     with_clustered,
 )
-from amoro_core.transactions.partial_commits import Ending, close_held
-from amoro_core.transactions.partial_commits import close as close_process
-from amoro_core.transactions.process_context import Pins, pins, require_unreserved, undo_request
+from amoro_core.transactions.process_context import Ending, Pins, close_held, pins, require_unreserved, undo_request
+from amoro_core.transactions.process_context import close as close_process
 from amoro_core.transactions.store_plan import (
     EVALUATION,
     ProcessRequest,

@@ -23,7 +23,7 @@ from amoro_core.store.connect import current_epoch
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.advance_process import Effects, advance_process, committing, left_over, measure, take_back
 from amoro_core.transactions.journal import append_event
-from amoro_core.transactions.partial_commits import Ending, close, unwanted
+from amoro_core.transactions.process_context import Ending, close, unwanted
 from amoro_core.transactions.task_queue import PollRequest, ScheduledTask, TaskScheduler, may_schedule, with_work
 from amoro_core.transactions.task_reports import (
     Admission,

@@ -3,8 +3,15 @@
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, NotFound, TokenNotFound
-from amoro_core.model.accounts import IDLE_SESSION, LONGEST_SESSION, Holder, HttpSession, UserAccount
-from amoro_core.model.principals import AccessToken, Role
+from amoro_core.model.principals import (
+    IDLE_SESSION,
+    LONGEST_SESSION,
+    AccessToken,
+    Holder,
+    HttpSession,
+    Role,
+    UserAccount,
+)
 from amoro_core.store.connection import (
     Connection,
     Duplicate,

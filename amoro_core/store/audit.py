@@ -3,9 +3,8 @@
 import json
 from datetime import datetime
 
-from amoro_core.model.accounts import KeptAnswer, KeyedRequest
 from amoro_core.model.history_events import Audited, AuditEvent, AuditFilter, AuditOutcome
-from amoro_core.model.principals import Channel, Principal, Role
+from amoro_core.model.principals import Channel, KeptAnswer, KeyedRequest, Principal, Role
 from amoro_core.store.connection import Connection, Row, from_ms, insert_into, to_json, to_ms
 
 _INSERT = insert_into(

@@ -16,7 +16,7 @@ from amoro_core.model.optimizing_config import Enabled, OptimizingConfig, decide
 from amoro_core.model.plans import Evaluation, KeptDigest
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.scheduling.refresh_interval import next_refresh
+from amoro_core.scheduling.policy import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.tables import with_evaluation
 from amoro_core.store import actions, groups, processes, table_stats, tables, tasks

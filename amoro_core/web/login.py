@@ -13,9 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoro_core.errors import AmoroError, UnknownToken
-from amoro_core.model.accounts import LONGEST_SESSION, Throttle
 from amoro_core.model.history_events import Audited
-from amoro_core.model.principals import Channel, Principal, Role
+from amoro_core.model.principals import LONGEST_SESSION, Channel, Principal, Role, Throttle
 from amoro_core.services.accounts import SessionService, UserService
 from amoro_core.services.history import AuditService
 

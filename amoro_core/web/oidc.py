@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from amoro_core.errors import NotAllowed, WorkFailed
-from amoro_core.model.accounts import ProviderTerms
-from amoro_core.model.principals import Principal
+from amoro_core.model.principals import Principal, ProviderTerms
 from amoro_core.web.middleware import LOOPBACK_NAMES, host_of
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from amoro_cli.client import AdminClient
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.text_sanitizing import Secret

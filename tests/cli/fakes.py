@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from amoro_cli.launcher_protocol import (
+from amoro_cli.connection import (
     DemoOptions,
     Endpoint,
     Finding,

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.errors import StateDirectoryLocked
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb

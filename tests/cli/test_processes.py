@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2, queue_pb2

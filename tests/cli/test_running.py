@@ -11,15 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_cli.launcher_protocol import (
-    DemoOptions,
-    Finding,
-    Kind,
-    OptimizerOptions,
-    PackageOptions,
-    SparkOptions,
-    UpOptions,
-)
+from amoro_cli.connection import DemoOptions, Finding, Kind, OptimizerOptions, PackageOptions, SparkOptions, UpOptions
 from amoro_cli.output import Document, Grid, OutputFormat, Pairs, fit, write
 from amoro_cli.progress import Bars, LiveProgress, PlainProgress, progress_report
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape

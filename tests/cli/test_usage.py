@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from amoro_cli.command_table import COMMANDS
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.admin.operations import OPERATIONS, READ_WITHOUT_LOCK, WRONG, Wrong

@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from amoro_core.model.accounts import UserAccount
 from amoro_core.model.history_events import AttemptOutcome, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
-from amoro_core.model.principals import Role
+from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import (
     Attempt,
     CommitOutcome,

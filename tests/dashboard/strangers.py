@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from amoro_core.model.accounts import UserAccount
 from amoro_core.model.group_config import Resource, ResourceState
 from amoro_core.model.history_events import About, AttemptOutcome, Audited, Event, EventKind, TaskAttempt
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.metrics import Sample
 from amoro_core.model.plans import FileDigest, KeptDigest, PartitionDigest
-from amoro_core.model.principals import AccessToken, Principal, Role
+from amoro_core.model.principals import AccessToken, Principal, Role, UserAccount
 from amoro_core.model.processes import (
     Attempt,
     CatalogConfig,

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from amoro_core.model.accounts import Throttle
+from amoro_core.model.principals import Throttle
 from amoro_core.web.login import LoginService, TooManyTries
 from tests.dashboard.conftest import Site
 

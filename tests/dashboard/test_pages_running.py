@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.model.accounts import UserAccount
 from amoro_core.model.metrics import Sample
-from amoro_core.model.principals import Role
+from amoro_core.model.principals import Role, UserAccount
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.store import accounts, processes, time_series
 from amoro_core.store.database import Connection

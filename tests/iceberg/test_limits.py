@@ -25,7 +25,7 @@ from amoro_core.iceberg.catalog.rest import TimedRequests
 from amoro_core.iceberg.catalog.timeouts import Limits, Watchdog, limit_requests
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL
+from amoro_core.scheduling.policy import REFRESH_INTERVAL
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.iceberg.listed import limited_requests

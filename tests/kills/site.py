@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import recorded_address
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint, recorded_address
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.text_sanitizing import Secret

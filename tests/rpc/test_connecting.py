@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from amoro_cli.client import AdminClient
-from amoro_cli.connection import recorded_address
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint, recorded_address
 from amoro_core import connect
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.doctor import Diagnosis, diagnose

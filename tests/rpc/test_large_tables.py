@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.actions import empty_trash
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import OptimizerError

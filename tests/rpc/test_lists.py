@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from amoro_cli.client import AdminClient
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_cli.list_options import ListRange, gather, listed
 from amoro_cli.wait import with_tasks
 from amoro_core.bootstrap.coordinator_app import Coordinator

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.errors import (
     AmoroError,

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import Endpoint
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AttemptAbandoned

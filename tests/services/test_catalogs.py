@@ -26,7 +26,7 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.model.text_sanitizing import masked
-from amoro_core.scheduling.refresh_interval import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
+from amoro_core.scheduling.policy import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from amoro_core.services.discovery import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
 from amoro_core.store import catalogs, tables

@@ -27,7 +27,7 @@ from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.planning.clustering.model import ClusterVerdict
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.scan_learning import MOST_SCANS, MOST_TOLD, LearningService
-from amoro_core.services.table_inspection import InspectionService
+from amoro_core.services.tables import InspectionService
 from amoro_core.store import table_stats
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row

@@ -17,7 +17,7 @@ from amoro_core.errors import (
     TooManyEvents,
 )
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
-from amoro_core.model.accounts import Throttle
+from amoro_core.model.principals import Throttle
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import (
     FAULTLESS,

@@ -7,9 +7,8 @@ import pytest
 
 from amoro_core.bootstrap.secrets import Passwords
 from amoro_core.errors import AlreadyExists, InvalidArgument, NotAllowed, NotFound, TokenNotFound, UnknownToken
-from amoro_core.model.accounts import IDLE_SESSION, LINK_LASTS, LONGEST_SESSION
 from amoro_core.model.paging import Page
-from amoro_core.model.principals import Principal, Role
+from amoro_core.model.principals import IDLE_SESSION, LINK_LASTS, LONGEST_SESSION, Principal, Role
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from tests.services.world import World

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from amoro_cli.launcher_protocol import Kind
+from amoro_cli.connection import Kind
 from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFull, StoreFailed
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table

@@ -13,8 +13,7 @@ import structlog
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from amoro_cli.connection import CoordinatorAddress
-from amoro_cli.launcher_protocol import Endpoint
+from amoro_cli.connection import CoordinatorAddress, Endpoint
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import Secret, is_secret, masked, without_secrets
 from amoro_optimizer.runner import OptimizerConfig

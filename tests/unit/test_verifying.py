@@ -8,7 +8,7 @@ from amoro_core.errors import InvalidArgument, SnapshotNotFound
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import SnapshotFacts
 from amoro_core.model.verification import ComparisonSelection, Span
-from amoro_core.validation.snapshot_selection import select
+from amoro_core.services.verification import select
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from amoro_core.admin.dispatcher import MAX_WAIT_S
 from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownToken
-from amoro_core.model.accounts import KeptAnswer
-from amoro_core.model.principals import Channel, anonymous
+from amoro_core.model.principals import Channel, KeptAnswer, anonymous
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.app_context import call, context_of, principal_of
 from amoro_core.web.login import address_of

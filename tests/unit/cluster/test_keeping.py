@@ -18,7 +18,7 @@ from amoro_core.files.parquet import reading
 from amoro_core.model.clustering import METADATA_KEY, ClusterInput, Layout, Strategy, group_of, parse_layout_text
 from amoro_core.model.files import LINEAGE_NAMES, DataFile
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput
-from amoro_optimizer.cluster.order_preserving_rewrite import rewrite_in_order
+from amoro_optimizer.cluster.engine import rewrite_in_order
 from tests.unit.rewrite.builders import (
     ATTEMPT,
     access_to,
@@ -155,7 +155,7 @@ def test_other_files_are_rewritten_as_ever_in_their_order(
     else:
         layout_of_later = replace(curve(Strategy.HILBERT, 1, 2), curve_version=9)
         monkeypatch.setattr(
-            "amoro_optimizer.cluster.order_preserving_rewrite.read_layout",
+            "amoro_optimizer.cluster.engine.read_layout",
             lambda access, path: (GROUP, layout_of_later),
         )
     expected = [row["key"] for file in (other, one) for row in pq.read_table(file.path).to_pylist()]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.loops.coordinator import CoordinatorLoops, Limits
-from amoro_core.loops.loop import KeyedPool, LanedPool, TurnPool
+from amoro_core.loops.coordinator import CoordinatorLoops, KeyedPool, LanedPool, Limits, TurnPool
 from amoro_core.model.processes import FILES, METADATA, STATISTICS, ProcessStatus
 
 WAIT_S = 90

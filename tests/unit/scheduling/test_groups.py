@@ -19,7 +19,7 @@ from amoro_core.model.group_config import (
     ScalingConfig,
 )
 from amoro_core.model.optimizing_config import OptimizingConfig, parse_config
-from amoro_core.scheduling.refresh_interval import refresh_interval
+from amoro_core.scheduling.policy import refresh_interval
 from amoro_core.scheduling.scaling import (
     LAST_WAIT,
     SETTLED,
