@@ -535,11 +535,20 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture
+def own_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A coordinator without catalogs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with serving(tmp_path / "home") as made:
+        yield made
+
+
 def test_a_generated_client_does_the_main_job(
-    served: Served, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_served: Served, generated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(generated))
-    furnish(served, tmp_path / "lake")
+    furnish(own_served, tmp_path / "lake")
 
     def ask(group: str, route: str, *arguments: str, **more: Any) -> Any:
         module = importlib.import_module(f"amoro_client.api.{group}.{route}")
@@ -547,11 +556,11 @@ def test_a_generated_client_does_the_main_job(
 
     models = importlib.import_module("amoro_client.models")
     made = importlib.import_module("amoro_client")
-    with made.AuthenticatedClient(base_url=f"http://127.0.0.1:{served.port}", token=served.admin) as client:
+    with made.AuthenticatedClient(base_url=f"http://127.0.0.1:{own_served.port}", token=own_served.admin) as client:
         (table,) = ask("selection", "select_tables", names=["lake.*"]).tables
         plan = ask("tables", "plan_table", table, body=models.PlanTableBody())
         assert (plan.type_, plan.tasks) == ("minor", 1)
-        with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+        with optimizer_beside(own_served.coordinator, 1, 512 * 1024 * 1024):
             done = ask("tables", "optimize_table", table, body=models.OptimizeTableBody(), wait="60s")
         assert done.outcome == "success"
         shown = ask("processes", "get_process", done.process_id)

@@ -77,7 +77,11 @@ def _content(path: str) -> tuple[tuple[Node, ...], Mapping[str, Sequence[Any]], 
 
 def with_whole_nanoseconds(table: pa.Table) -> pa.Table:
     """The table with nanoseconds as whole numbers: Python's own times have none."""
-    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+    for position, field in enumerate(table.schema):
+        plain = field.with_type(_plain(field.type))
+        if plain.type != field.type:  # Arrow can't cast every struct to itself
+            table = table.set_column(position, plain, table.column(position).cast(plain.type))
+    return table
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

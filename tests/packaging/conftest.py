@@ -55,7 +55,7 @@ def copy_sources(names: Sequence[str], target: Path) -> Path:
         if source.is_dir():
             shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            target.mkdir(parents=True, exist_ok=True)
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target / name)
     return target
 
@@ -64,7 +64,7 @@ def copy_sources(names: Sequence[str], target: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Runs one of the Makefile's targets; returns the directory with what it has made."""
     repository = copy_sources(
-        ("Makefile", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "proto", *PACKAGES),
+        ("Makefile", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "docs/generate.py", "proto", *PACKAGES),
         tmp_path_factory.mktemp("repository"),
     )
 
