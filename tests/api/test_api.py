@@ -18,6 +18,7 @@ from pyiceberg.types import LongType
 from amoro_core import connect, optimize, plan, verify
 from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
 from amoro_core.bootstrap.coordinator_app import Coordinator, optimizer_beside
+from amoro_core.bootstrap.process import StderrHandler
 from amoro_core.documents.formatting import format_bytes
 from amoro_core.errors import (
     CannotUndo,
@@ -243,6 +244,15 @@ def test_the_catalog_of_the_configuration_serves_too(table: Table, catalog: SqlC
     assert (refused.value.code, refused.value.exit_status) == ("AMORO-6001", 6)
 
 
+@pytest.fixture
+def no_command_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that other tests ran in this process sent its logs to stderr."""
+    root = logging.getLogger()
+    others = [handler for handler in root.handlers if not isinstance(handler, StderrHandler)]
+    monkeypatch.setattr(root, "handlers", others)
+
+
+@pytest.mark.usefixtures("no_command_logs")
 def test_what_goes_wrong_is_raised_and_nothing_is_written_to_stderr(
     table: Table, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
