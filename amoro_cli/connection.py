@@ -1,4 +1,4 @@
-"""What the command line needs from the program around it: starting coordinators, optimizers and tools."""
+"""Which coordinator a command asks, and the contract by which the command line starts programs."""
 
 import json
 import os

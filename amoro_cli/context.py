@@ -1,4 +1,4 @@
-"""Shell completion of names."""
+"""The context of a command: global options, the connection, and shell completion of names."""
 
 import os
 from collections.abc import Callable

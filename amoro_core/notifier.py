@@ -1,4 +1,4 @@
-"""Notification of coroutines by any thread."""
+"""Wakes coroutines from any thread."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Listing files of a table, and finding orphans by the coordinator's own rules."""
+"""Maintenance work of optimizers: listing, deleting, sketching."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

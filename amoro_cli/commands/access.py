@@ -1,4 +1,4 @@
-"""amoro audit."""
+"""Commands of access: amoro audit, token, user, login."""
 
 import sys
 import webbrowser

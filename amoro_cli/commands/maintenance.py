@@ -1,4 +1,4 @@
-"""amoro table maintain, actions."""
+"""Commands of maintenance: amoro table maintain, actions, compare, retention, upgrade; amoro undo."""
 
 import json
 import sys

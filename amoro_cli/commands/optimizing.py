@@ -1,4 +1,4 @@
-"""amoro plan, amoro optimize."""
+"""Commands of optimizing: amoro plan, optimize, verify, cluster."""
 
 from datetime import timedelta
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""amoro process."""
+"""Commands of the history: amoro process, task, event."""
 
 import time
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""amoro up, demo, doctor."""
+"""Commands that run something: amoro up, demo, doctor, mcp."""
 
 import sys
 from pathlib import Path

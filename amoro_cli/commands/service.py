@@ -1,4 +1,4 @@
-"""amoro status."""
+"""Commands of the coordinator: amoro status, series, monitoring, state, config."""
 
 from datetime import timedelta
 from pathlib import Path

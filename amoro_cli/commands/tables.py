@@ -1,4 +1,4 @@
-"""amoro table."""
+"""Commands of tables and their blockers: amoro table."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""amoro trash list, show, restore, empty."""
+"""Commands of pending deletions and leases: amoro trash, lease."""
 
 from datetime import timedelta
 from typing import Annotated

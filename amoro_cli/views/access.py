@@ -1,4 +1,4 @@
-"""The audit."""
+"""Documents of the audit, users and tokens."""
 
 import json
 from typing import TYPE_CHECKING

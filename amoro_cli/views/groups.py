@@ -1,4 +1,4 @@
-"""Optimizer groups."""
+"""Documents of optimizer groups and their queues."""
 
 from typing import TYPE_CHECKING
 

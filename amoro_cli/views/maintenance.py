@@ -1,4 +1,4 @@
-"""Maintenance of tables: what was planned or done, and what is known of each action."""
+"""Documents of maintenance, trash, leases and snapshots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What would be rewritten, and why."""
+"""Documents of plans, clustering and verification."""
 
 import shlex
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Attempts of tasks, and events."""
+"""Documents of processes, tasks, attempts and events."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

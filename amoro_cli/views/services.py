@@ -1,4 +1,4 @@
-"""Catalogs, optimizers, and the findings of doctor."""
+"""Documents of catalogs, optimizers, the state database, series and the findings of doctor."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Blockers of tables."""
+"""Documents of tables, their properties, files and blockers."""
 
 import difflib
 from collections.abc import Iterator, Sequence

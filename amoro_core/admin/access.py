@@ -1,4 +1,4 @@
-"""The audit."""
+"""Operations on tokens, users and the audit."""
 
 from amoro_core.admin.context import Call, Services, duration, milliseconds, moment, word
 from amoro_core.errors import IllegalState, NotAllowed

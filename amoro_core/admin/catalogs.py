@@ -1,4 +1,4 @@
-"""Catalogs and selected tables as messages."""
+"""Operations on catalogs."""
 
 import time
 from collections.abc import Callable, Iterable

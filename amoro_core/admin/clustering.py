@@ -1,4 +1,4 @@
-"""Clustering of a table as messages."""
+"""Operations of clustering."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date

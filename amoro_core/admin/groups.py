@@ -1,4 +1,4 @@
-"""Optimizer groups, optimizers and their instances as messages."""
+"""Operations on optimizer groups, optimizers, their instances and queues."""
 
 from datetime import datetime
 from math import isfinite, isinf

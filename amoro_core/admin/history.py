@@ -1,4 +1,4 @@
-"""Attempts, events, digests and series as messages."""
+"""Operations on attempts, events, digests and series."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Actions other than optimizing: requested by name, and their state on a table."""
+"""Operations of maintenance: actions, leases, trash, snapshots, format upgrades."""
 
 import json
 from dataclasses import replace

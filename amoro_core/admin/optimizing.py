@@ -1,4 +1,4 @@
-"""Plans as messages."""
+"""Operations that plan, optimize and verify a table."""
 
 import hashlib
 import zlib

@@ -1,4 +1,4 @@
-"""Processes and their tasks as messages."""
+"""Operations on processes and their tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

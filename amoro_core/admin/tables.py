@@ -1,4 +1,4 @@
-"""Tables as messages."""
+"""Operations on tables and their blockers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

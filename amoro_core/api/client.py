@@ -1,4 +1,4 @@
-"""Messages of the AdminService as frozen dataclasses, field by field."""
+"""The client of the Python API: operations of a coordinator, with dataclasses as results."""
 
 import os
 import types

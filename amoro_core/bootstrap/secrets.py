@@ -1,4 +1,4 @@
-"""Tokens of a state directory: files for local clients, hashes for the database."""
+"""Tokens of a state directory in files and as hashes, and hashes of passwords."""
 
 import os
 import secrets

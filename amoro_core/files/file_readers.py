@@ -1,4 +1,4 @@
-"""Reading ORC data and delete files."""
+"""Readers of data and delete files of every format, as batches of rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Constants of conditions on columns of nanoseconds, which pyiceberg does not compare with anything."""
+"""Filters of files by conditions on partitions and columns."""
 
 import re
 import struct

@@ -1,4 +1,4 @@
-"""Threads that run a step periodically, and pools that work on keys, each at most once at a time."""
+"""The loops of a coordinator: periodic steps, and pools that work on keys, each at most once at a time."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Date patterns of Java's `DateTimeFormatter`, as far as names of tags and of partitions need them."""
+"""Data expiry: which files hold only rows that are too old; date patterns of Java's `DateTimeFormatter`."""
 
 import re
 from calendar import monthrange

@@ -1,4 +1,4 @@
-"""Which manifests are worth rewriting, and the layout of their entries."""
+"""Which manifests are worth rewriting, the layout of their entries, and from which size work becomes tasks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

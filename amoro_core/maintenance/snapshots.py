@@ -1,4 +1,4 @@
-"""The properties of a table for the retention of snapshots: Iceberg's, Amoro's, and ours."""
+"""Which snapshots and references expire, by which properties, and how two snapshots differ."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Documents as assistants get them: names and texts of strangers are data, cleaned, and answers stay small."""
+"""The tools of the MCP server: one operation each, with documents cleaned of texts that may instruct."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Clustering: the order in which the rows of a group are written, the work of a group, and its result."""
+"""Clustering: layouts, sort orders, the work of a group, and its result."""
 
 import json
 import re

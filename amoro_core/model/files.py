@@ -1,4 +1,4 @@
-"""Data and delete files as a table's metadata describes them."""
+"""Data and delete files as a table's metadata describes them, row lineage, and marks in names of files."""
 
 import re
 from collections.abc import Mapping, Sequence

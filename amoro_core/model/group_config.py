@@ -1,4 +1,4 @@
-"""The properties of an optimizer group that have a meaning here; any others are free for people and tools."""
+"""Optimizer groups: their properties, and the resources of their containers."""
 
 import difflib
 from collections.abc import Callable, Collection, Iterable

@@ -1,4 +1,4 @@
-"""The column of the age of rows, and its values in data files and partitions."""
+"""Values of maintenance: ages of rows, stored files, condemned files, late deletes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The files of a table in figures: how large they are, and which partitions need work most."""
+"""Plans and saved plans, and the files of a table in figures."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

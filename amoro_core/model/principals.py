@@ -1,4 +1,4 @@
-"""Who calls: roles, tokens, and the TLS files by which a coordinator and its clients authenticate each other."""
+"""Access: roles, tokens, users, OpenID terms, and the TLS files of a coordinator and its clients."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Lanes: the part of a table that a process changes, and thus which processes may run concurrently."""
+"""Processes, their lanes, tasks and attempts, and the context of a process."""
 
 import secrets
 import uuid

@@ -1,4 +1,4 @@
-"""Durations and sizes as users write them. One MB is 1,048,576 bytes, as in Iceberg."""
+"""Table properties declared as fields, with their parsers; durations and sizes as users write them."""
 
 import re
 from collections.abc import Callable, Mapping

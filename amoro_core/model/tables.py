@@ -1,4 +1,4 @@
-"""Names of tables, and the state that the coordinator keeps about them."""
+"""Tables: names, discovery filters, runtime state, lists, blockers."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Texts from outside, made safe to store, send and show."""
+"""Texts from outside made safe to store, send and show; secrets masked."""
 
 import hmac
 import re

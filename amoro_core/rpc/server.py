@@ -1,4 +1,4 @@
-"""AdminService over gRPC, built from the table of operations."""
+"""The gRPC server: its port, and the AdminService built from the table of operations."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Finding files by normalised path among paths in any spelling."""
+"""Columns of live files: paths, packed metrics, and an index of paths in any spelling."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""When a table is refreshed next."""
+"""Order of tables and tasks by quota or balance, fair shares of threads, and intervals of refreshing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Access tokens: those of the state directory, and created ones."""
+"""Tokens, users and sessions."""
 
 import hashlib
 import hmac

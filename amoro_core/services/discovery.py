@@ -1,4 +1,4 @@
-"""Discovering the tables of catalogs, and disposing of those that are gone."""
+"""Finds tables of catalogs, disposes of those that are gone, and detects changed ones."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Guarding deletions by optimizers: the table's references are checked right before an attempt is admitted."""
+"""Deletes condemned files, each batch after the guard; also where optimizers delete."""
 
 import threading
 import time

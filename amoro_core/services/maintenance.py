@@ -1,4 +1,4 @@
-"""The state of the actions other than optimizing on a table, for display."""
+"""Maintenance: which actions are due, their state on a table, their plans, format upgrades."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Planning: from a table to the tasks of a process."""
+"""Plans processes of tables; saved plans; starts plans that wait."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence

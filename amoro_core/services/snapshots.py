@@ -1,4 +1,4 @@
-"""Snapshots of a table: two compared, and what the next expiry takes and what keeps the rest."""
+"""Snapshots of a table compared, what the next expiry takes, and leases."""
 
 import time
 from collections.abc import Callable, Collection, Iterator

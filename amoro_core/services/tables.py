@@ -1,4 +1,4 @@
-"""Finding, refreshing and evaluating tables."""
+"""Refreshes and evaluates tables, and shows their files, snapshots and health."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence

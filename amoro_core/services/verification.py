@@ -1,4 +1,4 @@
-"""Which snapshots of a table must have the same rows: a rewrite's and the one it was committed on."""
+"""Compares the rows of snapshots that must be equal: a rewrite's and the one before it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

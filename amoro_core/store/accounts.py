@@ -1,4 +1,4 @@
-"""Tokens created by users, by name, in `access_token`; only their hashes are stored."""
+"""Tokens, users and sessions; of tokens only hashes are stored."""
 
 from datetime import datetime
 

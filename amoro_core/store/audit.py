@@ -1,4 +1,4 @@
-"""Calls that change something, in `audit_event`: appended, its outcome set once, trimmed from the oldest on."""
+"""The audit, and answers kept for repeated requests."""
 
 import json
 from datetime import datetime

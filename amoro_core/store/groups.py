@@ -1,4 +1,4 @@
-"""Optimizer groups, in `resource_group`; `default` exists from the first migration on."""
+"""Optimizer groups, their resources and optimizers."""
 
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, UnknownToken
 from amoro_core.model.group_config import Capacity, Resource, ResourceState, Scaling, parse_group

@@ -1,4 +1,4 @@
-"""What is kept of a process's plan for its end and for display, in `process_plan`."""
+"""Plans of processes, saved plans and receipts."""
 
 import json
 from collections.abc import Mapping

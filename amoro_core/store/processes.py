@@ -1,4 +1,4 @@
-"""Optimizing processes, in `table_process`."""
+"""Optimizing processes, in `table_process`, and their commit attempts."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Tables' files in figures, in `table_digest`: one row for each table, of the files that were read last."""
+"""Statistics of tables: digests of their files, and scans by which clustering learns."""
 
 import json
 import zlib

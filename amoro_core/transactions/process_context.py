@@ -1,4 +1,4 @@
-"""The context of a process: its table, results and attempts; the snapshots and files that it reserves."""
+"""The context of a process, its reserved files, and commits of parts of it."""
 
 import random
 import time

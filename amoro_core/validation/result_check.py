@@ -1,4 +1,6 @@
-"""Lineage across a rewrite: inputs whose rows got ids since the plan, and outputs that lack what their rows had.
+"""Checks a task's result: row counts, metrics, lineage and maps of left-out rows.
+
+Lineage across a rewrite: inputs whose rows got ids since the plan, and outputs that lack what their rows had.
 
 From format 3 on outputs store each row's id and its last update. Whether an input has a first row id decides which ids
 are stored, so it is part of the input's identity.

@@ -1,4 +1,6 @@
-"""Rules of a task whose rows can be followed into its outputs: what counts is the head, not how it came about.
+"""The rules by which a rewrite may be committed on a head, one function each.
+
+Rules of a task whose rows can be followed into its outputs: what counts is the head, not how it came about.
 
 Rows that others have deleted by position meanwhile are deleted in the outputs as well. That is right where everything
 that the task left out is still deleted, and where everything that is deleted by position was read.

@@ -1,4 +1,6 @@
-"""What a finished rewrite is validated against: the plan, its results, the head, and translated positions.
+"""The head as the rules see it: the plan, its results, new deletes, and their positions in the outputs.
+
+What a finished rewrite is validated against: the plan, its results, the head, and translated positions.
 
 A rewrite that is committed on a later head than it was planned on must hide every row that others have deleted by
 position meanwhile. The outputs are the inputs' rows in their order, without those that the task left out, cut at the

@@ -1,4 +1,4 @@
-"""Rewriting that leaves the order of clustered files alone: what lies in one group stays in it, sorted and marked."""
+"""Clusters one group of files; also rewrites files of one group in the order that they have."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

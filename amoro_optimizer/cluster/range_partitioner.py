@@ -1,4 +1,4 @@
-"""Cut points of live rows: samples, which depend on the rows alone, and the bounds that are made of them."""
+"""Ranges of rows: samples, curves, cut points, and the range of each row."""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Values of columns in a form that orders as Iceberg orders them: words of 64 bits, or bytes of any length."""
+"""Sort keys of rows: values, transforms and orders of columns as words of 64 bits or bytes."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What of a task's files is copied instead of decoded, and why the rest is not."""
+"""Rewrites a task's files: which are copied, which are decoded, and the rows that deletes take out."""
 
 import time
 from collections import Counter

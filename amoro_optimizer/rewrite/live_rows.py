@@ -1,4 +1,4 @@
-"""Reading the live rows of data files in a table's schema, with all deletes applied."""
+"""Live rows of data files, with all deletes applied; their checksums and sketches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Pruning of row groups that can't contain a deleted key, by their statistics; those without are always read."""
+"""Reading of a task's files: ahead, pruned by statistics, cancelled at any time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""The memory in use by the process, and the part of a limit that a task may plan with."""
+"""Memory that a task may plan with, and partitions of keys on disk beyond it."""
 
 import ctypes
 import fcntl

@@ -1,4 +1,4 @@
-"""Key columns of equality deletes, as arrays whose values are equal exactly when they are to Iceberg."""
+"""Position and equality delete files: their positions, keys, and new position delete files."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Hashes of whole rows, nested values too, and whether rows are the same: every value of every column counts."""
+"""Finds rows of rewritten files in the outputs, by row id or by every value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

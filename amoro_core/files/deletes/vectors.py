@@ -1,4 +1,4 @@
-"""CRC-32 checksums, which pages of Parquet have, and blobs of deletion vectors."""
+"""Deletion vectors in Puffin files: reading, checking, writing."""
 
 import json
 import struct

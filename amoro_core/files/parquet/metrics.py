@@ -1,4 +1,6 @@
-"""Lower and upper bounds of written columns, as manifests hold them, taken from the raw statistics of Parquet chunks.
+"""Metrics of written and copied files: bounds, counts of nulls and NaN values.
+
+Lower and upper bounds of written columns, as manifests hold them, taken from the raw statistics of Parquet chunks.
 
 Values are not converted to Python's dates or decimals, whose ranges are smaller than Iceberg's. If any chunk lacks
 statistics the column has no bounds: those of the other chunks would be wrong.

@@ -1,4 +1,4 @@
-"""Reading Parquet: small files in one request, large ones as a buffered stream of batches."""
+"""Reading Parquet files, and facts of their footers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

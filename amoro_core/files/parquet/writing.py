@@ -1,4 +1,4 @@
-"""Parquet files being written, and how their columns are encoded: which get a dictionary, which a bloom filter."""
+"""Writing Parquet files, and the encoding of their columns."""
 
 import math
 from collections.abc import Callable, Collection, Mapping

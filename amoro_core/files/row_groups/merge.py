@@ -1,4 +1,4 @@
-"""What a Parquet output has behind the rows that were copied into it: bloom filters, page indexes, and the footer."""
+"""Parquet outputs of copied row groups, with a footer, page indexes and bloom filters of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

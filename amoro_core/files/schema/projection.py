@@ -1,4 +1,4 @@
-"""Single values that were written before their column was promoted, in the form of the column's present type."""
+"""Projection of a file's columns to the table's schema: type promotion, initial defaults, casts."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence

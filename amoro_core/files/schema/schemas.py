@@ -1,4 +1,4 @@
-"""Conversion of Iceberg's schemas, specs and mappings from and to JSON, and to Arrow schemas."""
+"""Schemas, specs, sort orders and name mappings from and to JSON and Arrow; columns of row lineage."""
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence

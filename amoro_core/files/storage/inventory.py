@@ -1,4 +1,4 @@
-"""Inventories: lists of files made by a store or an administrator, used instead of listing."""
+"""Inventories of files, keys of paths by which they are compared, and UUIDs of tables that share a location."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Locations of files: normalised spelling, and which locations may be accessed."""
+"""Access to files that is confined to a table's locations."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Storage operations on files: listing in pages, stat, and bulk deletion."""
+"""Local, HDFS and object stores: listing, stat, bulk deletion and its rate."""
 
 import os
 import stat

@@ -365,8 +365,6 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
 
         return GuardedRestCatalog(name, **settings)
     if kind == "hive":
-        # merged
-
         from amoro_core.iceberg.catalog.hive import GuardedHiveCatalog
 
         return GuardedHiveCatalog(name, **settings)

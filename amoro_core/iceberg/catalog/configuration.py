@@ -1,4 +1,4 @@
-"""pyiceberg's own configuration file, read safely."""
+"""pyiceberg's own configuration file, read safely, and Hadoop site files."""
 
 import os
 import re

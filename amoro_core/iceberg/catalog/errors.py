@@ -1,4 +1,4 @@
-"""Messages of libraries' errors in one line: what was expected and what was found, without SQL, code or manuals."""
+"""Errors of catalogs and of their libraries, translated to ours."""
 
 import json
 import re

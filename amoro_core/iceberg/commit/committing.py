@@ -1,4 +1,4 @@
-"""Whether a change landed, by its evidence in the table."""
+"""Sends a staged commit once, and removes what one that did not land has written."""
 
 import json
 from collections.abc import Iterable, Iterator

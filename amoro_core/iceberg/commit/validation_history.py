@@ -1,4 +1,4 @@
-"""The table's present state relative to the snapshot that a plan was made on."""
+"""The head of a table relative to a plan's snapshot, and deletes that came too late for a commit."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

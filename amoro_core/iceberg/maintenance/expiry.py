@@ -1,4 +1,4 @@
-"""Schemas and partition specs that a table no longer needs once some of its snapshots are gone."""
+"""Commits that expire snapshots, and that bring expired ones or lost references back."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The guard's own reader of manifests and manifest lists: fields by id, each file whole or not at all."""
+"""The guard before each deletion: which files a table still needs, by a reader of its own."""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""Partition statistics from the manifests of a snapshot: a row for each partition of each spec.
+"""Partition statistics and column sketches of a snapshot, and the commits that set or remove them.
+
+Partition statistics from the manifests of a snapshot: a row for each partition of each spec.
 
 As in the specification ("Partition Statistics"), and as Iceberg's Java library computes them from scratch; except that
 the number of rows is also left null where deletes of another spec apply.

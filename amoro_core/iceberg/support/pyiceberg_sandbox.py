@@ -1,4 +1,6 @@
-"""What a table's metadata says in its JSON that pyiceberg's model loses or fails on: refused by name.
+"""Limits of pyiceberg: metadata that its model loses or fails on, format 3, classes that it may import.
+
+What a table's metadata says in its JSON that pyiceberg's model loses or fails on: refused by name.
 
 Most metadata is not parsed a second time: only text that has the key of something lost is, and text that the model
 could not be made of.

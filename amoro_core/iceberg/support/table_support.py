@@ -1,4 +1,6 @@
-"""Detection of tables of other formats that look like Iceberg, by the traces of their writers.
+"""Tables that are refused: other formats, inconsistent metadata, unsupported columns and features.
+
+Detection of tables of other formats that look like Iceberg, by the traces of their writers.
 
 Treating such a table as plain Iceberg loses or resurrects rows: files of Amoro's Mixed format contain both inserts and
 deletes, and metadata that another format generates over its own files is a copy that is regenerated from there.

@@ -1,4 +1,4 @@
-"""What clustering a group costs, and what readers gain by it."""
+"""Chooses and suggests clustering columns by the cost of a group and the gain of readers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""How many files a point query meets: the depth of a column, and what a perfect layout would reach.
+"""Groups of files to cluster in a partition, and the depth of a column.
+
+How many files a point query meets: the depth of a column, and what a perfect layout would reach.
 
 Where `units` are given a file counts as that many: one of several times the target size is read like several files.
 """

@@ -1,4 +1,4 @@
-"""The layout of a table: from its properties or a request, its schema and its sort order."""
+"""The layout of a table, and groups that keep an earlier one."""
 
 import difflib
 import re

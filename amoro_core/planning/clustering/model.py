@@ -1,4 +1,4 @@
-"""The properties of a table about its clustering."""
+"""Properties, values and messages of clustering plans."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

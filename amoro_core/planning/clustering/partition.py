@@ -1,4 +1,4 @@
-"""Which partitions are clustered now, and which of them wait."""
+"""Clustering of one partition: whether now, which files, in which groups."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Pre-checks: cheap figures that make the evaluation of a table or partition unnecessary.
+"""Pre-checks, reasons and messages of optimizing, and plans that exclude reserved files.
+
+Pre-checks: cheap figures that make the evaluation of a table or partition unnecessary.
 
 This is Amoro's metadata pre-check, active only if `self-optimizing.evaluation.fallback-interval` is set. What it holds
 back is evaluated in full once that interval has passed.

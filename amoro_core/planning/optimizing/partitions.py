@@ -1,4 +1,4 @@
-"""Evaluation of one data file, by its size and its deletes."""
+"""Evaluation of files and partitions by size and deletes; health and the digest of a table's files."""
 
 import heapq
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Limits of one process, and files that it must process together."""
+"""Plans of a process: limits, partitions, tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The cost of reading files, and of a process."""
+"""Tasks of a partition: costs, packing into bins, number of outputs."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Load over time: threads and queues of groups as charts."""
+"""Pages of optimizer groups and optimizers, with their load over time."""
 
 import shlex
 import time

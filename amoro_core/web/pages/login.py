@@ -1,4 +1,4 @@
-"""Logging in and out."""
+"""The login page, and logins by an OpenID provider."""
 
 from urllib.parse import parse_qsl
 

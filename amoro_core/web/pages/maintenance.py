@@ -1,4 +1,6 @@
-"""Maintenance of tables: what waits for a person, and actions with a dry run before them.
+"""Pages of maintenance, held processes and trash.
+
+Maintenance of tables: what waits for a person, and actions with a dry run before them.
 
 What a table's actions would do its catalog alone knows. Only forms ask it: the page itself never waits for it.
 """

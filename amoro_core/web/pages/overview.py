@@ -1,4 +1,4 @@
-"""The overview: problems first, then current work and the last events."""
+"""The overview and the page of the system."""
 
 import shlex
 import time

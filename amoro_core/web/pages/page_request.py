@@ -1,4 +1,4 @@
-"""Addresses of pages, and commands that do the same."""
+"""Requests for pages: addresses, lists, confirmations, and the commands that do the same."""
 
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

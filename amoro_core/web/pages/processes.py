@@ -1,4 +1,4 @@
-"""Attempts of a process's tasks as a chart needs them."""
+"""Pages of processes, with the attempts of their tasks."""
 
 import shlex
 import time

@@ -1,4 +1,4 @@
-"""Values over time as charts, for a range that the visitor chooses by a link."""
+"""The page of a table, with values over time."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The list of tables."""
+"""The list of tables and the list of catalogs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

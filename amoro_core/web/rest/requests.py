@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457), with our code, the hint, and the value that was wrong."""
+"""Requests of the REST API: routes, parameters, cursors, and errors as problem+json (RFC 9457)."""
 
 import difflib
 import json

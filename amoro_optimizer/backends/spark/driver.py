@@ -1,4 +1,4 @@
-"""Pools of Spark's fair scheduler: one for each table that has jobs now."""
+"""The Spark backend: one job for each attempt, in a pool of its table."""
 
 import itertools
 import threading

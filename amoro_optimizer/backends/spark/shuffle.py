@@ -1,4 +1,4 @@
-"""A Spark application for optimizing: its settings and requirements."""
+"""The Spark application's settings, and shuffles of a group that is clustered by all executors."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A part of a job of several stages, in a Python worker: its line to the driver, and what becomes of its failures."""
+"""Stages of a group that a whole application clusters, as Python workers execute them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
