@@ -2,25 +2,14 @@
 
 import getpass
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from amoro_cli.connection import Endpoint
-from amoro_core.errors import (
-    AmoroError,
-    CommitUnknown,
-    Conflict,
-    CoordinatorUnavailable,
-    InvalidArgument,
-    NotAllowed,
-    NotFound,
-    TableRefused,
-    WaitTimeout,
-    WorkFailed,
-)
+from amoro_cli.connection import Endpoint, remote_error
+from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WaitTimeout, WorkFailed
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, WAY_KEY, connection_error, is_encrypted, open_channel, short_details
 from amoro_core.protocol.operations import LASTING, OPERATIONS
@@ -32,40 +21,6 @@ if TYPE_CHECKING:
     Methods = AdminServiceStub  # the types of requests and answers
 else:
     Methods = object
-
-
-def remote_error(code: str, exit_status: int, message: str, hint: str = "") -> AmoroError:
-    """The reported error, of the class that has its code.
-
-    For an unknown code, or one whose status differs here, a subclass of the class that has that status, with what was
-    sent. An exit status that means success becomes 1.
-    """
-    status = exit_status or AmoroError.exit_status
-    known = _BY_CODE.get(code)
-    if known is not None and known.exit_status == status:
-        return _made(known, message, hint)
-    family = _BY_STATUS.get(status, AmoroError)
-    return _made(type(family.__name__, (family,), {"code": code or family.code, "exit_status": status}), message, hint)
-
-
-def _made(kind: type[AmoroError], message: str, hint: str) -> AmoroError:
-    if issubclass(kind, TableRefused):
-        return kind(message, reason="", hint=hint)
-    return kind(message, hint=hint)
-
-
-def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _tree(child)
-
-
-#: The most general class of each exit status.
-_BY_STATUS = {
-    kind.exit_status: kind
-    for kind in (WorkFailed, InvalidArgument, NotFound, NotAllowed, Conflict, TableRefused, CommitUnknown, WaitTimeout)
-}
-_BY_CODE = {kind.code: kind for kind in _tree(AmoroError)}
 
 
 #: Status of a call whose coordinator ended before or during it.

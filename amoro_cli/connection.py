@@ -12,7 +12,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
+from amoro_core.errors import (
+    AmoroError,
+    CommitUnknown,
+    Conflict,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    StateDirectoryLocked,
+    TableRefused,
+    WaitTimeout,
+    WorkFailed,
+)
 from amoro_core.model.principals import PLAIN, SECURE, Trust
 from amoro_core.model.text_sanitizing import Secret, is_text
 from amoro_core.protocol.tokens import parse_token, read_token, told
@@ -374,3 +385,31 @@ def _client(endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None]) ->
     from amoro_cli.client import AdminClient
 
     return AdminClient(endpoint, after)
+
+
+def remote_error(code: str, exit_status: int, message: str, hint: str = "") -> AmoroError:
+    """The error that a coordinator reports, of the class that has its code.
+
+    For an unknown code, or one whose status differs here, a subclass of the class that has that status, with what was
+    sent. An exit status that means success becomes 1.
+    """
+    status = exit_status or AmoroError.exit_status
+    kind = _BY_CODE.get(code)
+    if kind is None or kind.exit_status != status:
+        family = _BY_STATUS.get(status, AmoroError)
+        kind = type(family.__name__, (family,), {"code": code or family.code, "exit_status": status})
+    return kind(message, reason="", hint=hint) if issubclass(kind, TableRefused) else kind(message, hint=hint)
+
+
+def _subclasses(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _subclasses(child)
+
+
+#: The most general class of each exit status.
+_BY_STATUS = {
+    kind.exit_status: kind
+    for kind in (WorkFailed, InvalidArgument, NotFound, NotAllowed, Conflict, TableRefused, CommitUnknown, WaitTimeout)
+}
+_BY_CODE = {kind.code: kind for kind in _subclasses(AmoroError)}

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from amoro_cli.client import remote_error
+from amoro_cli.connection import remote_error
 from amoro_cli.progress import ProgressReport
 from amoro_cli.wait import Deadline, failure_of, optimize_once, wait_for_end
 from amoro_core.errors import (

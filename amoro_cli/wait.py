@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from amoro_cli.client import remote_error
+from amoro_cli.connection import remote_error
 from amoro_cli.list_options import listed
 from amoro_cli.progress import ProgressReport
 from amoro_cli.views.processes import is_active, planned_line

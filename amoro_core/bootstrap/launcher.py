@@ -127,7 +127,7 @@ class LocalLauncher:
         return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:
-        from amoro_core.store.connect import names_in
+        from amoro_core.store.completion import names_in
 
         return names_in(home, kind)
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from amoro_core.errors import Fenced, StateDirectoryLocked, StorageFull, StoreFailed
 from amoro_core.model.metrics import AppliedMigration, StateFacts
-from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import briefly
 from amoro_core.store.connection import ENGINE_VERSION, Connection
 from amoro_core.store.schema import SCHEMA, migrate
@@ -274,28 +273,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-_NAMES_BUSY_SECONDS = 0.1
-_NAME_QUERIES = {
-    "table": "SELECT catalog_name, namespace_json, table_name FROM table_identifier ORDER BY 1, 2, 3",
-    "catalog": "SELECT catalog_name FROM catalog_metadata UNION SELECT catalog_name FROM table_identifier",
-    "process": "SELECT process_id FROM table_process ORDER BY process_id DESC LIMIT 50",
-    "optimizer": "SELECT optimizer_id FROM optimizer ORDER BY 1",
-    "group": "SELECT group_name FROM resource_group ORDER BY 1",
-}
-
-
-def names_in(home: Path, kind: str) -> list[str]:
-    """The names of that kind (table, catalog, process, optimizer, group); none where there is no state.
-
-    None, too, where it can't be read at once.
-    """
-    with suppress(sqlite3.Error, ValueError):
-        uri = f"{(home / 'amoro.db').absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, timeout=_NAMES_BUSY_SECONDS)) as db:
-            rows = db.execute(_NAME_QUERIES[kind]).fetchall()
-        if kind == "table":
-            return [str(TableIdentifier(catalog, tuple(json.loads(space)), name)) for catalog, space, name in rows]
-        return [name for (name,) in rows]
-    return []

@@ -260,8 +260,8 @@ def test_names_are_those_of_the_state_directory_that_is_meant(
 def test_completion_loads_nothing_that_takes_its_time(tmp_path: Path) -> None:
     program = (
         "import sys, json, atexit;"
-        "atexit.register(lambda: print(json.dumps(sorted({'pyiceberg',"
-        "'structlog', 'rich', 'yaml'} & set(sys.modules))), file=sys.stderr));"
+        "atexit.register(lambda: print(json.dumps(sorted({'grpc', 'pyarrow', 'pyiceberg', 'sqlite_utils', 'structlog',"
+        "'rich', 'yaml'} & set(sys.modules))), file=sys.stderr));"
         "from amoro_core.__main__ import main; main()"
     )
     environment = {

@@ -23,7 +23,7 @@ from amoro_core.errors import AlreadyExists, Fenced, InvalidArgument, StorageFul
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
 from amoro_core.store import accounts, catalogs, groups, processes, tables
-from amoro_core.store.connect import names_in
+from amoro_core.store.completion import names_in
 from amoro_core.store.connection import Duplicate, Referenced
 from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store.builders import catalog, process, runtime
