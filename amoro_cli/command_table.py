@@ -1,16 +1,16 @@
 """The table of commands, how one is loaded when it is named, and the layout of help."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from inspect import Parameter, getdoc, signature
 from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from amoro_cli.context import CONNECTION, GLOBAL_OPTIONS, LOCAL, REMOTE, TRUST, Globals, Session
+from amoro_cli.context import CONNECTION, LOCAL, REMOTE, TRUST, Session, global_parameters, with_parameters
 
 #: -h means --help everywhere: sub-commands inherit the settings of a context.
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -39,21 +39,20 @@ class HelpfulGroup(TyperGroup):
 
 
 def _write(command: Any, ctx: typer.Context, formatter: Any, write_commands: Callable[[], None]) -> None:
-    parameters = command.get_params(ctx)
-    _section(formatter, "Arguments", [*_records(parameters, ctx, kind="argument")])
-    _section(formatter, "Options", [*_records(parameters, ctx, kind="option", panel=None)])
+    """Write the arguments, the command's own options, its commands, and the options of the connection."""
+
+    def section(title: str, kind: str, panel: str | None = None) -> None:
+        named = [each for each in command.get_params(ctx) if each.param_type_name == kind]
+        chosen = [each for each in named if getattr(each, "rich_help_panel", None) == panel]
+        records = [record for record in (record_of(each, ctx) for each in chosen) if record]
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    section("Arguments", "argument")
+    section("Options", "option")
     write_commands()
-    _section(formatter, CONNECTION, [*_records(parameters, ctx, kind="option", panel=CONNECTION)])
-
-
-def _records(
-    parameters: list[Any], ctx: typer.Context, *, kind: str, panel: str | None = None
-) -> Iterator[tuple[str, str]]:
-    for parameter in parameters:
-        if parameter.param_type_name == kind and getattr(parameter, "rich_help_panel", None) == panel:
-            record = record_of(parameter, ctx)
-            if record is not None:
-                yield record
+    section(CONNECTION, "option", CONNECTION)
 
 
 def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
@@ -61,18 +60,11 @@ def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
     record = parameter.get_help_record(ctx)
     if record is None:
         return None
-    is_argument = parameter.param_type_name == "argument"
 
-    def said(found: re.Match[str]) -> str:
-        return "" if is_argument else f" {_VALUES.get(found[0].strip(), found[0].strip())}"
+    def readable(kind: re.Match[str]) -> str:
+        return f" {_VALUES.get(kind[0].strip(), kind[0].strip())}"
 
-    return _TYPE.sub(said, record[0]), record[1]
-
-
-def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
-    if records:
-        with formatter.section(title):
-            formatter.write_dl(records)
+    return _TYPE.sub("" if parameter.param_type_name == "argument" else readable, record[0]), record[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +83,11 @@ class Command:
 
 
 COMMANDS = (
-    Command("up", "programs:up", "--threads 4 --memory 1GB", options=LOCAL),
-    Command("demo", "programs:demo", "--seconds 45", options=("debug",)),
-    Command("doctor", "programs:doctor", "-o json", options=LOCAL),
+    Command("up", "service:up", "--threads 4 --memory 1GB", options=LOCAL),
+    Command("demo", "service:demo", "--seconds 45", options=("debug",)),
+    Command("doctor", "service:doctor", "-o json", options=LOCAL),
     Command("status", "service:status", "-o json"),
-    Command("mcp", "programs:mcp", "--token-file viewer.token"),
+    Command("mcp", "service:mcp", "--token-file viewer.token"),
     Command("plan", "optimizing:plan", "sales.db.orders --explain"),
     Command("optimize", "optimizing:optimize", "sales.db.orders --type major --wait"),
     Command("verify", "optimizing:verify", "sales.db.orders"),
@@ -132,14 +124,14 @@ COMMANDS = (
     Command("task attempts", "processes:attempts", "01997a-3"),
     Command("event list", "processes:list_events", "--kind failed --since 1d"),
     Command("series show", "service:show_series", "threads-busy queue-tasks --label default --since 6h"),
-    Command("trash list", "trash:list_"),
-    Command("trash show", "trash:show", "01a1ffb2"),
-    Command("trash restore", "trash:restore", "01a1ffb2"),
-    Command("trash empty", "trash:empty", "sales.db.orders"),
-    Command("lease take", "trash:take", "sales.db.orders --snapshot 3051729675574597004 --for 3d"),
-    Command("lease renew", "trash:renew", "01a1ffb2 --for 3d"),
-    Command("lease release", "trash:release", "01a1ffb2"),
-    Command("lease list", "trash:list_leases", "sales.db.orders"),
+    Command("trash list", "maintenance:list_trash"),
+    Command("trash show", "maintenance:show_trash", "01a1ffb2"),
+    Command("trash restore", "maintenance:restore_trash", "01a1ffb2"),
+    Command("trash empty", "maintenance:empty_trash", "sales.db.orders"),
+    Command("lease take", "maintenance:take_lease", "sales.db.orders --snapshot 3051729675574597004 --for 3d"),
+    Command("lease renew", "maintenance:renew_lease", "01a1ffb2 --for 3d"),
+    Command("lease release", "maintenance:release_lease", "01a1ffb2"),
+    Command("lease list", "maintenance:list_leases", "sales.db.orders"),
     Command(
         "optimizer run",
         "optimizers:run",
@@ -255,28 +247,14 @@ def _load(command: Command) -> Any:
     def run(ctx: typer.Context, **given: Any) -> None:
         # The root context holds the options before the command; a group's own object is for completion.
         session: Session = ctx.find_root().obj
-        own = {option: given.pop(option) for option in command.options}
-        function(_with_options(session, own), **given)
+        own = {option: value for option in command.options if (value := given.pop(option))}
+        function(replace(session, options=replace(session.options, **own)), **given)
 
-    signature = inspect.signature(function, eval_str=True)
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    own = list(signature.parameters.values())[1:]
-    shared = [_parameter(option) for option in command.options]
-    parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    own = [*signature(function, eval_str=True).parameters.values()][1:]
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    about = with_example(inspect.getdoc(function) or "", command.example)
-    app.command(command.path.rpartition(" ")[2], cls=HelpfulCommand, help=about)(run)
+    about = with_example(getdoc(function) or "", command.example)
+    decorate = app.command(command.path.rpartition(" ")[2], cls=HelpfulCommand, help=about)
+    decorate(with_parameters(run, [context, *keywords, *global_parameters(command.options)]))
     return typer.main.get_command(app)
-
-
-def _parameter(option: str) -> inspect.Parameter:
-    default = False if option == "debug" else None
-    return inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=GLOBAL_OPTIONS[option])
-
-
-def _with_options(session: Session, given: dict[str, Any]) -> Session:
-    before = session.options
-    merged = {name: given.get(name) or getattr(before, name) for name in GLOBAL_OPTIONS}
-    return Session(session.launcher, Globals(**merged))

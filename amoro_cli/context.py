@@ -1,10 +1,11 @@
-"""The context of a command: global options, the connection, and shell completion of names."""
+"""The context of a command: options that many have, the connection, and shell completion of names."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,13 +19,11 @@ from amoro_core.model.properties import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
 from amoro_core.model.text_sanitizing import printable
 
-Complete = Callable[[typer.Context, str], list[str]]
-
-_MOST = 500
+_MOST_NAMES = 500
 CONNECTION = "Connection options"  # their panel in help
 
 
-def names_of(kind: Kind) -> Complete:
+def names_of(kind: Kind) -> Callable[[typer.Context, str], list[str]]:
     """A completion of names of that kind from the state directory.
 
     The shell waits for it at each Tab: no coordinator is called, and nothing heavy is imported.
@@ -33,8 +32,8 @@ def names_of(kind: Kind) -> Complete:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         root = ctx.find_root()
         given = ctx.params.get("home") or root.params.get("home") or os.environ.get("AMORO_HOME") or "~/.amoro"
-        known = root.obj.launcher.names(kind, Path(given).expanduser())
-        return [name for name in known if name.startswith(incomplete) and name == printable(name)][:_MOST]
+        names = root.obj.launcher.names(kind, Path(given).expanduser())
+        return [name for name in names if name.startswith(incomplete) and name == printable(name)][:_MOST_NAMES]
 
     return complete
 
@@ -42,7 +41,6 @@ def names_of(kind: Kind) -> Complete:
 Value = TypeVar("Value")
 
 MOST_THREADS = 1000  # of one optimizer
-LEAST_MEMORY = 1024 * 1024
 LOCK_WAIT = timedelta(seconds=10)  # of a command that does not wait for work
 
 
@@ -72,77 +70,6 @@ def _table_names(text: str) -> str:
     return _table_name(text)
 
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="The state directory [default: $AMORO_HOME, else ~/.amoro].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="The settings [default: amoro.yaml in the state directory].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="The coordinator to ask [default: $AMORO_ADDRESS, else the one of the state directory].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-TokenFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="The admin token [default: $AMORO_TOKEN, else the state directory's].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-CaFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-file",
-        metavar="FILE",
-        help="The certificate of the authority that signed the coordinator's; enables TLS [default: $AMORO_CA_FILE].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-CertificateFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--certificate-file",
-        metavar="FILE",
-        help="This client's certificate, where the coordinator asks for one [default: $AMORO_CERTIFICATE_FILE].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-KeyFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--key-file",
-        metavar="FILE",
-        help="The key of this client's certificate [default: $AMORO_KEY_FILE].",
-        rich_help_panel=CONNECTION,
-        show_default=False,
-    ),
-]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 OutputOption = Annotated[
     OutputFormat,
     typer.Option(
@@ -179,6 +106,13 @@ TableArgument = Annotated[
 ]
 
 
+def with_parameters(function: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """The function with these parameters, from which its options are made."""
+    vars(function)["__signature__"] = Signature(parameters)
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    return function
+
+
 def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
     """An option that takes a duration, such as 30s or 1h."""
     return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
@@ -207,7 +141,7 @@ def memory_option(*names: str, help_: str) -> Any:
 def _memory(text: str) -> int:
     """A thread's memory in bytes. Raises ValueError below 1 MB: a bare 512 was meant as megabytes."""
     size = parse_memory(text)
-    if size < LEAST_MEMORY:
+    if size < 1024 * 1024:
         raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
     return size
 
@@ -261,16 +195,30 @@ def _note(text: str) -> None:
     tell(printable(text))
 
 
-GLOBAL_OPTIONS = {
-    "home": HomeOption,
-    "config": ConfigOption,
-    "address": AddressOption,
-    "token_file": TokenFileOption,
-    "ca_file": CaFileOption,
-    "certificate_file": CertificateFileOption,
-    "key_file": KeyFileOption,
-    "debug": DebugOption,
-}
+_CONNECTION_OPTIONS: tuple[tuple[str, Any, str, str], ...] = (
+    ("home", Path, "DIR", "The state directory [default: $AMORO_HOME, else ~/.amoro]."),
+    ("config", Path, "FILE", "The settings [default: amoro.yaml in the state directory]."),
+    ("address", str, "HOST:PORT", "The coordinator to ask [default: $AMORO_ADDRESS, else the state directory's]."),
+    ("token_file", Path, "FILE", "The admin token [default: $AMORO_TOKEN, else the state directory's]."),
+    ("ca_file", Path, "FILE", "The certificate of the coordinator's authority; enables TLS [default: $AMORO_CA_FILE]."),
+    ("certificate_file", Path, "FILE", "This client's certificate [default: $AMORO_CERTIFICATE_FILE]."),
+    ("key_file", Path, "FILE", "The key of this client's certificate [default: $AMORO_KEY_FILE]."),
+)
+
+
+def global_parameters(names: Sequence[str]) -> list[Parameter]:
+    """The global options of those names as parameters of a command."""
+    options: dict[str, Any] = {"debug": Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]}
+    for name, kind, metavar, text in _CONNECTION_OPTIONS:
+        option = f"--{name.replace('_', '-')}"
+        connection = typer.Option(option, metavar=metavar, help=text, rich_help_panel=CONNECTION, show_default=False)
+        options[name] = Annotated[kind | None, connection]
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False if name == "debug" else None, annotation=options[name])
+        for name in names
+    ]
+
+
 TRUST = ("ca_file", "certificate_file", "key_file")
-REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # commands that talk to a coordinator
+REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # of commands that talk to a coordinator
 LOCAL = ("home", "config", "debug")

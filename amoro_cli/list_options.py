@@ -1,171 +1,30 @@
-"""Lists: their pages, columns, order, and documents."""
+"""Lists: their columns and documents, the options of their commands, and how their pages are fetched."""
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
 import typer
+from google.protobuf.message import Message
 
-from amoro_cli.output import Block, Document, Grid
+from amoro_cli.context import OutputOption, Session, with_parameters
+from amoro_cli.output import Block, Document, Grid, OutputFormat
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.documents.formatting import format_count
 from amoro_core.documents.json_documents import encode_all
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.paging import Window
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
+    from amoro_cli.client import AdminClient
 
-
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Message)
 PagedAnswer = TypeVar("PagedAnswer", bound="Paged")
 
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[Item]):
-    """One column, sorted by `key` if given, else by the text of its cells. Numbers are right-aligned."""
-
-    title: str
-    cell: Callable[[Item], str]
-    key: Callable[[Item], Any] | None = None
-    right: bool = False
-
-    @property
-    def name(self) -> str:
-        """The column's name in options."""
-        return self.title.lower().replace(" ", "-")
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """The requested sort keys and columns of a list: names of columns, separated by commas."""
-
-    sort_by: str = ""  # a minus before a name reverses its order
-    columns: str = ""
-
-
-DEFAULT_ARRANGEMENT = Arrangement()
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[Item]):
-    """The columns of a list of items.
-
-    On a terminal that is too narrow, `spare` columns are left out, the first ones first, and `elastic` is cut.
-    """
-
-    columns: tuple[Column[Item], ...]
-    spare: tuple[str, ...] = ()
-    elastic: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all columns."""
-        return tuple(column.name for column in self.columns)
-
-    def arranged(self, items: Sequence[Item], arrangement: Arrangement) -> list[Item]:
-        """The items in the requested order; the sort is stable. Raises InvalidArgument."""
-        found = list(items)
-        for name in reversed(_names(arrangement.sort_by)):
-            column = self._column(name.removeprefix("-"))
-            found.sort(key=column.key or column.cell, reverse=name.startswith("-"))
-        return found
-
-    def grid(self, items: Sequence[Item], arrangement: Arrangement = DEFAULT_ARRANGEMENT, indent: int = 0) -> Grid:
-        """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
-        wanted = [self._column(name) for name in _names(arrangement.columns)]
-        shown = wanted or list(self.columns)
-        return Grid(
-            tuple(column.title for column in shown),
-            tuple(tuple(column.cell(item) for column in shown) for item in items),
-            frozenset(column.title for column in shown if column.right),
-            indent,
-            () if wanted else self.spare,
-            self.elastic,
-        )
-
-    def check(self, arrangement: Arrangement) -> None:
-        """Raise InvalidArgument for unknown columns."""
-        for name in (*_names(arrangement.sort_by), *_names(arrangement.columns)):
-            self._column(name.removeprefix("-"))
-
-    def _column(self, name: str) -> Column[Item]:
-        wanted = name.lower().replace(" ", "-").replace("_", "-")
-        for column in self.columns:
-            if column.name == wanted:
-                return column
-        close = get_close_matches(wanted, self.names, n=1)
-        meant = f"Did you mean {close[0]}? " if close else ""
-        raise InvalidArgument(f"{name!r} is not a column", hint=f"{meant}The columns are {', '.join(self.names)}.")
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text.strip() else []
-
-
-def sort_option(listing: Listing[Any]) -> Any:
-    """The option --sort-by, checked against the columns of the list."""
-    return typer.Option(
-        "--sort-by",
-        metavar="COLUMNS",
-        help="Sort by these columns, separated by commas; a minus before a name reverses its order.",
-        show_default=False,
-        callback=_checked(listing, lambda text: Arrangement(sort_by=text)),
-        autocompletion=_completed(listing),
-    )
-
-
-def columns_option(listing: Listing[Any]) -> Any:
-    """The option --columns, checked against the columns of the list."""
-    return typer.Option(
-        "--columns",
-        metavar="COLUMNS",
-        help=f"Show these columns only, in that order: {', '.join(listing.names)}.",
-        show_default=False,
-        callback=_checked(listing, lambda text: Arrangement(columns=text)),
-        autocompletion=_completed(listing),
-    )
-
-
-def _checked(listing: Listing[Any], made: Callable[[str], Arrangement]) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        try:
-            listing.check(made(value))
-        except InvalidArgument as error:
-            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
-        return value
-
-    return check
-
-
-def _completed(listing: Listing[Any]) -> Callable[[str], list[str]]:
-    """Completions of the last name typed; the names before it are kept."""
-
-    def complete(incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        minus = "-" if last.startswith("-") else ""
-        start = last.removeprefix("-")
-        return [f"{before}{comma}{minus}{name}" for name in listing.names if name.startswith(start)]
-
-    return complete
-
-
-LimitOption = Annotated[
-    int | None,
-    typer.Option(
-        "--limit", help="How many to list at most [default: all].", min=1, max=1_000_000_000, show_default=False
-    ),
-]
-
-
-def after_option(what: str) -> Any:
-    """The option --after; `what` names the key of the list's items."""
-    return typer.Option("--after", metavar=what, help="Only what follows this one in the list.", show_default=False)
-
-
-def window(limit: int | None, after: str) -> Window:
-    """The window that the two options select."""
-    return Window(limit or 0, after)
+_UNKNOWN = -1
 
 
 class Paged(Protocol):
@@ -182,22 +41,18 @@ class Paged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListRange(Generic[Item]):
-    """The requested part of a list, or one page of it."""
+    """The requested part of a list."""
 
     items: Sequence[Item]
     total: int = 0  # items in the whole list
     next: str = ""  # key after which the rest begins; "": nothing is left
     after: str = ""  # key after which this part begins
     total_is_exact: bool = True  # False: there are more than `total`
-    before: int = 0  # items on earlier pages of the part
-    goes_on: bool = False  # another page of the part follows
 
     @property
     def rest(self) -> tuple[str, ...]:
         """The line beneath an incomplete list."""
-        left = self.total - self.before - len(self.items)
-        if self.goes_on:
-            return ()
+        left = self.total - len(self.items)
         if self.after or (left <= 0 and not self.total_is_exact):
             return ("and more: see --limit",) if self.next else ()
         most = "" if self.total_is_exact else "more than "
@@ -212,63 +67,32 @@ class ListRange(Generic[Item]):
 def gather(
     wanted: Window,
     method: Callable[[Any], PagedAnswer],
-    request: "Message",
+    request: Message,
     items_of: Callable[[PagedAnswer], Sequence[Item]],
 ) -> tuple[PagedAnswer, ListRange[Item]]:
     """The first answer of the method, and the items of all answers up to the limit.
 
     The coordinator returns as many at once as one message holds.
     """
-    answers: list[PagedAnswer] = []
-
-    def parts() -> Iterator[ListRange[Item]]:
-        for answer, part in pages(wanted, method, request, items_of):
-            answers[:] = answers or [answer]
-            yield part
-
-    part = whole(parts())
-    return answers[0], part
+    first = answer = method(_page_of(request, wanted.limit, wanted.after))
+    items = list(items_of(answer))
+    while answer.next and (not wanted.limit or len(items) < wanted.limit):
+        answer = method(_page_of(request, wanted.limit - len(items) if wanted.limit else 0, answer.next))
+        items += items_of(answer)
+    total, is_exact = first.total, getattr(first, "total_is_exact", True)
+    if not is_exact and not answer.next and not wanted.after:
+        total, is_exact = len(items), True  # all of them were counted here
+    return first, ListRange(items, total, answer.next, wanted.after, is_exact)
 
 
 def listed(
     wanted: Window,
     method: Callable[[Any], PagedAnswer],
-    request: "Message",
+    request: Message,
     items_of: Callable[[PagedAnswer], Sequence[Item]],
 ) -> ListRange[Item]:
     """The same, the items alone."""
     return gather(wanted, method, request, items_of)[1]
-
-
-def whole(parts: Iterator[ListRange[Item]]) -> ListRange[Item]:
-    """All pages as one; there is at least one."""
-    last = next(parts)
-    found = list(last.items)
-    for last in parts:
-        found += last.items
-    return replace(last, items=found, before=0)
-
-
-def pages(
-    wanted: Window,
-    method: Callable[[Any], PagedAnswer],
-    request: "Message",
-    items_of: Callable[[PagedAnswer], Sequence[Item]],
-) -> Iterator[tuple[PagedAnswer, ListRange[Item]]]:
-    """Each answer with its items as it comes; at least one."""
-    total, is_exact, seen, after = 0, True, 0, wanted.after
-    while True:
-        answer = method(_page_of(request, wanted.limit - seen if wanted.limit else 0, after))
-        items = items_of(answer)
-        if not seen:
-            total, is_exact = answer.total, getattr(answer, "total_is_exact", True)
-        goes_on = bool(answer.next) and (not wanted.limit or seen + len(items) < wanted.limit)
-        if not is_exact and not answer.next and not wanted.after:
-            total, is_exact = seen + len(items), True  # all of them were counted here
-        yield answer, ListRange(items, total, answer.next, wanted.after, is_exact, seen, goes_on)
-        if not goes_on:
-            return
-        seen, after = seen + len(items), answer.next
 
 
 def _page_of(request: Any, limit: int, after: str) -> Any:
@@ -277,27 +101,213 @@ def _page_of(request: Any, limit: int, after: str) -> Any:
     return page
 
 
-Listed = TypeVar("Listed", bound="Message")
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The options of a command that lists something: which part, its order and columns, and how it is printed."""
+
+    limit: int | None = None
+    after: str = ""
+    sort_by: str = ""  # names of columns, separated by commas; a minus before a name reverses its order
+    columns: str = ""
+    watch: bool = False
+    interval: timedelta = timedelta(0)
+    output: OutputFormat = OutputFormat.TABLE
+
+    @property
+    def window(self) -> Window:
+        """The requested part."""
+        return Window(self.limit or 0, self.after)
 
 
-def list_document(
-    schema: str,
-    listing: Listing[Listed],
-    part: ListRange[Listed],
-    arrangement: Arrangement,
-    name: Callable[[Listed], str],
-    nothing: str,
-    *,
-    before: Mapping[str, Any] | None = None,
-    without: Collection[str] = (),
-) -> Document:
-    """The keys of `before`, the items under the schema's name except the fields in `without`, `total` and `next`.
+_NO_OPTIONS = ListOptions()
 
-    `nothing` is the text for an empty list.
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """One column: lists are sorted by its values, which `write` makes texts; -1 is unknown. Numbers go to the right."""
+
+    title: str
+    value: Callable[[Item], Any]
+    write: Callable[[Any], str] = str
+    right: bool = False
+
+    @property
+    def name(self) -> str:
+        """The column's name in options."""
+        return self.title.lower().replace(" ", "-")
+
+    def cell(self, item: Item) -> str:
+        """The text of the item's value."""
+        value = self.value(item)
+        return "-" if value == _UNKNOWN else self.write(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Item]):
+    """The columns of a list of items, and what its document needs.
+
+    On a terminal that is too narrow, `spare` columns are left out, the first ones first, and `elastic` is cut.
     """
-    items = listing.arranged(part.items, arrangement)
-    bodies = [{field: value for field, value in item.items() if field not in without} for item in encode_all(items)]
-    key = schema.removeprefix("amoro.").partition("/")[0]
-    body = {**(before or {}), key: bodies, **part.keys}
-    blocks: tuple[Block, ...] = (listing.grid(items, arrangement), *part.rest) if items else (nothing,)
-    return Document(schema, body, tuple(map(name, items)), blocks, key)
+
+    columns: tuple[Column[Item], ...]
+    spare: tuple[str, ...] = ()
+    elastic: str = ""
+    schema: str = ""  # its name is the key of the items
+    name: Callable[[Item], str] = str  # of one item
+    nothing: str = ""  # the text for an empty list
+    without: Collection[str] = ()  # fields of the items that are left out
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(column.name for column in self.columns)
+
+    def arranged(self, items: Sequence[Item], sort_by: str) -> list[Item]:
+        """The items in the requested order; the sort is stable. Raises InvalidArgument."""
+        arranged = list(items)
+        for name in reversed(_names(sort_by)):
+            arranged.sort(key=self.column(name.removeprefix("-")).value, reverse=name.startswith("-"))
+        return arranged
+
+    def grid(self, items: Sequence[Item], columns: str = "", indent: int = 0) -> Grid:
+        """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
+        wanted = [self.column(name) for name in _names(columns)]
+        shown = wanted or list(self.columns)
+        return Grid(
+            tuple(column.title for column in shown),
+            tuple(tuple(column.cell(item) for column in shown) for item in items),
+            frozenset(column.title for column in shown if column.right),
+            indent,
+            () if wanted else self.spare,
+            self.elastic,
+        )
+
+    def document(
+        self,
+        part: ListRange[Item],
+        options: ListOptions = _NO_OPTIONS,
+        *,
+        before: Mapping[str, Any] | None = None,
+        name: Callable[[Item], str] | None = None,
+        nothing: str = "",
+    ) -> Document:
+        """The keys of `before`, the items, `total` and `next`. `name` and `nothing` replace those of the list."""
+        items = self.arranged(part.items, options.sort_by)
+        bodies = [{key: value for key, value in body.items() if key not in self.without} for body in encode_all(items)]
+        key = self.schema.removeprefix("amoro.").partition("/")[0]
+        blocks: tuple[Block, ...] = (nothing or self.nothing,)
+        if items:
+            blocks = (self.grid(items, options.columns), *part.rest)
+        body = {**(before or {}), key: bodies, **part.keys}
+        return Document(self.schema, body, tuple(map(name or self.name, items)), blocks, key)
+
+    def column(self, name: str) -> Column[Item]:
+        """The column of that name. Raises InvalidArgument."""
+        wanted = name.lower().replace(" ", "-").replace("_", "-")
+        for column in self.columns:
+            if column.name == wanted:
+                return column
+        close = get_close_matches(wanted, self.names, n=1)
+        meant = f"Did you mean {close[0]}? " if close else ""
+        raise InvalidArgument(f"{name!r} is not a column", hint=f"{meant}The columns are {', '.join(self.names)}.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text.strip() else []
+
+
+def list_command(
+    listing: Listing[Any],
+    *,
+    after: str = "",
+    limit: int | None = None,
+    newest_first: bool = False,
+    watch: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator of a command that prints a list: it takes the options of lists, and gets them as `options`.
+
+    `after` names the key of the list's items; without it the list is printed as a whole. `limit` is its default.
+    """
+    added = list(_parameters(listing, after, limit, newest_first, watch))
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def command(session: Session, **given: Any) -> None:
+            options = ListOptions(**{each.name: given.pop(each.name) for each in added})
+            function(session, options=options, **given)
+
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        command.__doc__ = function.__doc__
+        return with_parameters(command, [*(each for each in own if each.name != "options"), *added])
+
+    return decorate
+
+
+def _parameters(
+    listing: Listing[Any], after: str, limit: int | None, newest_first: bool, watch: bool
+) -> Iterator[inspect.Parameter]:
+    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    if after:
+        most = f"How many to list at most{', newest first' if newest_first else ''}"
+        bound = typer.Option(
+            "--limit",
+            help=f"{most}." if limit else f"{most} [default: all].",
+            min=1,
+            max=1_000_000_000,
+            show_default=bool(limit),
+        )
+        yield parameter("limit", Annotated[int | None, bound], limit)
+        start = typer.Option(
+            "--after", metavar=after, help="Only what follows this one in the list.", show_default=False
+        )
+        yield parameter("after", Annotated[str, start], "")
+    order = "Sort by these columns, separated by commas; a minus before a name reverses its order."
+    yield parameter("sort_by", Annotated[str, _columns_option(listing, "--sort-by", order)], "")
+    shown = f"Show these columns only, in that order: {', '.join(listing.names)}."
+    yield parameter("columns", Annotated[str, _columns_option(listing, "--columns", shown)], "")
+    if watch:
+        yield parameter("watch", WatchOption, False)
+        yield parameter("interval", IntervalOption, INTERVAL)
+    yield parameter("output", OutputOption, OutputFormat.TABLE)
+
+
+def _columns_option(listing: Listing[Any], name: str, text: str) -> Any:
+    """An option that takes names of columns, checked and completed."""
+
+    def check(value: str) -> str:
+        try:
+            for name in _names(value):
+                listing.column(name.removeprefix("-"))
+        except InvalidArgument as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
+        return value
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")  # names that were typed before are kept
+        minus = "-" if last.startswith("-") else ""
+        start = last.removeprefix("-")
+        return [f"{before}{comma}{minus}{name}" for name in listing.names if name.startswith(start)]
+
+    return typer.Option(name, metavar="COLUMNS", help=text, show_default=False, callback=check, autocompletion=complete)
+
+
+def show_list(
+    session: Session,
+    options: ListOptions,
+    listing: Listing[Item],
+    method: str,
+    request: Message,
+    items_of: Callable[[Any], Sequence[Item]],
+    nothing: str = "",
+) -> None:
+    """Print the list that the client's method returns; with --watch, again after each change.
+
+    `nothing` is the text for an empty list, instead of the listing's.
+    """
+
+    def ask(client: "AdminClient") -> Look:
+        part: ListRange[Item] = listed(options.window, getattr(client, method), request, items_of)
+        return Look(listing.document(part, options, nothing=nothing))
+
+    show_watched(session, ask, options.output, options.watch, options.interval)

@@ -4,24 +4,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from errno import errorcode
+from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
 
 from amoro_cli.command_table import CONTEXT_SETTINGS, LazyGroup, with_example
 from amoro_cli.connection import Launcher
-from amoro_cli.context import (
-    AddressOption,
-    CaFileOption,
-    CertificateFileOption,
-    ConfigOption,
-    DebugOption,
-    Globals,
-    HomeOption,
-    KeyFileOption,
-    Session,
-    TokenFileOption,
-)
+from amoro_cli.context import REMOTE, Globals, Session, global_parameters, with_parameters
 from amoro_cli.output import Streams, tell
 from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable, StorageFull, WorkFailed
 from amoro_core.model.text_sanitizing import LONGEST_MESSAGE, cut, is_text, printable, without_secrets
@@ -78,25 +68,14 @@ def build(launcher: Launcher) -> Any:
         context_settings={"obj": Session(launcher), **CONTEXT_SETTINGS},
     )
 
-    @app.callback()
-    def globals_(
-        ctx: typer.Context,
-        home: HomeOption = None,
-        config: ConfigOption = None,
-        address: AddressOption = None,
-        token_file: TokenFileOption = None,
-        ca_file: CaFileOption = None,
-        certificate_file: CertificateFileOption = None,
-        key_file: KeyFileOption = None,
-        debug: DebugOption = False,
-        version_: Annotated[
-            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-        ] = False,
-    ) -> None:
-        ctx.obj = Session(
-            launcher, Globals(home, config, address, token_file, ca_file, certificate_file, key_file, debug)
-        )
+    def globals_(ctx: typer.Context, version: bool, **given: Any) -> None:
+        options = {name: value for name, value in given.items() if value}
+        ctx.obj = Session(launcher, Globals(**options))
 
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    option = typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    version = Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
+    app.callback()(with_parameters(globals_, [context, *global_parameters(REMOTE), version]))
     return typer.main.get_command(app)
 
 
@@ -131,9 +110,9 @@ def _run_command(launcher: Launcher, arguments: list[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             tell(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
-        known = error if isinstance(error, AmoroError) else to_amoro_error(error)
-        _explain(known)
-        return known.exit_status
+        ours = error if isinstance(error, AmoroError) else to_amoro_error(error)
+        _explain(ours)
+        return ours.exit_status
 
 
 def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
 """The outcome of a command for each of several tables, and the one exit status for all."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -24,9 +24,10 @@ from amoro_core.protocol import admin_pb2 as pb
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
-
+    from amoro_cli.connection import Connection
 
 Answer = TypeVar("Answer")
+Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
 
 #: Exit statuses, worst first: those that need a person, then those that a later run settles, then success.
 WORST_FIRST = (1, 4, 2, 3, 6, 7, 5, 124, 0)
@@ -71,14 +72,6 @@ def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list
     return list(found.tables), unlisted
 
 
-def each(
-    tables: Iterable[str], act: Callable[[str], Answer], word: Callable[[Answer], str]
-) -> Iterator[Outcome[Answer]]:
-    """Call `act` for one table after the other; an error ends only its own table."""
-    for table in tables:
-        yield tried(table, act, word)
-
-
 def tried(table: str, act: Callable[[str], Answer], word: Callable[[Answer], str]) -> Outcome[Answer]:
     """The outcome of `act` for the table."""
     try:
@@ -96,27 +89,27 @@ def failed(table: str, error: AmoroError, answer: Answer | None = None) -> Outco
 
 def worst(statuses: Iterable[int]) -> int:
     """The worst exit status; 0 for none. An unknown status is worse than any other."""
-    known = {status: rank for rank, status in enumerate(WORST_FIRST)}
-    return min(statuses, key=lambda status: known.get(status, -1), default=0)
+    ranks = {status: rank for rank, status in enumerate(WORST_FIRST)}
+    return min(statuses, key=lambda status: ranks.get(status, -1), default=0)
 
 
-def failure_of_all(outcomes: Sequence[Outcome[Answer]]) -> AmoroError | None:
-    """The error that the command ends with: that of the first of the worst tables; None when all succeeded."""
+def raise_worst(outcomes: Sequence[Outcome[Any]]) -> None:
+    """Raise the error that the command ends with: that of the first of the worst tables, if any failed."""
     status = worst(outcome.exit_status for outcome in outcomes)
     if not status:
-        return None
+        return
     chosen = next(outcome for outcome in outcomes if outcome.exit_status == status)
     bad = sum(bool(outcome.exit_status) for outcome in outcomes)
     error = chosen.error or AmoroError("")
     message = f"{bad} of {len(outcomes)} tables did not succeed; the worst is {chosen.table}: {error.message}"
-    return remote_error(error.code, status, message, error.hint or error.remedy)
+    raise remote_error(error.code, status, message, error.hint or error.remedy)
 
 
 #: The cost of opening a file, in bytes: the default of Iceberg's `read.split.open-file-cost`.
 OPEN_FILE_COST = 4 * 1024 * 1024
 
 
-def gain_of(plan: "pb.Plan") -> int:
+def gain_of(plan: pb.Plan) -> int:
     """The number of files saved: data files, and delete files of partitions that are rewritten."""
     return sum(
         part.data_files - part.expected_files + part.equality_delete_files + part.position_delete_files
@@ -125,14 +118,14 @@ def gain_of(plan: "pb.Plan") -> int:
     )
 
 
-def cost_of(plan: "pb.Plan") -> int:
+def cost_of(plan: pb.Plan) -> int:
     """The bytes to read, plus the cost of opening the files."""
     planned = [part for part in plan.partitions if part.type]
     files = sum(part.data_files + part.equality_delete_files + part.position_delete_files for part in planned)
     return sum(part.input_bytes for part in planned) + files * OPEN_FILE_COST
 
 
-def ranked(outcomes: "list[Outcome[pb.Plan]]") -> "list[Outcome[pb.Plan]]":
+def ranked(outcomes: list[Outcome[pb.Plan]]) -> list[Outcome[pb.Plan]]:
     """Tables in the order in which optimizing them pays.
 
     First tables with work that a coordinator optimizes automatically, then those with work that are only observed, each
@@ -141,7 +134,7 @@ def ranked(outcomes: "list[Outcome[pb.Plan]]") -> "list[Outcome[pb.Plan]]":
     return sorted(outcomes, key=_place)
 
 
-def _place(outcome: "Outcome[pb.Plan]") -> tuple[int, float, str]:
+def _place(outcome: Outcome[pb.Plan]) -> tuple[int, float, str]:
     plan = outcome.answer
     if plan is None:
         return 3, 0, outcome.table
@@ -150,22 +143,17 @@ def _place(outcome: "Outcome[pb.Plan]") -> tuple[int, float, str]:
     return (0 if plan.enabled else 1), -gain_of(plan) / max(1, cost_of(plan)), outcome.table
 
 
-if TYPE_CHECKING:
-    from amoro_cli.connection import Connection
-
-    Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
-
 _PLANNED_AT_ONCE = 4
 
 
-def plan_each(tables: Sequence[str], plan: "Callable[[str], pb.Plan]") -> "list[Outcome[pb.Plan]]":
+def plan_each(tables: Sequence[str], plan: Callable[[str], pb.Plan]) -> list[Outcome[pb.Plan]]:
     """The plans of the tables, in their order; a few are made concurrently."""
 
-    def one(table: str) -> "Outcome[pb.Plan]":
-        return tried(table, plan, lambda made: "planned" if made.type else "nothing_to_do")
+    def plan_one(table: str) -> Outcome[pb.Plan]:
+        return tried(table, plan, lambda plan: "planned" if plan.type else "nothing_to_do")
 
     with ThreadPoolExecutor(_PLANNED_AT_ONCE, thread_name_prefix="plan") as pool:
-        return list(pool.map(one, tables))
+        return list(pool.map(plan_one, tables))
 
 
 class MultiTableRun:
@@ -209,8 +197,8 @@ class MultiTableRun:
             self._report.note("The processes go on. See: amoro process list")
             raise
 
-    def _begin(self, table: str, *, patient: bool) -> "Outcome[Optimized]":
-        if not self._deadline.left:
+    def _begin(self, table: str, *, patient: bool) -> Outcome[Optimized]:
+        if not self._deadline.remaining:
             return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
         request = pb.OptimizeTableRequest(table=table)
         request.MergeFrom(self._request)
@@ -222,7 +210,7 @@ class MultiTableRun:
             return failed(table, error)
         return self._ended(answer, process)
 
-    def _awaited(self, outcome: "Outcome[Optimized]") -> "Outcome[Optimized]":
+    def _awaited(self, outcome: Outcome[Optimized]) -> Outcome[Optimized]:
         if outcome.answer is None:
             return outcome
         answer = outcome.answer[0]
@@ -232,7 +220,7 @@ class MultiTableRun:
             return failed(outcome.table, error, outcome.answer)
         return self._ended(answer, process)
 
-    def _ended(self, answer: "pb.OptimizeTableResponse", process: "pb.Process | None") -> "Outcome[Optimized]":
+    def _ended(self, answer: pb.OptimizeTableResponse, process: pb.Process | None) -> Outcome[Optimized]:
         table = answer.plan.table
         if process is None:
             return Outcome(table, "planned" if answer.process_id else "nothing_to_do", (answer, None))

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -54,8 +54,6 @@ class Grid:
     indent: int = 0
     spare: tuple[str, ...] = ()
     elastic: str = ""
-    widths: tuple[int, ...] = ()  # the least of each column
-    has_header: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,52 +106,6 @@ def write(document: Document, form: OutputFormat, stream: TextIO | None = None) 
     out.flush()
 
 
-def write_pages(documents: Iterable[Document], form: OutputFormat, stream: TextIO | None = None) -> None:
-    """Print the pages of one list as one document, each as it comes; columns keep the widths of the pages before.
-
-    Each document has a grid, or the words for an empty list, and then lines. Raises what making the pages raises:
-    what was printed until then stays.
-    """
-    out = stream or sys.stdout
-    match form:
-        case OutputFormat.JSON:
-            _write_json_pages(documents, out)
-        case OutputFormat.NAME | OutputFormat.JSONL:
-            for document in documents:
-                write(document, form, out)
-        case _:
-            widths: tuple[int, ...] = ()
-            for number, document in enumerate(documents):
-                grid, *rest = document.blocks
-                if isinstance(grid, Grid):
-                    grid = replace(grid, widths=widths, has_header=number == 0)
-                    widths = tuple(map(_width, _aligned(grid)[0]))
-                out.writelines(f"{line}\n" for block in (grid, *rest) for line in plain_lines(block))
-                out.flush()
-
-
-def _write_json_pages(documents: Iterable[Document], out: TextIO) -> None:
-    last: Document | None = None
-    comma = ""
-    for document in documents:
-        if last is None:
-            out.write(f'{{\n  "schema": {json.dumps(document.schema)},\n  "{document.items}": [')
-        for item in document.body[document.items]:
-            text = json.dumps(item, indent=2).replace("\n", "\n    ")
-            out.write(f"{comma}\n    {text}")
-            comma = ","
-        out.flush()
-        last = document
-    if last is None:
-        return
-    out.write("\n  ]" if comma else "]")
-    for key, value in last.body.items():
-        if key != last.items:
-            out.write(f',\n  "{key}": {json.dumps(value)}')
-    out.write("\n}\n")
-    out.flush()
-
-
 def is_live(out: TextIO) -> bool:
     """Whether the stream is a terminal that can redraw lines."""
     return out.isatty() and os.environ.get("TERM") != "dumb"
@@ -163,8 +115,12 @@ def plain_lines(block: Block) -> list[str]:
     """The block as lines of aligned columns; nothing is cut off."""
     if isinstance(block, str):
         return [printable(block)]
-    shown = _aligned(block)[0 if isinstance(block, Pairs) or block.has_header else 1 :]
-    return [(" " * block.indent + _GAP.join(row)).rstrip() for row in shown]
+    return [(" " * block.indent + _GAP.join(row)).rstrip() for row in _aligned(block)]
+
+
+def with_value(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Those of the pairs that have a value."""
+    return tuple(pair for pair in pairs if pair[1])
 
 
 def _with_schema(document: Document) -> dict[str, Any]:
@@ -178,8 +134,6 @@ def _aligned(block: Grid | Pairs) -> list[tuple[str, ...]]:
     titles = ("", "") if isinstance(block, Pairs) else block.header
     cells = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    least = () if isinstance(block, Pairs) else block.widths
-    widths = [max(pair) for pair in zip(widths, least or widths, strict=True)]
     return [
         tuple(_filled(cell, width, title in right) for cell, width, title in zip(row, widths, titles, strict=True))
         for row in cells

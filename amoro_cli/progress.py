@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from amoro_cli.context import Session, default, duration_option
-from amoro_cli.list_options import ListRange, whole
-from amoro_cli.output import Document, OutputFormat, is_live, tell, write, write_pages
+from amoro_cli.output import Document, OutputFormat, is_live, tell, write
 from amoro_core.documents.formatting import format_bytes, format_duration, many
 from amoro_core.model.text_sanitizing import printable
 
@@ -30,36 +29,28 @@ _WITH_SIZES = 110  # width of a terminal from which sizes are shown too
 _WITH_OPTIMIZERS = 117  # and the number of busy optimizers
 
 
-class ProgressReport(Protocol):
+class ProgressReport(ABC):
     """Shows a wait. `pace` is how often it wants an update."""
 
     pace: timedelta
+    _remarked = ""
 
+    @abstractmethod
     def show(self, process: "pb.Process") -> None:
         """Show how the process stands."""
 
+    @abstractmethod
     def note(self, text: str) -> None:
         """Show a line that stays."""
 
     def remark(self, waiting: str) -> None:
         """Note the reason for waiting, unless it was the last remark; "" clears it."""
-
-
-class _Remarks(ABC):
-    """Keeps the last remark."""
-
-    _remarked = ""
-
-    def remark(self, waiting: str) -> None:
         if waiting and waiting != self._remarked:
             self.note(f"Waiting: {waiting}")
         self._remarked = waiting
 
-    @abstractmethod
-    def note(self, text: str) -> None: ...
 
-
-class PlainProgress(_Remarks):
+class PlainProgress(ProgressReport):
     """A line at the start, at each change of status, and otherwise every ten seconds."""
 
     pace = timedelta(seconds=_BETWEEN_LINES)
@@ -131,7 +122,7 @@ class Bars:
         return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
-class LiveProgress(_Remarks):
+class LiveProgress(ProgressReport):
     """One line with a bar, redrawn in place."""
 
     pace = timedelta(milliseconds=500)
@@ -167,8 +158,6 @@ def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) ->
     return f"{words}, {many(optimizers, 'optimizer')}" if busy and optimizers else words
 
 
-Item = TypeVar("Item")
-
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 IntervalOption = Annotated[timedelta, duration_option("--interval", help_="How often --watch polls.")]
 INTERVAL = default("2s")
@@ -179,7 +168,7 @@ _CLEAR = "\x1b[H\x1b[2J"  # the screen, not the scrollback
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A document to show, and whether it may still change."""
+    """A document to show, and what it shows of running work."""
 
     document: Document
     ended: bool = False  # it will not change any more
@@ -212,38 +201,6 @@ def show_watched(
                 screen.show(look)
         except KeyboardInterrupt:
             return
-
-
-@dataclass(frozen=True, slots=True)
-class Showing:
-    """How a list is shown."""
-
-    output: OutputFormat
-    watch: bool
-    interval: timedelta
-    is_whole: bool = False  # all of it is needed before any of it can be shown
-
-
-def show_list(
-    session: Session,
-    ask: "Callable[[AdminClient], Iterator[ListRange[Item]]]",
-    shown: "Callable[[ListRange[Item]], Document]",
-    how: Showing,
-) -> None:
-    """Print the pages of a list, each as it comes; watched as with `show_watched`.
-
-    What is watched, sorted here, or fitted to a terminal is fetched as a whole.
-    """
-    is_fitted = how.output is OutputFormat.YAML or (how.output in _FOR_PEOPLE and sys.stdout.isatty())
-    if how.watch or how.is_whole or is_fitted:
-
-        def look(client: "AdminClient") -> Look:
-            return Look(shown(whole(ask(client))))
-
-        show_watched(session, look, how.output, how.watch, how.interval)
-        return
-    with session.reading() as connection:
-        write_pages(map(shown, ask(connection.client)), how.output)
 
 
 class Screen:

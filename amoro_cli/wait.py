@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from amoro_cli.connection import remote_error
 from amoro_cli.list_options import listed
+from amoro_cli.output import tell
 from amoro_cli.progress import ProgressReport
 from amoro_cli.views.processes import is_active, planned_line
 from amoro_core.errors import (
@@ -47,7 +48,7 @@ class Deadline:
     started: float = field(default_factory=time.monotonic)
 
     @property
-    def left(self) -> timedelta:
+    def remaining(self) -> timedelta:
         """The time left; never negative."""
         passed = timedelta(seconds=time.monotonic() - self.started)
         return max(self.within - passed, timedelta(0))
@@ -55,7 +56,7 @@ class Deadline:
     @property
     def seconds(self) -> float:
         """The same in seconds."""
-        return self.left.total_seconds()
+        return self.remaining.total_seconds()
 
 
 def optimize_request(type_: str, force: bool, where: str, cluster: pb.ClusterOptions) -> pb.OptimizeTableRequest:
@@ -144,10 +145,7 @@ def optimize_once(
             _cancel(client, _process_planned_late(client, table), report)
         raise
     except KeyboardInterrupt:
-        if connection.embedded:
-            _cancel(client, process_id, report)
-        elif process_id:
-            report.note(f"The process goes on. See: amoro process show {process_id}")
+        _interrupt(connection, process_id, report)
         raise
 
 
@@ -195,10 +193,7 @@ def _once(
         report.note(f"{process_id}  planned {answer.action} of {answer.table}: {answer.reason}")
         return answer, wait_for_end(client, process_id, deadline, report)
     except KeyboardInterrupt:
-        if connection.embedded:
-            _cancel(client, process_id, report)
-        elif process_id:
-            report.note(f"The process goes on. See: amoro process show {process_id}")
+        _interrupt(connection, process_id, report)
         raise
 
 
@@ -225,9 +220,17 @@ def _process_planned_late(client: "AdminClient", table: str) -> str:
     deadline = Deadline(_CALLING_OFF)
     while (
         known := client.GetTable(pb.GetTableRequest(table=table))
-    ).status == OptimizingStatus.PLANNING and deadline.left:
+    ).status == OptimizingStatus.PLANNING and deadline.remaining:
         time.sleep(_AGAIN.total_seconds())
     return known.process_id
+
+
+def _interrupt(connection: "Connection", process_id: str, report: ProgressReport) -> None:
+    """Cancel what runs in this process; what runs in another goes on."""
+    if connection.embedded:
+        _cancel(connection.client, process_id, report)
+    elif process_id:
+        report.note(f"The process goes on. See: amoro process show {process_id}")
 
 
 def _cancel(client: "AdminClient", process_id: str, report: ProgressReport) -> None:
@@ -259,11 +262,11 @@ def retry_while_busy(
     noted = False
     while True:
         try:
-            return ask((deadline.left + _ANSWER).total_seconds())
+            return ask((deadline.remaining + _ANSWER).total_seconds())
         except KeyboardInterrupt as interrupt:
             raise PlanningInterrupted from interrupt
         except TableBusy as error:
-            if not (deadline.left and patient):
+            if not (deadline.remaining and patient):
                 raise
             if not noted:
                 report.note(f"Waiting: {error.message}")
@@ -281,14 +284,14 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
     while True:
         asked = time.monotonic()
         try:
-            process = _process(client, process_id, min(report.pace, deadline.left))
+            process = _process(client, process_id, min(report.pace, deadline.remaining))
             if not is_active(process) or process.status in IN_NO_LANE:
                 return with_tasks(client, process)
         except CoordinatorUnavailable as error:
             if gone is None:
                 gone = Deadline(_RESTART)
                 report.note(f"{error.message}. Trying for another {_RESTART.total_seconds():g} s.")
-            if not gone.left or not deadline.left:
+            if not gone.remaining or not deadline.remaining:
                 error.hint = f"The process goes on with its coordinator. See: amoro process show {process_id}"
                 raise
         else:
@@ -298,7 +301,7 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
             if process.waiting not in ("", waiting):
                 waiting = process.waiting
                 report.note(f"{process_id}  {waiting}")
-            if not deadline.left:
+            if not deadline.remaining:
                 return with_tasks(client, process)
         _pause(asked)
 
@@ -333,6 +336,17 @@ def failure_of(process: pb.Process, embedded: bool) -> AmoroError | None:
     return remote_error(process.failure_code, process.exit_status, message, f"See: {show}")
 
 
+def finish(
+    process: pb.Process | None, process_id: str, embedded: bool, follow: str = "Follow it with: amoro process show"
+) -> None:
+    """Raise the error of a process that was awaited; of another one, print how to follow it."""
+    if process is None and process_id:
+        tell(f"{follow} {process_id}")
+    failure = None if process is None else failure_of(process, embedded)
+    if failure is not None:
+        raise failure
+
+
 def _later(embedded: bool) -> str:
     """What continues a process that is no longer awaited."""
     return " with the next coordinator or command on this state directory" if embedded else ""
@@ -343,7 +357,7 @@ def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline, repo
     known = client.GetTable(pb.GetTableRequest(table=table))
     report.remark(known.no_optimizer)
     if known.process_id:
-        _process(client, known.process_id, min(_LONGEST_POLL, deadline.left))
+        _process(client, known.process_id, min(_LONGEST_POLL, deadline.remaining))
     _pause(asked)
 
 

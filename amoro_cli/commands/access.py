@@ -3,27 +3,23 @@
 import sys
 import webbrowser
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from amoro_cli.context import OutputOption, Session, duration_option, milliseconds, milliseconds_ago
-from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
+from amoro_cli.list_options import ListOptions, list_command, listed, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.access import (
     AUDIT,
     TOKENS,
     USERS,
-    audit_line,
-    audit_list,
+    audited_call,
     login_link,
     token_created,
-    token_list,
     token_revoked,
     user_detail,
-    user_list,
     user_removed,
 )
 from amoro_core.errors import InvalidArgument
@@ -34,19 +30,10 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2 as audit_pb
 
 
-class AuditFormat(StrEnum):
-    """How the audit is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-    WIDE = "wide"
-    JSONL = "jsonl"
-
-
+@list_command(AUDIT, after="NEXT", limit=20, newest_first=True)
 def list_audit(
     session: Session,
+    options: ListOptions,
     actor: Annotated[
         str, typer.Option(metavar="NAME", help="Only calls of this user or token.", show_default=False)
     ] = "",
@@ -63,25 +50,12 @@ def list_audit(
     since: Annotated[
         timedelta | None, duration_option("--since", help_="Only calls of so long ago or later, such as 1d.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000_000)] = 20,
-    after: Annotated[str, after_option("NEXT")] = "",
-    sort_by: Annotated[str, sort_option(AUDIT)] = "",
-    columns: Annotated[str, columns_option(AUDIT)] = "",
-    output: Annotated[
-        AuditFormat,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The format: jsonl is one line of JSON for each call; json, yaml and jsonl are stable and exact.",
-            case_sensitive=False,
-        ),
-    ] = AuditFormat.TABLE,
 ) -> None:
     """List who changed what, the newest first, including refused calls and dry runs.
 
     Parameters are shown without secrets. Calls are kept for 400 days.
     """
-    wanted = audit_pb.ListAuditRequest(
+    request = audit_pb.ListAuditRequest(
         actor=actor,
         operation=operation,
         object=object_,
@@ -89,12 +63,12 @@ def list_audit(
         since_ms=milliseconds_ago(since),
     )
     with session.reading() as connection:
-        part = listed(window(limit, after), connection.client.ListAudit, wanted, lambda answer: answer.events)
-    if output is AuditFormat.JSONL:
+        part = listed(options.window, connection.client.ListAudit, request, lambda answer: answer.events)
+    if options.output is OutputFormat.JSONL:
         for item in part.items:
-            typer.echo(audit_line(item))
+            write(audited_call(item), options.output)
         return
-    write(audit_list(part, Arrangement(sort_by, columns)), OutputFormat(output.value))
+    write(AUDIT.document(part, options), options.output)
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.", show_default=False)]
@@ -135,19 +109,10 @@ def create(
         write(token_created(connection.client.CreateToken(request)), output)
 
 
-def list_tokens(
-    session: Session,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("NAME")] = "",
-    sort_by: Annotated[str, sort_option(TOKENS)] = "",
-    columns: Annotated[str, columns_option(TOKENS)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(TOKENS, after="NAME")
+def list_tokens(session: Session, options: ListOptions) -> None:
     """List the tokens that were created, except those of the state directory itself."""
-    with session.reading() as connection:
-        client, request = connection.client, pb.ListTokensRequest()
-        part = listed(window(limit, after), client.ListTokens, request, lambda answer: answer.tokens)
-    write(token_list(part, Arrangement(sort_by, columns)), output)
+    show_list(session, options, TOKENS, "ListTokens", pb.ListTokensRequest(), lambda answer: answer.tokens)
 
 
 def revoke(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -183,19 +148,10 @@ def add(
         write(user_detail(connection.client.AddUser(request)), output)
 
 
-def list_users(
-    session: Session,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("NAME")] = "",
-    sort_by: Annotated[str, sort_option(USERS)] = "",
-    columns: Annotated[str, columns_option(USERS)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(USERS, after="NAME")
+def list_users(session: Session, options: ListOptions) -> None:
     """List the users."""
-    with session.reading() as connection:
-        client, request = connection.client, accounts.ListUsersRequest()
-        part = listed(window(limit, after), client.ListUsers, request, lambda answer: answer.users)
-    write(user_list(part, Arrangement(sort_by, columns)), output)
+    show_list(session, options, USERS, "ListUsers", accounts.ListUsersRequest(), lambda answer: answer.users)
 
 
 def update(
@@ -218,13 +174,9 @@ def update(
     """Give a user another role or pattern. The user's sessions end."""
     if role is None and on is None:
         raise InvalidArgument("nothing to change was given", hint="Give --role or --on.")
+    request = accounts.UpdateUserRequest(name=name, role=role or "", pattern=on)
     with session.connect() as connection:
-        write(
-            user_detail(
-                connection.client.UpdateUser(accounts.UpdateUserRequest(name=name, role=role or "", pattern=on))
-            ),
-            output,
-        )
+        write(user_detail(connection.client.UpdateUser(request)), output)
 
 
 def password(

@@ -8,9 +8,9 @@ import typer
 
 from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, names_of
-from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
+from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed
+from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -69,19 +69,10 @@ def add(
         write(catalog_detail(connection.client.AddCatalog(request)), output)
 
 
-def list_catalogs(
-    session: Session,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("NAME")] = "",
-    sort_by: Annotated[str, sort_option(CATALOGS)] = "",
-    columns: Annotated[str, columns_option(CATALOGS)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(CATALOGS, after="NAME")
+def list_catalogs(session: Session, options: ListOptions) -> None:
     """List the catalogs: those added here, and those of pyiceberg's configuration."""
-    with session.reading() as connection:
-        client, request = connection.client, pb.ListCatalogsRequest()
-        part = listed(window(limit, after), client.ListCatalogs, request, lambda answer: answer.catalogs)
-    write(catalog_list(part, Arrangement(sort_by, columns)), output)
+    show_list(session, options, CATALOGS, "ListCatalogs", pb.ListCatalogsRequest(), lambda answer: answer.catalogs)
 
 
 def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:

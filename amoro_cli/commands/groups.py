@@ -1,25 +1,21 @@
 """amoro group."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, memory_option, names_of
-from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
+from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
-from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_queue, group_removed
+from amoro_cli.views.groups import GROUPS, group_detail, group_queue, group_removed
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.group_config import MEMORY
 from amoro_core.model.paging import PAGE, Line
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2 as queue_pb
-
-if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient
-
 
 #: Of each list of a queue, where it is looked at every other second.
 _WATCHED = 500
@@ -67,24 +63,10 @@ def create(
         write(group_detail(connection.client.CreateGroup(request)), output)
 
 
-def list_groups(
-    session: Session,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("NAME")] = "",
-    sort_by: Annotated[str, sort_option(GROUPS)] = "",
-    columns: Annotated[str, columns_option(GROUPS)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(GROUPS, after="NAME", watch=True)
+def list_groups(session: Session, options: ListOptions) -> None:
     """List the optimizer groups with their threads and tables."""
-
-    def ask(client: "AdminClient") -> Look:
-        request = pb.ListGroupsRequest()
-        part = listed(window(limit, after), client.ListGroups, request, lambda answer: answer.groups)
-        return Look(group_list(part, Arrangement(sort_by, columns)))
-
-    show_watched(session, ask, output, watch, interval)
+    show_list(session, options, GROUPS, "ListGroups", pb.ListGroupsRequest(), lambda answer: answer.groups)
 
 
 def queue(
@@ -122,11 +104,7 @@ def queue(
     """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
     most = limit or (_WATCHED if watch else PAGE)
     request = queue_pb.ListQueueRequest(group=name, only=only or "", limit=most)
-
-    def ask(client: "AdminClient") -> Look:
-        return Look(group_queue(client.ListQueue(request), only))
-
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, lambda client: Look(group_queue(client.ListQueue(request), only)), output, watch, interval)
 
 
 def show(
@@ -137,13 +115,8 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one group, and how much of their quota its tables used in the last hour."""
-    show_watched(
-        session,
-        lambda client: Look(group_detail(client.GetGroup(pb.GetGroupRequest(name=name)))),
-        output,
-        watch,
-        interval,
-    )
+    request = pb.GetGroupRequest(name=name)
+    show_watched(session, lambda client: Look(group_detail(client.GetGroup(request))), output, watch, interval)
 
 
 def update(
@@ -165,16 +138,15 @@ def update(
     parsed = _properties(properties, memory)
     if policy is None and container is None and not parsed and not unset:
         raise InvalidArgument("Nothing to change", hint="Give --policy, --container, --memory, --property or --unset.")
+    request = pb.UpdateGroupRequest(
+        name=name,
+        scheduling_policy=policy or "",
+        properties=parsed,
+        removed_properties=unset or (),
+        container=container or "",
+    )
     with session.connect() as connection:
-        request = pb.UpdateGroupRequest(
-            name=name,
-            scheduling_policy=policy or "",
-            properties=parsed,
-            removed_properties=unset or (),
-            container=container or "",
-        )
-        updated = connection.client.UpdateGroup(request)
-        write(group_detail(updated), output)
+        write(group_detail(connection.client.UpdateGroup(request)), output)
 
 
 def scale(

@@ -1,4 +1,4 @@
-"""Commands of maintenance: amoro table maintain, actions, compare, retention, upgrade; amoro undo."""
+"""Commands of maintenance: amoro table maintain, actions, compare, retention, upgrade; amoro undo, trash, lease."""
 
 import json
 import sys
@@ -7,23 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.context import OutputOption, Session, TableArgument, default, duration_option, milliseconds
-from amoro_cli.list_options import Arrangement, columns_option, sort_option
+from amoro_cli.context import (
+    AnyTableArgument,
+    OutputOption,
+    Session,
+    TableArgument,
+    default,
+    duration_option,
+    milliseconds,
+)
+from amoro_cli.list_options import ListOptions, gather, list_command, show_list
 from amoro_cli.output import OutputFormat, tell, write
 from amoro_cli.progress import progress_report
 from amoro_cli.views.maintenance import (
     ACTIONS,
     FATES,
+    LEASES,
+    TRASH,
     actions_document,
     comparison_document,
+    lease_detail,
+    lease_released,
     maintain_document,
     maintenance_document,
     retention_document,
+    trash_detail,
+    trash_restored,
 )
 from amoro_cli.views.services import upgrade_document
-from amoro_cli.wait import Deadline, failure_of, maintain_once, undo_once
+from amoro_cli.wait import Deadline, failure_of, finish, maintain_once, undo_once
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.maintenance import TAKEN_BY, turn
+from amoro_core.model.paging import Window
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import snapshots_pb2 as snapshots_pb
@@ -33,6 +48,15 @@ if TYPE_CHECKING:
 
 
 _TIMEOUT = default("10m")
+TimeoutOption = Annotated[
+    timedelta,
+    duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")]
+ProcessArgument = Annotated[
+    str,
+    typer.Argument(metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.", show_default=False),
+]
 
 
 def maintain(
@@ -65,12 +89,9 @@ def maintain(
     confirm: Annotated[
         str, typer.Option("--confirm", help="The table's full name: override the breakers.", show_default=False)
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
+    wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    timeout: Annotated[
-        timedelta,
-        duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
-    ] = _TIMEOUT,
+    timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Maintain a table by actions other than optimizing, once.
@@ -141,30 +162,21 @@ def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
 
     Raises InvalidArgument for a confirmation that does not name the table, though nothing may be due that it is for.
     """
-    known = client.ListActions(pb.ListActionsRequest(table=table))
-    if confirm and confirm != known.table:
+    answer = client.ListActions(pb.ListActionsRequest(table=table))
+    if confirm and confirm != answer.table:
         raise InvalidArgument(
-            f"--confirm names {confirm!r}, and the table is {known.table}",
-            hint=f"Confirm it with: --confirm {known.table}",
+            f"--confirm names {confirm!r}, and the table is {answer.table}",
+            hint=f"Confirm it with: --confirm {answer.table}",
         )
-    return sorted((one.action for one in known.actions if one.is_due), key=turn)
+    return sorted((one.action for one in answer.actions if one.is_due), key=turn)
 
 
-def actions(
-    session: Session,
-    table: TableArgument,
-    sort_by: Annotated[str, sort_option(ACTIONS)] = "",
-    columns: Annotated[str, columns_option(ACTIONS)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(ACTIONS)
+def actions(session: Session, options: ListOptions, table: TableArgument) -> None:
     """List the actions of a table: whether each is on and why, its last run, its next one, and what prevents it."""
     with session.reading() as connection:
-        write(
-            actions_document(
-                connection.client.ListActions(pb.ListActionsRequest(table=table)), Arrangement(sort_by, columns)
-            ),
-            output,
-        )
+        answer = connection.client.ListActions(pb.ListActionsRequest(table=table))
+    write(actions_document(answer, options), options.output)
 
 
 def compare(
@@ -180,41 +192,25 @@ def compare(
         write(comparison_document(connection.client.CompareSnapshots(request)), output)
 
 
-def retention(
-    session: Session,
-    table: TableArgument,
-    sort_by: Annotated[str, sort_option(FATES)] = "",
-    columns: Annotated[str, columns_option(FATES)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(FATES)
+def retention(session: Session, options: ListOptions, table: TableArgument) -> None:
     """Show which snapshots the next expiry would take, and what keeps each of the others.
 
     See amoro table actions for whether expiry is on, and when it is due.
     """
     with session.reading() as connection:
-        found = connection.client.GetRetention(snapshots_pb.GetRetentionRequest(table=table))
-        write(retention_document(found, Arrangement(sort_by, columns)), output)
-
-
-_UNDO_TIMEOUT = default("10m")
+        answer = connection.client.GetRetention(snapshots_pb.GetRetentionRequest(table=table))
+    write(retention_document(answer, options), options.output)
 
 
 def undo(
     session: Session,
-    process: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROCESS", help="Its id, or a unique prefix of six characters or more.", show_default=False
-        ),
-    ],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
+    process: ProcessArgument,
+    wait: WaitOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show whether it is possible, and what would change.")
     ] = False,
-    timeout: Annotated[
-        timedelta,
-        duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
-    ] = _UNDO_TIMEOUT,
+    timeout: TimeoutOption = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Undo a process by a new commit. What others have committed since is kept.
@@ -237,13 +233,7 @@ def undo(
         write(maintain_document(answer, done), output)
         if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
             tell(f"Optimizing may do the same again. To prevent it: amoro table disable {answer.table}")
-        if done is None:
-            if answer.process_id:
-                tell(f"Follow it with: amoro process show {answer.process_id}")
-            return
-        failure = failure_of(done, connection.embedded)
-        if failure is not None:
-            raise failure
+        finish(done, answer.process_id, connection.embedded)
 
 
 _YES = ("y", "yes")
@@ -292,3 +282,124 @@ def _ask(upgrade: "snapshots_pb.TableUpgrade") -> None:
         raise InvalidArgument(
             f"{upgrade.table} was not upgraded: the answer was not yes", hint="Answer y, or say --yes."
         )
+
+
+@list_command(TRASH, after="CURSOR")
+def list_trash(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
+    """List the condemned files that are not deleted yet, by process."""
+    show_list(session, options, TRASH, "ListTrash", pb.ListTrashRequest(table=table), lambda answer: answer.trash)
+
+
+def show_trash(
+    session: Session,
+    process: ProcessArgument,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
+    after: Annotated[
+        str,
+        typer.Option("--after", metavar="CURSOR", help="Only what follows this one in the list.", show_default=False),
+    ] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show the files that a process has condemned, each with its reason."""
+    with session.reading() as connection:
+        client, request = connection.client, pb.ShowTrashRequest(process_id=process)
+        first, part = gather(Window(limit, after), client.ShowTrash, request, lambda answer: answer.files)
+    write(trash_detail(first, part), output)
+
+
+def restore_trash(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Restore the files that a process has condemned: they stay. Files being deleted can't be restored (5)."""
+    with session.connect() as connection:
+        write(trash_restored(connection.client.RestoreTrash(pb.RestoreTrashRequest(process_id=process))), output)
+
+
+def empty_trash(
+    session: Session,
+    table: TableArgument,
+    now: Annotated[
+        bool, typer.Option("--now", help="Delete everything condemned, without waiting for its time.")
+    ] = False,
+    confirm: Annotated[
+        str, typer.Option("--confirm", help="With --now: the table's full name.", show_default=False)
+    ] = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = _TIMEOUT,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Delete the condemned files of a table that are due. Each batch is checked once more against the table."""
+    if now != bool(confirm):
+        raise InvalidArgument(
+            "--now and --confirm go together", hint=f"To delete everything condemned at once: --now --confirm {table}"
+        )
+    deadline = Deadline(timeout)
+    with session.connect(timeout, lasting=True) as connection:
+        if now:
+            connection.client.HurryTrash(pb.HurryTrashRequest(table=table, confirm=confirm))
+        request = pb.MaintainTableRequest(table=table, action="empty-trash")
+        with progress_report() as report:
+            answer, process = maintain_once(connection, request, deadline, report, wait=wait)
+        write(maintain_document(answer, process), output)
+        finish(process, answer.process_id, connection.embedded)
+
+
+LeaseArgument = Annotated[str, typer.Argument(metavar="LEASE", help="Its id, or a unique prefix.", show_default=False)]
+HoldOption = Annotated[
+    timedelta | None, duration_option("--for", help_="How long it lasts from now on, at most 7d [default: 1d].")
+]
+
+
+def take_lease(
+    session: Session,
+    table: TableArgument,
+    snapshot: Annotated[
+        int | None,
+        typer.Option("--snapshot", help="Keep this snapshot and the chain from it to the head.", show_default=False),
+    ] = None,
+    since: Annotated[
+        int | None, typer.Option("--since", help="Keep this snapshot and all newer ones.", show_default=False)
+    ] = None,
+    hold: HoldOption = None,
+    holder: Annotated[str, typer.Option("--holder", help="Who needs it; shown.", show_default=False)] = "",
+    as_tag: Annotated[
+        bool, typer.Option("--as-tag", help="With --snapshot: also by a tag in the table, for other tools.")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Keep a snapshot from expiring for a while, such as for a reader that will return to it.
+
+    Other tools that expire snapshots of the table do not know of it, unless it is taken as a tag.
+    """
+    if (snapshot is None) == (since is None):
+        raise InvalidArgument("a lease needs either --snapshot or --since")
+    snapshot_id = snapshot if snapshot is not None else since
+    with session.connect() as connection:
+        request = pb.TakeLeaseRequest(
+            table=table,
+            snapshot_id=snapshot_id or 0,
+            since=since is not None,
+            hold_ms=milliseconds(hold),
+            holder=holder,
+            as_tag=as_tag,
+        )
+        write(lease_detail(connection.client.TakeLease(request)), output)
+
+
+def renew_lease(
+    session: Session, lease: LeaseArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Renew a lease and its tag, counted from now. An expired lease is not found (3): its snapshot may be gone."""
+    with session.connect() as connection:
+        request = pb.RenewLeaseRequest(lease_id=lease, hold_ms=milliseconds(hold))
+        write(lease_detail(connection.client.RenewLease(request)), output)
+
+
+def release_lease(session: Session, lease: LeaseArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Release a lease, and its tag."""
+    with session.connect() as connection:
+        write(lease_released(connection.client.ReleaseLease(pb.ReleaseLeaseRequest(lease_id=lease))), output)
+
+
+@list_command(LEASES, after="CURSOR")
+def list_leases(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
+    """List the active leases."""
+    show_list(session, options, LEASES, "ListLeases", pb.ListLeasesRequest(table=table), lambda answer: answer.leases)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,25 +28,19 @@ from amoro_cli.context import (
     names_of,
     option_parser,
 )
-from amoro_cli.list_options import Arrangement, LimitOption, after_option, columns_option, listed, sort_option, window
+from amoro_cli.list_options import ListOptions, list_command, show_list
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.services import (
     OPTIMIZERS,
     instance_logs,
     instance_status,
     optimizer_detail,
-    optimizer_list,
     optimizer_released,
     package_detail,
 )
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.properties import parse_duration
 from amoro_core.protocol import admin_pb2 as pb
-
-if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient
-
 
 OptimizerArgument = Annotated[
     str,
@@ -199,38 +193,25 @@ def run(
     )
 
 
+@list_command(OPTIMIZERS, after="ID", watch=True)
 def list_optimizers(
     session: Session,
+    options: ListOptions,
     group: Annotated[str, typer.Option("--group", help="Only those of this group.", show_default=False)] = "",
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("ID")] = "",
-    sort_by: Annotated[str, sort_option(OPTIMIZERS)] = "",
-    columns: Annotated[str, columns_option(OPTIMIZERS)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
-
-    def ask(client: "AdminClient") -> Look:
-        request = pb.ListOptimizersRequest(group=group)
-        found = listed(window(limit, after), client.ListOptimizers, request, lambda answer: answer.optimizers)
-        return Look(optimizer_list(found, Arrangement(sort_by, columns), group))
-
-    show_watched(session, ask, output, watch, interval)
+    of_group = f" --group {group}" if group else ""
+    start = f"Start one with: amoro optimizer run{of_group}"
+    nothing = f"No optimizers are registered{' in the group' if group else ''}. {start}"
+    request = pb.ListOptimizersRequest(group=group)
+    show_list(session, options, OPTIMIZERS, "ListOptimizers", request, lambda answer: answer.optimizers, nothing)
 
 
-def drain(
-    session: Session,
-    optimizer_id: OptimizerArgument,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+def drain(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Let an optimizer finish its running tasks, and then unregister; it gets no new ones."""
+    request = pb.DrainOptimizerRequest(optimizer_id=optimizer_id)
     with session.connect() as connection:
-        write(
-            optimizer_detail(connection.client.DrainOptimizer(pb.DrainOptimizerRequest(optimizer_id=optimizer_id))),
-            output,
-        )
+        write(optimizer_detail(connection.client.DrainOptimizer(request)), output)
 
 
 def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -258,11 +239,9 @@ def logs(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the log of an optimizer that a container started. If it has ended, give the full id of its instance."""
+    request = pb.GetInstanceLogsRequest(id=instance, lines=lines)
     with session.reading() as connection:
-        write(
-            instance_logs(connection.client.GetInstanceLogs(pb.GetInstanceLogsRequest(id=instance, lines=lines))),
-            output,
-        )
+        write(instance_logs(connection.client.GetInstanceLogs(request)), output)
 
 
 def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:

@@ -18,8 +18,8 @@ from amoro_cli.context import (
     duration_option,
     option_parser,
 )
-from amoro_cli.multi_table import MultiTableRun, failure_of_all, is_one, plan_each, ranked, select
-from amoro_cli.output import OutputFormat, tell, write
+from amoro_cli.multi_table import MultiTableRun, is_one, plan_each, raise_worst, ranked, select
+from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
 from amoro_cli.query_logs import learn_from
 from amoro_cli.views.outcomes import optimized_document, plans_document
@@ -33,7 +33,7 @@ from amoro_cli.views.plans import (
     verification_document,
 )
 from amoro_cli.views.processes import optimize_document
-from amoro_cli.wait import Deadline, failure_of, optimize_once, optimize_request, plan_request, verify_table
+from amoro_cli.wait import Deadline, finish, optimize_once, optimize_request, plan_request, verify_table
 from amoro_core.errors import InvalidArgument, VerificationFailed
 from amoro_core.model.clustering import Strategy
 from amoro_core.protocol import admin_pb2 as pb
@@ -200,14 +200,8 @@ def _optimize_one(
         request.table = table
         answer, process = optimize_once(connection, request, deadline, report, wait=wait)
     write(optimize_document(answer.plan, answer.process_id, process), output)
-    if process is None:
-        if answer.process_id:
-            verb, then = ("Start", "start") if request.cluster.schedule_only else ("Follow", "show")
-            tell(f"{verb} it with: amoro process {then} {answer.process_id}")
-        return
-    failure = failure_of(process, connection.embedded)
-    if failure is not None:
-        raise failure
+    verb, word = ("Start", "start") if request.cluster.schedule_only else ("Follow", "show")
+    finish(process, answer.process_id, connection.embedded, f"{verb} it with: amoro process {word}")
 
 
 def _optimize_several(
@@ -218,20 +212,18 @@ def _optimize_several(
     wait: bool,
     output: OutputFormat,
 ) -> None:
-    meant, unlisted = select(connection.client, names)
+    selected, unlisted = select(connection.client, names)
     with progress_report() as report:
-        several = MultiTableRun(connection, request, deadline, report, wait=wait)
+        run = MultiTableRun(connection, request, deadline, report, wait=wait)
         try:
-            several.optimize(meant)
+            run.optimize(selected)
         except KeyboardInterrupt:
-            if several.outcomes:
-                write(optimized_document(several.outcomes), output)
+            if run.outcomes:
+                write(optimized_document(run.outcomes), output)
             raise
-    outcomes = [*several.outcomes, *unlisted]
+    outcomes = [*run.outcomes, *unlisted]
     write(optimized_document(outcomes), output)
-    failure = failure_of_all(outcomes)
-    if failure is not None:
-        raise failure
+    raise_worst(outcomes)
 
 
 def _write_plans(
@@ -250,12 +242,10 @@ def _write_plans(
         planned = plan_one(names[0])
         write(plan_document(planned, optimize_command(planned.table, request), explain), output)
         return
-    meant, unlisted = select(connection.client, names)
-    outcomes = ranked([*plan_each(meant, plan_one), *unlisted])
+    selected, unlisted = select(connection.client, names)
+    outcomes = ranked([*plan_each(selected, plan_one), *unlisted])
     write(plans_document(outcomes, request, explain), output)
-    failure = failure_of_all(outcomes)
-    if failure is not None:
-        raise failure
+    raise_worst(outcomes)
 
 
 def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:

@@ -8,16 +8,7 @@ import typer
 
 from amoro_cli.connection import Kind
 from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
-from amoro_cli.list_options import (
-    Arrangement,
-    LimitOption,
-    after_option,
-    columns_option,
-    gather,
-    listed,
-    sort_option,
-    window,
-)
+from amoro_cli.list_options import ListOptions, gather, list_command, listed
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, progress_report, show_watched
 from amoro_cli.views.processes import (
@@ -25,16 +16,12 @@ from amoro_cli.views.processes import (
     EVENTS,
     PROCESSES,
     TASKS,
-    attempt_list,
     event_line,
-    event_list,
     is_active,
     process_detail,
-    process_list,
     task_detail,
-    task_list,
 )
-from amoro_cli.wait import Deadline, failure_of, wait_for_end, with_tasks
+from amoro_cli.wait import Deadline, finish, wait_for_end, with_tasks
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.history_events import EventKind
 from amoro_core.model.processes import ProcessStatus, TaskStatus
@@ -49,8 +36,10 @@ _SHORTEST_PREFIX = 6
 _TIMEOUT = default("10m")
 
 
+@list_command(PROCESSES, after="PROCESS", limit=20, newest_first=True, watch=True)
 def list_processes(
     session: Session,
+    options: ListOptions,
     table: Annotated[
         str,
         typer.Option(
@@ -64,25 +53,16 @@ def list_processes(
         ProcessStatus | None,
         typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
-    after: Annotated[str, after_option("PROCESS")] = "",
-    sort_by: Annotated[str, sort_option(PROCESSES)] = "",
-    columns: Annotated[str, columns_option(PROCESSES)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List optimizing processes, the newest first."""
 
     def ask(client: "AdminClient") -> Look:
         request = pb.ListProcessesRequest(table=table, status=status or "")
-        found = listed(window(limit, after), client.ListProcesses, request, lambda answer: answer.processes)
-        return Look(
-            process_list(found, Arrangement(sort_by, columns)),
-            running=[process for process in found.items if is_active(process)],
-        )
+        part = listed(options.window, client.ListProcesses, request, lambda answer: answer.processes)
+        running = [process for process in part.items if is_active(process)]
+        return Look(PROCESSES.document(part, options), running=running)
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, options.output, options.watch, options.interval)
 
 
 ProcessArgument = Annotated[
@@ -107,9 +87,8 @@ def show(
 
     def ask(client: "AdminClient") -> Look:
         process = with_tasks(client, client.GetProcess(pb.GetProcessRequest(process_id=process_id)))
-        return Look(
-            process_detail(process), ended=not is_active(process), running=[process] if is_active(process) else []
-        )
+        running = [process] if is_active(process) else []
+        return Look(process_detail(process), ended=not running, running=running)
 
     show_watched(session, ask, output, watch, interval)
 
@@ -135,9 +114,7 @@ def start(
             return
         process = wait_for_end(client, process.process_id, deadline, report)
         write(process_detail(process), output)
-        failure = failure_of(process, connection.embedded)
-    if failure is not None:
-        raise failure
+    finish(process, process.process_id, connection.embedded)
 
 
 def cancel(session: Session, process_id: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -158,31 +135,29 @@ def refuse_short(process_id: str) -> None:
         )
 
 
+@list_command(TASKS, after="N", watch=True)
 def list_tasks(
     session: Session,
+    options: ListOptions,
     process_id: ProcessArgument,
     status: Annotated[
         TaskStatus | None,
         typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
     ] = None,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("N")] = "",
-    sort_by: Annotated[str, sort_option(TASKS)] = "",
-    columns: Annotated[str, columns_option(TASKS)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tasks of a process, by number."""
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
         request = pb.ListTasksRequest(process_id=process_id, status=status or "")
-        first, found = gather(window(limit, after), client.ListTasks, request, lambda answer: answer.tasks)
-        process = first.process
-        return Look(task_list(process.process_id, found, Arrangement(sort_by, columns)), ended=not is_active(process))
+        first, part = gather(options.window, client.ListTasks, request, lambda answer: answer.tasks)
+        owner = first.process.process_id
+        document = TASKS.document(
+            part, options, before={"process_id": owner}, name=lambda task: f"{owner}-{task.task_id}"
+        )
+        return Look(document, ended=not is_active(first.process))
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, options.output, options.watch, options.interval)
 
 
 def show_task(
@@ -216,8 +191,10 @@ def show_task(
     show_watched(session, ask, output, watch, interval)
 
 
+@list_command(ATTEMPTS, after="TASK-ATTEMPT", watch=True)
 def attempts(
     session: Session,
+    options: ListOptions,
     of: Annotated[
         str,
         typer.Argument(
@@ -226,13 +203,6 @@ def attempts(
             show_default=False,
         ),
     ],
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("TASK-ATTEMPT")] = "",
-    sort_by: Annotated[str, sort_option(ATTEMPTS)] = "",
-    columns: Annotated[str, columns_option(ATTEMPTS)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the attempts of a process's tasks, or of one task: who ran them, for how long, and what became of them.
 
@@ -243,10 +213,17 @@ def attempts(
 
     def ask(client: "AdminClient") -> Look:
         request = journal_pb.ListAttemptsRequest(process_id=process_id, task_id=task)
-        first, found = gather(window(limit, after), client.ListAttempts, request, lambda answer: answer.attempts)
-        return Look(attempt_list(first.process_id, found, Arrangement(sort_by, columns)))
+        first, part = gather(options.window, client.ListAttempts, request, lambda answer: answer.attempts)
+        owner = first.process_id
+        document = ATTEMPTS.document(
+            part,
+            options,
+            before={"process_id": owner},
+            name=lambda item: f"{owner}-{item.task_id}-{item.attempt}",
+        )
+        return Look(document)
 
-    show_watched(session, ask, output, watch, interval)
+    show_watched(session, ask, options.output, options.watch, options.interval)
 
 
 def _names_task(text: str) -> bool:
@@ -272,8 +249,10 @@ def _is_number(text: str) -> bool:
 EVENTS_INTERVAL = default("1s")
 
 
+@list_command(EVENTS, after="NEXT", limit=20, newest_first=True)
 def list_events(
     session: Session,
+    options: ListOptions,
     kind: Annotated[
         list[EventKind] | None,
         typer.Option(help="Only events of this kind; repeatable.", case_sensitive=False, show_default=False),
@@ -299,15 +278,10 @@ def list_events(
     since: Annotated[
         timedelta | None, duration_option("--since", help_="Only events of so long ago or later, such as 1d.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
-    after: Annotated[str, after_option("NEXT")] = "",
-    sort_by: Annotated[str, sort_option(EVENTS)] = "",
-    columns: Annotated[str, columns_option(EVENTS)] = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with events as they happen, oldest first, until Ctrl-C.")
     ] = False,
     interval: Annotated[timedelta, duration_option("--interval", help_="How often --follow polls.")] = EVENTS_INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List what happened to tables, processes, optimizers and groups, the newest first.
 
@@ -315,7 +289,7 @@ def list_events(
     """
     if process:
         refuse_short(process)
-    if follow and (after or sort_by or columns):
+    if follow and (options.after or options.sort_by or options.columns):
         raise InvalidArgument("--follow goes by the time: leave out --after, --sort-by and --columns")
     wanted = journal_pb.ListEventsRequest(
         kinds=[item.value for item in kind or ()],
@@ -325,16 +299,16 @@ def list_events(
     )
     with session.reading() as connection:
         client = connection.client
-        first, part = gather(window(limit, after), client.ListEvents, wanted, lambda answer: answer.events)
+        first, part = gather(options.window, client.ListEvents, wanted, lambda answer: answer.events)
         last = first.last_event_id
         if not follow:
-            write(event_list(part, Arrangement(sort_by, columns)), output)
+            write(EVENTS.document(part, options), options.output)
             return
         try:
-            _show(list(reversed(part.items)), output)
+            _show(list(reversed(part.items)), options.output)
             while not connection.embedded:
                 time.sleep(interval.total_seconds())
-                last = _show(_events_after(client, wanted, last), output) or last
+                last = _show(_events_after(client, wanted, last), options.output) or last
         except KeyboardInterrupt:
             return
 
@@ -350,15 +324,15 @@ def _show(events: list[journal_pb.Event], output: OutputFormat) -> int:
 
 def _events_after(client: "AdminClient", wanted: journal_pb.ListEventsRequest, event_id: int) -> list[journal_pb.Event]:
     """The wanted events that were stored after that one, in the order of storing."""
-    found: list[journal_pb.Event] = []
+    events: list[journal_pb.Event] = []
     while True:
         request = journal_pb.ListEventsRequest(
             kinds=wanted.kinds,
             table=wanted.table,
             process_id=wanted.process_id,
-            newer_than=found[-1].event_id if found else event_id,
+            newer_than=events[-1].event_id if events else event_id,
         )
         answer = client.ListEvents(request)
-        found += answer.events
+        events += answer.events
         if answer.total_is_exact or not answer.events:
-            return found
+            return events

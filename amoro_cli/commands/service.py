@@ -1,39 +1,153 @@
-"""Commands of the coordinator: amoro status, series, monitoring, state, config."""
+"""Commands that run something, and those of the coordinator: amoro up, demo, doctor, mcp, status, series, state, ..."""
 
+import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from google.protobuf.message import Message
 
-from amoro_cli.connection import Kind
-from amoro_cli.context import OutputOption, Session, default, duration_option, milliseconds_ago, names_of
+from amoro_cli.connection import DemoOptions, Kind, UpOptions
+from amoro_cli.context import (
+    MEMORY,
+    MOST_THREADS,
+    OutputOption,
+    Session,
+    default,
+    duration_option,
+    memory_option,
+    milliseconds_ago,
+    names_of,
+)
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.views.services import (
     backup_document,
     check_document,
     exported_document,
+    findings_document,
     series_document,
     state_document,
     status_document,
 )
 from amoro_cli.views.tables import settings_document
 from amoro_core.documents.prometheus_files import BOARD, RULES, SCRAPE, board, rules, scrape
-from amoro_core.errors import InvalidArgument, StoreFailed
+from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, InvalidSettings, StoreFailed
 from amoro_core.model.metrics import SYSTEM_SERIES, TABLE_SERIES
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetSeriesRequest
 from amoro_core.protocol.monitoring_pb2 import ListConditionsRequest
 
 
+def up(
+    session: Session,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on [default: the settings', else 127.0.0.1].")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="The port to listen on; 0 picks a free one [default: the settings', else 1261].", min=0, max=65535
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS, show_default=False
+        ),
+    ] = None,
+    memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = MEMORY,
+    without_optimizer: Annotated[
+        bool, typer.Option("--without-optimizer", help="Run the coordinator alone; optimizers are started elsewhere.")
+    ] = False,
+) -> None:
+    """Run a coordinator and one optimizer until Ctrl-C."""
+    place = session.place
+    session.launcher.up(UpOptions(place.home, place.config, host, port, threads, memory, without_optimizer))
+
+
+def demo(
+    session: Session,
+    seconds: Annotated[int, typer.Option(help="How long the writer runs.", min=1, max=86_400)] = 45,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where to create and keep the warehouse [default: a temporary directory].",
+            show_default=False,
+        ),
+    ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Plain lines instead of a live display, as always when stdout is not a terminal."),
+    ] = False,
+) -> None:
+    """Show Amoro at work: a table under constant writes is kept healthy, and every row is accounted for."""
+    session.launcher.demo(DemoOptions(seconds, directory, plain or not sys.stdout.isatty()))
+
+
+def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Check the installation, and say how to fix what is wrong. Exit status 1 when a check fails."""
+    place = session.place
+    findings = session.launcher.doctor(place.home, place.config)
+    write(findings_document(findings), output)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def mcp(
+    session: Session,
+    allow_writes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-writes",
+            help="Also offer to optimize tables, cancel processes, enable and disable tables, as far as the token may.",
+        ),
+    ] = False,
+) -> None:
+    """Serve assistants over the Model Context Protocol on stdin and stdout, until stdin ends.
+
+    What they may see and do is the token's: give them one of their own, with the role viewer or operator.
+    """
+    try:
+        import anyio
+        from mcp import stdio_server
+
+        from amoro_core.mcp.server import make_server
+    except ImportError as missing:
+        raise InvalidSettings(
+            f"amoro mcp needs the package {missing.name}", hint="Install it with: pip install 'amoro[mcp]'"
+        ) from missing
+    from importlib.metadata import version
+
+    from amoro_core.protocol.channels import MCP_WAY
+
+    with session.reading(lasting=True) as connection:
+        if connection.embedded and allow_writes:
+            raise CoordinatorUnavailable(
+                "no coordinator runs here: nothing could be changed",
+                hint="Start one with amoro up, or leave --allow-writes out.",
+            )
+        client = connection.client
+        client.set_channel(MCP_WAY)
+
+        async def ask(method: str, request: Message, _: Any) -> Message:
+            return await anyio.to_thread.run_sync(client.ask, method, request)
+
+        async def serve() -> None:
+            server = make_server(ask, version("amoro"), allow_writes=allow_writes)
+            async with stdio_server() as (received, sent):
+                await server.run(received, sent, server.create_initialization_options())
+
+        anyio.run(serve)
+
+
 def status(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show what runs, each problem, and how to fix it."""
     with session.reading() as connection:
-        found, conditions = (
-            connection.client.GetStatus(pb.GetStatusRequest()),
-            connection.client.ListConditions(ListConditionsRequest()),
-        )
-    write(status_document(found, conditions.conditions), output)
+        answer = connection.client.GetStatus(pb.GetStatusRequest())
+        conditions = connection.client.ListConditions(ListConditionsRequest()).conditions
+    write(status_document(answer, conditions), output)
 
 
 DAY = default("1d")

@@ -1,6 +1,7 @@
 """Commands of tables and their blockers: amoro table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,21 +18,10 @@ from amoro_cli.context import (
     milliseconds,
     names_of,
 )
-from amoro_cli.list_options import (
-    Arrangement,
-    LimitOption,
-    ListRange,
-    after_option,
-    columns_option,
-    gather,
-    listed,
-    pages,
-    sort_option,
-    window,
-)
-from amoro_cli.multi_table import Outcome, each, failure_of_all, is_one, select
+from amoro_cli.list_options import ListOptions, gather, list_command, listed, show_list
+from amoro_cli.multi_table import Outcome, is_one, raise_worst, select, tried
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.progress import INTERVAL, IntervalOption, Look, Showing, WatchOption, show_list, show_watched
+from amoro_cli.progress import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_cli.views.outcomes import selected_document
 from amoro_cli.views.tables import (
     BLOCKERS,
@@ -39,18 +29,13 @@ from amoro_cli.views.tables import (
     SNAPSHOTS,
     TABLES,
     blocker_detail,
-    blocker_list,
     blocker_released,
     digest_document,
     properties_document,
     sort_key,
     table_detail,
-    table_files,
     table_health,
-    table_list,
-    table_snapshots,
 )
-from amoro_core.model.paging import Window
 from amoro_core.model.tables import BlockedOperation, OptimizingStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.journal_pb2 import GetTableDigestRequest
@@ -59,8 +44,10 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 
+@list_command(TABLES, after="CURSOR", watch=True)
 def list_tables(
     session: Session,
+    options: ListOptions,
     catalog: Annotated[
         str,
         typer.Option(help="Only tables of this catalog.", show_default=False, autocompletion=names_of(Kind.CATALOG)),
@@ -82,16 +69,9 @@ def list_tables(
     health_below: Annotated[
         int | None, typer.Option(help="Only evaluated tables with a lower score.", min=1, max=100, show_default=False)
     ] = None,
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("CURSOR")] = "",
-    sort_by: Annotated[str, sort_option(TABLES)] = "",
-    columns: Annotated[str, columns_option(TABLES)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables with their status and health."""
-    wanted = pb.ListTablesRequest(
+    request = pb.ListTablesRequest(
         catalog=catalog,
         status=status or "",
         group=group,
@@ -101,16 +81,12 @@ def list_tables(
         refusal=refusal,
         health_below=health_below or 0,
     )
-    some = wanted != pb.ListTablesRequest() or bool(after)
-    key, direction = sort_key(sort_by)
-    wanted.sort, wanted.order = key, direction
-    arrangement = Arrangement("" if key else sort_by, columns)
-    show_list(
-        session,
-        lambda client: _table_pages(client, wanted, window(limit, after)),
-        lambda part: table_list(part, arrangement, of_some=some),
-        Showing(output, watch, interval, is_whole=bool(arrangement.sort_by)),
-    )
+    is_filtered = request != pb.ListTablesRequest() or bool(options.after)
+    nothing = "None of the known tables matches." if is_filtered else ""
+    request.sort, request.order = sort_key(options.sort_by)
+    if request.sort:
+        options = replace(options, sort_by="")
+    show_list(session, options, TABLES, "ListTables", request, lambda answer: answer.tables, nothing)
 
 
 def show(
@@ -121,26 +97,29 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show tables: status, health, files, and who decides whether they are optimized."""
-    found: list[Outcome[pb.Table]] = []
+    outcomes: list[Outcome[pb.Table]] = []
+
+    def get(client: "AdminClient", table: str) -> pb.Table:
+        return client.GetTable(pb.GetTableRequest(table=table))
 
     def ask(client: "AdminClient") -> Look:
         if is_one(tables):
-            return Look(table_detail(_get(client, tables[0])))
-        found[:] = _each(client, tables, lambda table: _get(client, table))
-        return Look(selected_document(found, detailed=True))
+            return Look(table_detail(get(client, tables[0])))
+        outcomes[:] = _each(client, tables, get)
+        return Look(selected_document(outcomes, detailed=True))
 
     show_watched(session, ask, output, watch, interval)
-    _end(found)
+    raise_worst(outcomes)
 
 
 def enable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Let the coordinator optimize tables automatically, unless a table's own property forbids it."""
-    _set_enabled(session, tables, True, output)
+    _change(session, tables, output, "SetTableEnabled", pb.SetTableEnabledRequest(enabled=True))
 
 
 def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Stop the coordinator from optimizing tables. The tables themselves are not touched."""
-    _set_enabled(session, tables, False, output)
+    _change(session, tables, output, "SetTableEnabled", pb.SetTableEnabledRequest(enabled=False))
 
 
 def changed(
@@ -150,26 +129,48 @@ def changed(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Notify the coordinator of commits to tables: it refreshes them immediately instead of on schedule."""
+    _change(session, tables, output, "TableChanged", pb.TableChangedRequest(hint=hint))
+
+
+def _change(
+    session: Session,
+    tables: list[str],
+    output: OutputFormat,
+    method: str,
+    request: pb.SetTableEnabledRequest | pb.TableChangedRequest,
+) -> None:
+    """Send the request for each table."""
+
+    def change(client: "AdminClient", table: str) -> pb.Table:
+        request.table = table
+        answer: pb.Table = client.ask(method, request)
+        return answer
+
     with session.connect() as connection:
-        client = connection.client
-
-        def changed_one(table: str) -> pb.Table:
-            return client.TableChanged(pb.TableChangedRequest(table=table, hint=hint))
-
         if is_one(tables):
-            write(table_detail(changed_one(tables[0])), output)
+            write(table_detail(change(connection.client, tables[0])), output)
             return
-        found = _each(client, tables, changed_one)
-        write(selected_document(found, detailed=False), output)
-    _end(found)
+        outcomes = _each(connection.client, tables, change)
+        write(selected_document(outcomes, detailed=False), output)
+    raise_worst(outcomes)
+
+
+def _each(
+    client: "AdminClient", names: list[str], act: "Callable[[AdminClient, str], pb.Table]"
+) -> list[Outcome[pb.Table]]:
+    """The outcome for each selected table; an error ends only its own table."""
+    selected, unlisted = select(client, names)
+    return [
+        *(tried(table, lambda table: act(client, table), lambda answer: str(answer.status)) for table in selected),
+        *unlisted,
+    ]
 
 
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show every property that controls the optimizing of a table, its value, and where it comes from."""
+    request = pb.GetTablePropertiesRequest(table=table)
     with session.reading() as connection:
-        write(
-            properties_document(connection.client.GetTableProperties(pb.GetTablePropertiesRequest(table=table))), output
-        )
+        write(properties_document(connection.client.GetTableProperties(request)), output)
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -193,15 +194,8 @@ def sizes(
         write(digest_document(found, partitions), output)
 
 
-def files(
-    session: Session,
-    table: TableArgument,
-    limit: Annotated[int, typer.Option(help="How many to list at most.", min=1, max=1_000_000)] = 100,
-    after: Annotated[str, after_option("PATH")] = "",
-    sort_by: Annotated[str, sort_option(FILES)] = "",
-    columns: Annotated[str, columns_option(FILES)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(FILES, after="PATH", limit=100)
+def files(session: Session, options: ListOptions, table: TableArgument) -> None:
     """List the live data and delete files of a table, by partition."""
     with session.reading() as connection:
         client, request = connection.client, pb.ListTableFilesRequest(table=table)
@@ -211,59 +205,18 @@ def files(
             request.snapshot_id = answer.snapshot_id  # further pages are of the same snapshot
             return answer
 
-        first, found = gather(window(limit, after), ask, request, lambda answer: answer.files)
-        write(table_files(table, first.snapshot_id, found, Arrangement(sort_by, columns)), output)
+        first, part = gather(options.window, ask, request, lambda answer: answer.files)
+    before = {"table": table, "snapshot_id": first.snapshot_id or None}
+    write(FILES.document(part, options, before=before), options.output)
 
 
-def snapshots(
-    session: Session,
-    table: TableArgument,
-    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
-    after: Annotated[str, after_option("SNAPSHOT")] = "",
-    sort_by: Annotated[str, sort_option(SNAPSHOTS)] = "",
-    columns: Annotated[str, columns_option(SNAPSHOTS)] = "",
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(SNAPSHOTS, after="SNAPSHOT", limit=20, newest_first=True)
+def snapshots(session: Session, options: ListOptions, table: TableArgument) -> None:
     """List the snapshots that a table still has, newest first, and which of them Amoro committed."""
     with session.reading() as connection:
         client, request = connection.client, pb.ListSnapshotsRequest(table=table)
-        found = listed(window(limit, after), client.ListSnapshots, request, lambda answer: answer.snapshots)
-        write(table_snapshots(table, found, Arrangement(sort_by, columns)), output)
-
-
-def _set_enabled(session: Session, tables: list[str], enabled: bool, output: OutputFormat) -> None:
-    with session.connect() as connection:
-        client = connection.client
-
-        def set_one(table: str) -> pb.Table:
-            return client.SetTableEnabled(pb.SetTableEnabledRequest(table=table, enabled=enabled))
-
-        if is_one(tables):
-            write(table_detail(set_one(tables[0])), output)
-            return
-        found = _each(client, tables, set_one)
-        write(selected_document(found, detailed=False), output)
-    _end(found)
-
-
-def _get(client: "AdminClient", table: str) -> pb.Table:
-    return client.GetTable(pb.GetTableRequest(table=table))
-
-
-def _table_pages(client: "AdminClient", wanted: pb.ListTablesRequest, window: Window) -> Iterator[ListRange[pb.Table]]:
-    for _, part in pages(window, client.ListTables, wanted, lambda answer: answer.tables):
-        yield part
-
-
-def _each(client: "AdminClient", names: list[str], act: "Callable[[str], pb.Table]") -> "list[Outcome[pb.Table]]":
-    meant, unlisted = select(client, names)
-    return [*each(meant, act, lambda table: str(table.status)), *unlisted]
-
-
-def _end(found: "list[Outcome[pb.Table]]") -> None:
-    failure = failure_of_all(found)
-    if failure is not None:
-        raise failure
+        part = listed(options.window, client.ListSnapshots, request, lambda answer: answer.snapshots)
+    write(SNAPSHOTS.document(part, options, before={"table": table}), options.output)
 
 
 BlockerArgument = Annotated[
@@ -318,22 +271,8 @@ def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = O
         write(blocker_released(connection.client.ReleaseBlocker(pb.ReleaseBlockerRequest(blocker_id=blocker))), output)
 
 
-def blockers(
-    session: Session,
-    table: AnyTableArgument = "",
-    limit: LimitOption = None,
-    after: Annotated[str, after_option("BLOCKER")] = "",
-    sort_by: Annotated[str, sort_option(BLOCKERS)] = "",
-    columns: Annotated[str, columns_option(BLOCKERS)] = "",
-    watch: WatchOption = False,
-    interval: IntervalOption = INTERVAL,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
+@list_command(BLOCKERS, after="BLOCKER", watch=True)
+def blockers(session: Session, options: ListOptions, table: AnyTableArgument = "") -> None:
     """List the active blockers."""
-
-    def ask(client: "AdminClient") -> Look:
-        request = pb.ListBlockersRequest(table=table)
-        part = listed(window(limit, after), client.ListBlockers, request, lambda answer: answer.blockers)
-        return Look(blocker_list(part, Arrangement(sort_by, columns)))
-
-    show_watched(session, ask, output, watch, interval)
+    request = pb.ListBlockersRequest(table=table)
+    show_list(session, options, BLOCKERS, "ListBlockers", request, lambda answer: answer.blockers)

@@ -1,24 +1,21 @@
 """Documents of maintenance, trash, leases and snapshots."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
-from amoro_cli.output import Block, Document, Grid, Pairs
+from amoro_cli.list_options import Column, Listing, ListOptions, ListRange
+from amoro_cli.output import Block, Document, Grid, Pairs, with_value
 from amoro_cli.views.processes import receipt_blocks
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
 from amoro_core.documents.json_documents import encode, encode_all, maintain_body
-
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
-    from amoro_core.protocol import snapshots_pb2 as snapshots_pb
-
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
 #: Rows of a plan that are shown on a terminal; JSON has all.
 _SHOWN = 20
 
 
-def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process | None") -> Document:
+def maintain_document(answer: pb.MaintainTableResponse, process: pb.Process | None) -> Document:
     """Schema amoro.maintain/v1: `table`, `action`, `outcome`, `reason`, `due_at`, `is_due`, `tasks`, `held`,
     `process_id`, `plan`, `process`.
 
@@ -30,7 +27,7 @@ def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process |
     return Document("amoro.maintain/v1", body, (answer.process_id,) if answer.process_id else (), blocks)
 
 
-def maintenance_document(table: str, done: "Sequence[tuple[pb.MaintainTableResponse, pb.Process | None]]") -> Document:
+def maintenance_document(table: str, done: Sequence[tuple[pb.MaintainTableResponse, pb.Process | None]]) -> Document:
     """Schema amoro.maintenance/v1: `table`, and in `actions` of each what amoro.maintain/v1 has."""
     bodies = [maintain_body(answer, process) for answer, process in done]
     pairs = zip(done, bodies, strict=True)
@@ -41,7 +38,7 @@ def maintenance_document(table: str, done: "Sequence[tuple[pb.MaintainTableRespo
 
 
 def _blocks(
-    answer: "pb.MaintainTableResponse", process: "pb.Process | None", plan: Mapping[str, Any] | None
+    answer: pb.MaintainTableResponse, process: pb.Process | None, plan: Mapping[str, Any] | None
 ) -> tuple[Block, ...]:
     blocks: list[Block] = [f"{answer.table}  {answer.action}: {_maintained(answer)}"]
     if process is None:
@@ -52,27 +49,27 @@ def _blocks(
 
 def _plan_blocks(plan: Mapping[str, Any]) -> tuple[Block, ...]:
     """The items of a plan, the first ones of each kind as a table, and figures in a line."""
-    figures = [f"{name} {_said(value)}" for name, value in plan.items() if not isinstance(value, list | dict)]
+    figures = [f"{name} {_cell(value)}" for name, value in plan.items() if not isinstance(value, list | dict)]
     blocks: list[Block] = [f"  {', '.join(figures)}"] if figures else []
     for name, items in plan.items():
         rows = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
         if not rows:
             continue
         titles = list(rows[0])
-        cells = tuple(tuple(_said(item.get(title)) for title in titles) for item in rows[:_SHOWN])
+        cells = tuple(tuple(_cell(item.get(title)) for title in titles) for item in rows[:_SHOWN])
         blocks.append(Grid(tuple(title.upper().replace("_", " ") for title in titles), cells))
         if len(rows) > _SHOWN:
             blocks.append(f"... {many(len(rows) - _SHOWN, 'more')} in {name}: see them all with -o json")
     return tuple(blocks)
 
 
-def _said(value: object) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "-" if value is None else str(value)
     return format_count(value) if 0 <= value < 10**15 else str(value)
 
 
-def _maintained(answer: "pb.MaintainTableResponse") -> str:
+def _maintained(answer: pb.MaintainTableResponse) -> str:
     if answer.process_id:
         return f"planned as {answer.process_id}, {answer.reason}"
     if answer.is_due:
@@ -82,13 +79,13 @@ def _maintained(answer: "pb.MaintainTableResponse") -> str:
     return f"nothing to do: {answer.reason}{later}"
 
 
-ACTIONS: "Listing[pb.TableAction]" = Listing(
+ACTIONS: Listing[pb.TableAction] = Listing(
     (
         Column("ACTION", lambda item: item.action),
         Column("ON", lambda item: "on" if item.is_on else "off"),
         Column("BY", lambda item: item.by or "-"),
-        Column("LAST", lambda item: format_time(item.last_ms), lambda item: item.last_ms),
-        Column("NEXT", lambda item: format_time(item.next_ms) if item.is_on else "-", lambda item: item.next_ms),
+        Column("LAST", lambda item: item.last_ms, format_time),
+        Column("NEXT", lambda item: item.next_ms if item.is_on else -1, format_time),
         Column("STATE", lambda item: _state(item)),
         Column("REASON", lambda item: item.paused_for or (item.is_on and item.reason) or "-"),
     ),
@@ -97,7 +94,7 @@ ACTIONS: "Listing[pb.TableAction]" = Listing(
 )
 
 
-def _state(item: "pb.TableAction") -> str:
+def _state(item: pb.TableAction) -> str:
     if item.process_id:
         return f"{item.process_status} {item.process_id}"
     if item.paused_ms:
@@ -107,10 +104,10 @@ def _state(item: "pb.TableAction") -> str:
     return "-"
 
 
-def actions_document(answer: "pb.ListActionsResponse", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
+def actions_document(answer: pb.ListActionsResponse, options: ListOptions) -> Document:
     """Schema amoro.actions/v1: `table`, and `actions`, each with whether it is on and why, and since when and why it
     is paused."""
-    items = ACTIONS.arranged(answer.actions, arrangement)
+    items = ACTIONS.arranged(answer.actions, options.sort_by)
     names = tuple(item.action for item in items)
     paused = (
         f"{item.action} is paused since {format_time(item.paused_ms)}: {item.paused_for}. It resumes after a run that "
@@ -118,24 +115,28 @@ def actions_document(answer: "pb.ListActionsResponse", arrangement: Arrangement 
         for item in items
         if item.paused_ms
     )
-    return Document("amoro.actions/v1", encode(answer), names, (ACTIONS.grid(items, arrangement), *paused))
+    return Document("amoro.actions/v1", encode(answer), names, (ACTIONS.grid(items, options.columns), *paused))
 
 
-TRASH: "Listing[pb.Trash]" = Listing(
+#: Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes.
+TRASH: Listing[pb.Trash] = Listing(
     (
         Column("PROCESS", lambda item: item.process_id),
         Column("TABLE", lambda item: item.table),
         Column("ACTION", lambda item: item.action),
-        Column("FILES", lambda item: format_count(item.files), lambda item: item.files, right=True),
-        Column("BYTES", lambda item: format_bytes(item.bytes), lambda item: item.bytes, right=True),
-        Column("DELETED AT", lambda item: format_time(item.purge_ms), lambda item: item.purge_ms),
+        Column("FILES", lambda item: item.files, format_count, right=True),
+        Column("BYTES", lambda item: item.bytes, format_bytes, right=True),
+        Column("DELETED AT", lambda item: item.purge_ms, format_time),
     ),
     spare=("ACTION",),
+    schema="amoro.trash/v1",
+    name=lambda item: item.process_id,
+    nothing="Nothing is condemned.",
 )
-FILES: "Listing[pb.CondemnedFile]" = Listing(
+_FILES: Listing[pb.CondemnedFile] = Listing(
     (
         Column("KIND", lambda item: item.kind),
-        Column("BYTES", lambda item: format_bytes(item.size_bytes), lambda item: item.size_bytes, right=True),
+        Column("BYTES", lambda item: item.size_bytes, format_bytes, right=True),
         Column("REASON", lambda item: item.reason),
         Column("STATUS", lambda item: item.status),
         Column("PATH", lambda item: item.moved_to or item.path),
@@ -143,29 +144,26 @@ FILES: "Listing[pb.CondemnedFile]" = Listing(
     spare=("STATUS", "REASON"),
     elastic="PATH",
 )
-LEASES: "Listing[pb.Lease]" = Listing(
+#: Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids.
+LEASES: Listing[pb.Lease] = Listing(
     (
         Column("LEASE", lambda item: item.lease_id),
         Column("TABLE", lambda item: item.table),
-        Column("SNAPSHOT", lambda item: str(item.snapshot_id)),
+        Column("SNAPSHOT", lambda item: item.snapshot_id),
         Column("SINCE", lambda item: "since" if item.since else "-"),
         Column("TAG", lambda item: item.tag or "-"),
         Column("HOLDER", lambda item: item.holder),
-        Column("EXPIRES", lambda item: format_time(item.expires_ms), lambda item: item.expires_ms),
+        Column("EXPIRES", lambda item: item.expires_ms, format_time),
     ),
     spare=("SINCE", "TAG"),
     elastic="HOLDER",
+    schema="amoro.leases/v1",
+    name=lambda item: item.lease_id,
+    nothing="No snapshot is leased.",
 )
 
 
-def trash_list(part: "ListRange[pb.Trash]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
-    """Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes."""
-    return list_document(
-        "amoro.trash/v1", TRASH, part, arrangement, lambda item: item.process_id, "Nothing is condemned."
-    )
-
-
-def trash_detail(answer: "pb.ShowTrashResponse", part: "ListRange[pb.CondemnedFile]") -> Document:
+def trash_detail(answer: pb.ShowTrashResponse, part: ListRange[pb.CondemnedFile]) -> Document:
     """Schema amoro.trashed/v1: `trash`, its `files` with their reasons, `next` and `total`. The names are paths."""
     trash = answer.trash
     deleting = f", {format_count(trash.deleting_files)} of them being deleted" if trash.deleting_files else ""
@@ -176,32 +174,24 @@ def trash_detail(answer: "pb.ShowTrashResponse", part: "ListRange[pb.CondemnedFi
         ("deleted at", format_time(trash.purge_ms)),
     )
     restore = f"To keep them: amoro trash restore {trash.process_id}"
-    blocks: list[Block] = [Pairs(pairs), FILES.grid(list(part.items), DEFAULT_ARRANGEMENT), *part.rest, restore]
+    blocks: list[Block] = [Pairs(pairs), _FILES.grid(part.items), *part.rest, restore]
     body = {**encode(answer), "files": encode_all(part.items), **part.keys}
     return Document("amoro.trashed/v1", body, tuple(file.path for file in part.items), tuple(blocks))
 
 
-def trash_restored(trash: "pb.Trash") -> Document:
+def trash_restored(trash: pb.Trash) -> Document:
     """Schema amoro.restored/v1: what was restored."""
     text = f"Restored {many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)})."
     return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
 
 
-def lease_list(part: "ListRange[pb.Lease]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
-    """Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids."""
-    return list_document(
-        "amoro.leases/v1", LEASES, part, arrangement, lambda item: item.lease_id, "No snapshot is leased."
-    )
-
-
-def lease_detail(lease: "pb.Lease") -> Document:
+def lease_detail(lease: pb.Lease) -> Document:
     """Schema amoro.lease/v1: the fields of the lease."""
-    kept = f"{lease.snapshot_id} and all newer ones" if lease.since else str(lease.snapshot_id)
-    pairs = (
+    pairs = with_value(
         ("lease", lease.lease_id),
         ("table", lease.table),
-        ("snapshot", kept),
-        *((("tag", lease.tag),) if lease.tag else ()),
+        ("snapshot", f"{lease.snapshot_id} and all newer ones" if lease.since else str(lease.snapshot_id)),
+        ("tag", lease.tag),
         ("holder", lease.holder),
         ("expires", format_time(lease.expires_ms)),
     )
@@ -209,16 +199,16 @@ def lease_detail(lease: "pb.Lease") -> Document:
     return Document("amoro.lease/v1", encode(lease), (lease.lease_id,), (Pairs(pairs), hold_on))
 
 
-def lease_released(lease: "pb.Lease") -> Document:
+def lease_released(lease: pb.Lease) -> Document:
     """Schema amoro.lease/v1: the fields of the released lease."""
     text = f"Lease {lease.lease_id} is released; snapshot {lease.snapshot_id} of {lease.table} may expire."
     return Document("amoro.lease/v1", encode(lease), (lease.lease_id,), (text,))
 
 
-FATES: "Listing[snapshots_pb.SnapshotFate]" = Listing(
+FATES: Listing[snapshots_pb.SnapshotFate] = Listing(
     (
-        Column("SNAPSHOT", lambda one: str(one.snapshot_id)),
-        Column("COMMITTED", lambda one: format_time(one.committed_ms), lambda one: one.committed_ms),
+        Column("SNAPSHOT", lambda one: one.snapshot_id),
+        Column("COMMITTED", lambda one: one.committed_ms, format_time),
         Column("NEXT", lambda one: "goes" if one.goes else "stays"),
         Column("WHY", lambda one: one.reason),
     ),
@@ -235,16 +225,16 @@ _FIGURES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 )
 
 
-def comparison_document(found: "snapshots_pb.SnapshotComparison") -> Document:
+def comparison_document(found: snapshots_pb.SnapshotComparison) -> Document:
     """Schema amoro.comparison/v1: `before` and `after` with their totals, and how one led to the other."""
     before, after = found.before, found.after
     rows = [("committed", format_time(before.committed_ms), format_time(after.committed_ms), "")]
     rows.append(("operation", before.operation, after.operation, ""))
     for title, name, write in _FIGURES:
         first, second = getattr(before.totals, name), getattr(after.totals, name)
-        rows.append(
-            (title, _number_or_dash(first, write), _number_or_dash(second, write), _difference(first, second, write))
-        )
+        old, new = ("-" if value < 0 else write(value) for value in (first, second))
+        sign = "+" if second > first else "-" if second < first else ""
+        rows.append((title, old, new, "-" if "-" in (old, new) else f"{sign}{write(abs(second - first))}"))
     titles = ("", str(before.snapshot_id), str(after.snapshot_id), "DIFFERENCE")
     led = f"{many(found.commits, 'commit')} from one to the other, {format_count(found.own_commits)} of them Amoro's"
     line = led if found.is_ancestor else "The first did not lead to the second."
@@ -252,22 +242,11 @@ def comparison_document(found: "snapshots_pb.SnapshotComparison") -> Document:
     return Document("amoro.comparison/v1", encode(found), (str(before.snapshot_id), str(after.snapshot_id)), blocks)
 
 
-def retention_document(found: "snapshots_pb.Retention", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
+def retention_document(found: snapshots_pb.Retention, options: ListOptions) -> Document:
     """Schema amoro.retention/v1: `snapshots` and `refs` with their fates. The names are the snapshots that go."""
     going = [one for one in found.snapshots if one.goes]
-    snapshots = FATES.arranged(found.snapshots, arrangement)
-    blocks: list[Block] = [FATES.grid(snapshots, arrangement) if snapshots else "No snapshots."]
+    snapshots = FATES.arranged(found.snapshots, options.sort_by)
+    blocks: list[Block] = [FATES.grid(snapshots, options.columns) if snapshots else "No snapshots."]
     blocks += [f"{'branch' if ref.branch else 'tag'} {ref.name} goes: {ref.reason}" for ref in found.refs if ref.goes]
     blocks.append(f"{many(len(going), 'snapshot')} would go with the next expiry; {found.staying}")
     return Document("amoro.retention/v1", encode(found), tuple(str(one.snapshot_id) for one in going), tuple(blocks))
-
-
-def _number_or_dash(value: int, write: Callable[[int], str]) -> str:
-    return "-" if value < 0 else write(value)
-
-
-def _difference(first: int, second: int, write: Callable[[int], str]) -> str:
-    if min(first, second) < 0:
-        return "-"
-    sign = "+" if second > first else "-" if second < first else ""
-    return f"{sign}{write(abs(second - first))}"

@@ -2,34 +2,26 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amoro_cli.list_options import ListRange
-from amoro_cli.multi_table import Outcome, cost_of, gain_of, worst
+from amoro_cli.multi_table import Optimized, Outcome, cost_of, gain_of, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.plans import optimize_command, plan_document
-from amoro_cli.views.tables import table_detail, table_list
+from amoro_cli.views.tables import TABLES, table_detail
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, many
 from amoro_core.documents.json_documents import encode
-
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
-
-    Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
-
-_NONE = "No catalog has any tables."
+from amoro_core.protocol import admin_pb2 as pb
 
 
-def optimized_document(outcomes: "Sequence[Outcome[Optimized]]") -> Document:
+def optimized_document(outcomes: Sequence[Outcome[Optimized]]) -> Document:
     """Schema amoro.optimized/v1: `tables`, each with its outcome, and `exit_status`. The names are ids of processes."""
-    rows = tuple(_optimized_row(outcome) for outcome in outcomes)
     grid = Grid(
         ("TABLE", "OUTCOME", "FILES", "DELETES", "ROWS", "TOOK", "WHY"),
-        rows,
+        tuple(_optimized_row(outcome) for outcome in outcomes),
         frozenset({"TOOK"}),
-        0,
-        ("TOOK", "DELETES", "ROWS"),
-        "WHY",
+        spare=("TOOK", "DELETES", "ROWS"),
+        elastic="WHY",
     )
     names = tuple(
         outcome.answer[0].process_id for outcome in outcomes if outcome.answer and outcome.answer[0].process_id
@@ -38,9 +30,7 @@ def optimized_document(outcomes: "Sequence[Outcome[Optimized]]") -> Document:
     return Document("amoro.optimized/v1", _body(outcomes, body), names, (grid, _count(outcomes)))
 
 
-def plans_document(
-    outcomes: "Sequence[Outcome[pb.Plan]]", request: "pb.OptimizeTableRequest", explain: bool
-) -> Document:
+def plans_document(outcomes: Sequence[Outcome[pb.Plan]], request: pb.OptimizeTableRequest, explain: bool) -> Document:
     """Schema amoro.plans/v1: `tables`, in the order in which optimizing them pays, and `exit_status`.
 
     The names are tables with work. `explain` adds every partition of each.
@@ -56,7 +46,7 @@ def plans_document(
     ]
     names = tuple(outcome.table for outcome in outcomes if outcome.answer and outcome.answer.type)
     if not outcomes:
-        return Document("amoro.plans/v1", _body(outcomes, body), (), (_NONE,))
+        return Document("amoro.plans/v1", _body(outcomes, body), (), ("No catalog has any tables.",))
     grid = Grid(
         ("TABLE", "WHAT", "AUTOMATIC", "FILES SAVED", "READS", "WHY"),
         tuple(_plan_row(outcome) for outcome in outcomes),
@@ -70,22 +60,22 @@ def plans_document(
     return Document("amoro.plans/v1", _body(outcomes, body), names, tuple(blocks))
 
 
-def selected_document(outcomes: "Sequence[Outcome[pb.Table]]", *, detailed: bool) -> Document:
+def selected_document(outcomes: Sequence[Outcome[pb.Table]], *, detailed: bool) -> Document:
     """Schema amoro.selected/v1: `tables`, each with its outcome and its fields, and `exit_status`.
 
     `detailed`: all fields of each, else one line.
     """
     body = [{**_head(outcome), "result": encode(outcome.answer) if outcome.answer else None} for outcome in outcomes]
-    known = [outcome.answer for outcome in outcomes if outcome.answer]
+    tables = [outcome.answer for outcome in outcomes if outcome.answer]
     blocks: list[Block] = []
     if detailed:
-        blocks = [block for table in known for block in (*table_detail(table).blocks, "")]
-    elif known:
-        blocks = list(table_list(ListRange(known)).blocks)
+        blocks = [block for table in tables for block in (*table_detail(table).blocks, "")]
+    elif tables:
+        blocks = list(TABLES.document(ListRange(tables)).blocks)
     errors = tuple((outcome.table, _words(outcome.word), _why(outcome)) for outcome in outcomes if outcome.error)
     blocks += [Grid(("TABLE", "OUTCOME", "WHY"), errors, elastic="WHY")] if errors else []
     blocks.append(_count(outcomes))
-    return Document("amoro.selected/v1", _body(outcomes, body), tuple(table.table for table in known), tuple(blocks))
+    return Document("amoro.selected/v1", _body(outcomes, body), tuple(table.table for table in tables), tuple(blocks))
 
 
 def _body(outcomes: Sequence[Outcome[Any]], tables: list[dict[str, Any]]) -> dict[str, Any]:
@@ -104,7 +94,7 @@ def _head(outcome: Outcome[Any]) -> dict[str, Any]:
     }
 
 
-def _optimized(outcome: "Outcome[Optimized]") -> dict[str, Any]:
+def _optimized(outcome: Outcome[Optimized]) -> dict[str, Any]:
     if outcome.answer is None:
         return {"process_id": None, "plan": None, "process": None}
     answer, process = outcome.answer
@@ -115,28 +105,28 @@ def _optimized(outcome: "Outcome[Optimized]") -> dict[str, Any]:
     }
 
 
-def _optimized_row(outcome: "Outcome[Optimized]") -> tuple[str, ...]:
+def _optimized_row(outcome: Outcome[Optimized]) -> tuple[str, ...]:
     process = outcome.answer[1] if outcome.answer else None
     plan = outcome.answer[0].plan if outcome.answer else None
     why = _why(outcome) if outcome.error or plan is None else plan.reason
     if process is None or not process.HasField("receipt"):
         return (outcome.table, _words(outcome.word), "-", "-", "-", "-", why)
-    made = process.receipt
-    equal = made.rows_before == made.rows_after
+    receipt = process.receipt
+    rows = f"{format_count(receipt.rows_after)} ✓"
+    if receipt.rows_before != receipt.rows_after:
+        rows = f"{format_count(receipt.rows_before)} ≠ {format_count(receipt.rows_after)} ✗"
     return (
         outcome.table,
         _words(outcome.word),
-        f"{format_count(made.data_files_before)} → {format_count(made.data_files_after)}",
-        f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}",
-        f"{format_count(made.rows_after)} ✓"
-        if equal
-        else f"{format_count(made.rows_before)} ≠ {format_count(made.rows_after)} ✗",
-        format_duration(made.duration_ms),
+        f"{format_count(receipt.data_files_before)} → {format_count(receipt.data_files_after)}",
+        f"{format_count(receipt.delete_files_before)} → {format_count(receipt.delete_files_after)}",
+        rows,
+        format_duration(receipt.duration_ms),
         why,
     )
 
 
-def _plan_row(outcome: "Outcome[pb.Plan]") -> tuple[str, ...]:
+def _plan_row(outcome: Outcome[pb.Plan]) -> tuple[str, ...]:
     plan = outcome.answer
     if plan is None:
         return (outcome.table, _words(outcome.word), "-", "-", "-", _why(outcome))

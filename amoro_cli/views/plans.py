@@ -3,28 +3,24 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.views.tables import coarse, health
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
 from amoro_core.documents.json_documents import encode
-
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
-
+from amoro_core.protocol import admin_pb2 as pb
 
 _HEADER = ("WHY", "FILES", "DELETES", "SIZE", "→ FILES", "PARTITION")
 _NUMBERS = frozenset({"FILES", "DELETES", "SIZE", "→ FILES"})
 
 
-def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Document:
+def plan_document(plan: pb.Plan, command: str, explain: bool = False) -> Document:
     """Schema amoro.plan/v1: the fields of the plan. `command` carries it out; `explain` lists every partition."""
     names = (plan.table,) if plan.type else ()
     return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
 
 
-def optimize_command(table: str, request: "pb.OptimizeTableRequest") -> str:
+def optimize_command(table: str, request: pb.OptimizeTableRequest) -> str:
     """The command that carries out what was planned for the request."""
     options = [
         *(["--type", request.type] if request.type else []),
@@ -35,7 +31,7 @@ def optimize_command(table: str, request: "pb.OptimizeTableRequest") -> str:
     return shlex.join(["amoro", "optimize", table, *options])
 
 
-def cluster_options(request: "pb.OptimizeTableRequest") -> list[str]:
+def cluster_options(request: pb.OptimizeTableRequest) -> list[str]:
     """The options of `--type cluster` that the request has."""
     cluster = request.cluster
     return [
@@ -47,7 +43,7 @@ def cluster_options(request: "pb.OptimizeTableRequest") -> list[str]:
     ]
 
 
-def nothing_to_do(plan: "pb.Plan") -> list[str]:
+def nothing_to_do(plan: pb.Plan) -> list[str]:
     """Why there is nothing to do, and when the next scheduled optimizing is due."""
     why = plan.reason.removeprefix("nothing to do")
     if why == plan.reason:
@@ -70,26 +66,21 @@ def disputed_deletes(count: int, show: str) -> str:
     )
 
 
-def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
+def _blocks(plan: pb.Plan, command: str, explain: bool) -> list[Block]:
     chosen = [partition for partition in plan.partitions if partition.type]
-    skipped = [partition for partition in plan.partitions if not partition.type]
-    listed = list(plan.partitions) if explain else chosen
     blocks: list[Block] = [*_title(plan, len(chosen))]
-    if listed:
+    if listed := list(plan.partitions) if explain else chosen:
         rows = tuple(_row(partition) for partition in listed)
         blocks.append(Grid(_HEADER, rows, _NUMBERS, indent=2, spare=("DELETES", "SIZE"), elastic="WHY"))
-    if skipped and not explain:
-        reasons = Counter(partition.reason for partition in skipped).most_common()
-        blocks.extend(f"  skipped {many(count, 'partition')}: {reason}" for reason, count in reasons[:3])
-        if len(reasons) > 3:
-            blocks.append(
-                f"  and {many(sum(count for _, count in reasons[3:]), 'partition')} for other reasons: see --explain"
-            )
+    if not explain:
+        blocks += _skipped([partition for partition in plan.partitions if not partition.type])
     if any(partition.files_to_fold for partition in plan.partitions):
         blocks.append(f"  {_to_fold(plan.partitions)}")
     blocks += [f"  {note}" for note in plan.notes]
-    if explain:
-        blocks += [f"  {line}" for line in _row_groups(plan)]
+    if explain and plan.copying:
+        blocks.append(f"  copying: {plan.copying}")
+    if explain and plan.files.coarse_files:
+        blocks.append(f"  coarse: {coarse(plan.files)}")
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
@@ -101,40 +92,43 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
     return blocks
 
 
-def _row_groups(plan: "pb.Plan") -> list[str]:
-    """Which row groups the plan copies, and which the table has that were copied before."""
-    copying = [f"copying: {plan.copying}"] if plan.copying else []
-    return [*copying, *([f"coarse: {coarse(plan.files)}"] if plan.files.coarse_files else [])]
+def _skipped(partitions: Iterable[pb.PlannedPartition]) -> list[str]:
+    """The most frequent reasons of partitions that are not rewritten."""
+    reasons = Counter(partition.reason for partition in partitions).most_common()
+    lines = [f"  skipped {many(count, 'partition')}: {reason}" for reason, count in reasons[:3]]
+    if others := sum(count for _, count in reasons[3:]):
+        lines.append(f"  and {many(others, 'partition')} for other reasons: see --explain")
+    return lines
 
 
-def _title(plan: "pb.Plan", chosen: int) -> list[str]:
+def _title(plan: pb.Plan, chosen: int) -> list[str]:
     snapshot = f"main@{plan.snapshot_id}" if plan.snapshot_id else "no snapshot"
     work = f"{chosen} of {many(len(plan.partitions), 'partition')} to be rewritten"
     kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
     tasks = f"  {many(plan.tasks, 'task')}" if plan.type else ""
     title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
-    layout = [f"  {plan.layout}"] if plan.layout else []
-    return [title, f"  {kind}", *layout] if kind else [title, *layout]
+    return [title, *(f"  {line}" for line in (kind, plan.layout) if line)]
 
 
-def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:
-    place = partition.partition or "unpartitioned"
+def _row(partition: pb.PlannedPartition) -> tuple[str, ...]:
+    depths = "".join(f"; {one.column} {one.depth:.3g} files (ideal {one.ideal:.3g})" for one in partition.columns)
     return (
-        f"{partition.type or 'skipped'}  {partition.reason}{_depths(partition)}",
+        f"{partition.type or 'skipped'}  {partition.reason}{depths}",
         format_count(partition.data_files),
         _deletes(partition),
         format_bytes(partition.input_bytes if partition.type else partition.data_bytes),
         format_count(partition.expected_files) if partition.type else "-",
-        f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
+        _place(partition),
     )
 
 
-def _depths(partition: "pb.PlannedPartition") -> str:
-    """What a point query on each column reads of the partition."""
-    return "".join(f"; {one.column} {one.depth:.3g} files (ideal {one.ideal:.3g})" for one in partition.columns)
+def _place(partition: pb.PlannedPartition | pb.ComparedPartition) -> str:
+    """The partition, with its spec unless that is the first one."""
+    place = partition.partition or "unpartitioned"
+    return f"{place} (spec {partition.spec_id})" if partition.spec_id else place
 
 
-def _deletes(partition: "pb.PlannedPartition") -> str:
+def _deletes(partition: pb.PlannedPartition) -> str:
     vectors = partition.deletion_vectors
     position_files = partition.position_delete_files - vectors
     to_fold = f"pos ({format_bytes(partition.bytes_to_fold)} to fold)" if partition.files_to_fold else "pos"
@@ -142,7 +136,7 @@ def _deletes(partition: "pb.PlannedPartition") -> str:
     return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"
 
 
-def _to_fold(partitions: "Iterable[pb.PlannedPartition]") -> str:
+def _to_fold(partitions: Iterable[pb.PlannedPartition]) -> str:
     """What of an upgraded table is to become vectors, in all partitions."""
     folding = [one for one in partitions if one.files_to_fold]
     files = many(sum(one.delete_files_to_fold for one in folding), "position delete file")
@@ -154,50 +148,8 @@ def _to_fold(partitions: "Iterable[pb.PlannedPartition]") -> str:
 _MOST_SHOWN = 20
 
 
-def clustering_document(found: "pb.Clustering") -> Document:
+def clustering_document(found: pb.Clustering) -> Document:
     """Schema amoro.clustering/v1: the fields of the answer; `next` is the plan that would be made now."""
-    return Document("amoro.clustering/v1", encode(found), (found.table,), tuple(_suggestion_blocks(found)))
-
-
-def suggested_document(found: "pb.SuggestedColumns") -> Document:
-    """Schema amoro.suggested/v1: the fields of the answer."""
-    blocks: list[Block] = [f"{found.table}  {many(found.files, 'file')}"]
-    for one in found.columns:
-        met = f"a point query reads {one.files_met:.3g} files; " if one.files_met else ""
-        blocks.append(f"  {one.column}: {met}{one.reason}")
-    if not found.columns:
-        blocks.append("  the table itself speaks for no column")
-    each = ", ".join(f"{one.column} {one.saved:.0%}" for one in found.auto.columns)
-    blocks.append(
-        f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"
-    )
-    return Document("amoro.suggested/v1", encode(found), (found.table,), tuple(blocks))
-
-
-def learned_document(found: "pb.LearnedScans") -> Document:
-    """Schema amoro.learned/v1: the fields of the answer."""
-    blocks: list[Block] = [f"{found.table}: learned from {many(found.scans, 'scan')}{_days(found)}"]
-    blocks += [f"  {one.column}: filtered by {many(one.scans, 'scan')}" for one in found.columns[:_MOST_SHOWN]]
-    if len(found.columns) > _MOST_SHOWN:
-        blocks.append(f"  and {many(len(found.columns) - _MOST_SHOWN, 'column')} more")
-    if found.unfiltered_scans:
-        blocks.append(f"  no column of the table: {many(found.unfiltered_scans, 'scan')}")
-    if found.old_scans:
-        blocks.append(f"  {many(found.old_scans, 'scan')} left out: older than 30 d")
-    blocks.append(
-        f"  {many(found.recent_scans, 'scan')} of the last 7 d are known; self-optimizing.cluster.columns=auto needs "
-        f"{format_count(found.enough_scans)}"
-    )
-    return Document("amoro.learned/v1", encode(found), (found.table,), tuple(blocks))
-
-
-def _days(found: "pb.LearnedScans") -> str:
-    if not found.first_day:
-        return ""
-    return f" of {found.first_day}" + (f" to {found.last_day}" if found.last_day != found.first_day else "")
-
-
-def _suggestion_blocks(found: "pb.Clustering") -> "list[Block]":
     sealed = f"{many(found.sealed_groups, 'sealed group')} ({format_bytes(found.sealed_bytes)})"
     still_open = f"{format_count(found.open_groups)} open ({format_bytes(found.open_bytes)})"
     unclustered = f"{format_bytes(found.unclustered_bytes)} unclustered"
@@ -223,7 +175,42 @@ def _suggestion_blocks(found: "pb.Clustering") -> "list[Block]":
     else:
         blocks += [f"  {line}" for line in nothing_to_do(found.next)]
     blocks += [f"  waits for its start: amoro process start {process_id}" for process_id in found.waiting]
-    return blocks
+    return Document("amoro.clustering/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def suggested_document(found: pb.SuggestedColumns) -> Document:
+    """Schema amoro.suggested/v1: the fields of the answer."""
+    blocks: list[Block] = [f"{found.table}  {many(found.files, 'file')}"]
+    for one in found.columns:
+        met = f"a point query reads {one.files_met:.3g} files; " if one.files_met else ""
+        blocks.append(f"  {one.column}: {met}{one.reason}")
+    if not found.columns:
+        blocks.append("  the table itself speaks for no column")
+    each = ", ".join(f"{one.column} {one.saved:.0%}" for one in found.auto.columns)
+    blocks.append(
+        f"  auto: {found.auto.strategy}({each}), {found.auto_reason}" if each else f"  auto: {found.auto_reason}"
+    )
+    return Document("amoro.suggested/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def learned_document(found: pb.LearnedScans) -> Document:
+    """Schema amoro.learned/v1: the fields of the answer."""
+    days = f" of {found.first_day}" if found.first_day else ""
+    if found.last_day != found.first_day:
+        days += f" to {found.last_day}"
+    blocks: list[Block] = [f"{found.table}: learned from {many(found.scans, 'scan')}{days}"]
+    blocks += [f"  {one.column}: filtered by {many(one.scans, 'scan')}" for one in found.columns[:_MOST_SHOWN]]
+    if len(found.columns) > _MOST_SHOWN:
+        blocks.append(f"  and {many(len(found.columns) - _MOST_SHOWN, 'column')} more")
+    if found.unfiltered_scans:
+        blocks.append(f"  no column of the table: {many(found.unfiltered_scans, 'scan')}")
+    if found.old_scans:
+        blocks.append(f"  {many(found.old_scans, 'scan')} left out: older than 30 d")
+    blocks.append(
+        f"  {many(found.recent_scans, 'scan')} of the last 7 d are known; self-optimizing.cluster.columns=auto needs "
+        f"{format_count(found.enough_scans)}"
+    )
+    return Document("amoro.learned/v1", encode(found), (found.table,), tuple(blocks))
 
 
 _VERIFIED_HEADER = ("PARTITION", "FILES", "ROWS BEFORE", "ROWS AFTER", "CHECKSUM BEFORE", "CHECKSUM AFTER", "")
@@ -233,7 +220,7 @@ _SPARE = ("CHECKSUM AFTER", "CHECKSUM BEFORE", "FILES")
 _SHOWN = 20  # equal partitions
 
 
-def verification_document(found: "pb.Verification") -> Document:
+def verification_document(found: pb.Verification) -> Document:
     """Schema amoro.verification/v1: the fields of the verification; as text, partitions that differ come first."""
     blocks: list[Block] = [block for item in found.comparisons for block in _comparison(item)]
     if found.note:
@@ -254,7 +241,7 @@ def verification_document(found: "pb.Verification") -> Document:
     return Document("amoro.verification/v1", encode(found), (found.table,), tuple(blocks))
 
 
-def _comparison(item: "pb.Comparison") -> "list[Block]":
+def _comparison(item: pb.Comparison) -> list[Block]:
     by = f" by {', '.join(item.process_ids)}" if item.process_ids else ""
     differing = [partition for partition in item.partitions if not partition.equal]
     equal = [partition for partition in item.partitions if partition.equal]
@@ -273,10 +260,9 @@ def _comparison(item: "pb.Comparison") -> "list[Block]":
     return blocks
 
 
-def _verified_row(partition: "pb.ComparedPartition") -> tuple[str, ...]:
-    place = partition.partition or "unpartitioned"
+def _verified_row(partition: pb.ComparedPartition) -> tuple[str, ...]:
     return (
-        f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
+        _place(partition),
         f"{format_count(partition.files_before)} → {format_count(partition.files_after)}",
         format_count(partition.rows_before),
         format_count(partition.rows_after),
@@ -286,7 +272,7 @@ def _verified_row(partition: "pb.ComparedPartition") -> tuple[str, ...]:
     )
 
 
-def _verdict(found: "pb.Verification") -> str:
+def _verdict(found: pb.Verification) -> str:
     before, after = (sum(getattr(item, side) for item in found.comparisons) for side in ("rows_before", "rows_after"))
     if all(item.equal for item in found.comparisons):
         return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"

@@ -1,23 +1,19 @@
 """Documents of catalogs, optimizers, the state database, series and the findings of doctor."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from amoro_cli.connection import Finding, Package
-from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
+from amoro_cli.list_options import Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_core.documents.formatting import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.documents.json_documents import check_body, encode, encode_all
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal_pb
+from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.protocol import snapshots_pb2 as snapshots_pb
 
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
-    from amoro_core.protocol import journal_pb2 as journal_pb
-    from amoro_core.protocol import monitoring_pb2 as monitoring
-    from amoro_core.protocol import snapshots_pb2 as snapshots_pb
-
-
-CATALOGS: "Listing[pb.Catalog]" = Listing(
+#: Schema amoro.catalogs/v1: `catalogs`, `total`, `next`.
+CATALOGS: Listing[pb.Catalog] = Listing(
     (
         Column("CATALOG", lambda catalog: catalog.name),
         Column("FROM", lambda catalog: catalog.origin),
@@ -28,50 +24,30 @@ CATALOGS: "Listing[pb.Catalog]" = Listing(
     ),
     spare=("WAREHOUSE", "FROM"),
     elastic="URI",
+    schema="amoro.catalogs/v1",
+    name=lambda catalog: catalog.name,
+    nothing="No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml",
 )
-OPTIMIZERS: "Listing[pb.Optimizer]" = Listing(
+#: Schema amoro.optimizers/v1: `optimizers`, `total`, `next`.
+OPTIMIZERS: Listing[pb.Optimizer] = Listing(
     (
-        Column("OPTIMIZER", lambda optimizer: optimizer.optimizer_id),
-        Column("GROUP", lambda optimizer: optimizer.group),
-        Column("STATE", lambda optimizer: _state(optimizer)),
-        Column("THREADS", lambda optimizer: str(optimizer.threads), lambda optimizer: optimizer.threads, right=True),
-        Column(
-            "BUSY",
-            lambda optimizer: str(optimizer.running_tasks),
-            lambda optimizer: optimizer.running_tasks,
-            right=True,
-        ),
-        Column(
-            "MEMORY",
-            lambda optimizer: format_bytes(optimizer.memory_bytes),
-            lambda optimizer: optimizer.memory_bytes,
-            right=True,
-        ),
-        Column(
-            "REGISTERED",
-            lambda optimizer: format_time(optimizer.registered_ms),
-            lambda optimizer: optimizer.registered_ms,
-        ),
-        Column(
-            "LAST SEEN", lambda optimizer: format_time(optimizer.touched_ms), lambda optimizer: optimizer.touched_ms
-        ),
-        Column(
-            "LABELS",
-            lambda optimizer: ", ".join(f"{key}={value}" for key, value in sorted(optimizer.labels.items())) or "-",
-        ),
+        Column("OPTIMIZER", lambda item: item.optimizer_id),
+        Column("GROUP", lambda item: item.group),
+        Column("STATE", lambda item: _state(item)),
+        Column("THREADS", lambda item: item.threads, right=True),
+        Column("BUSY", lambda item: item.running_tasks, right=True),
+        Column("MEMORY", lambda item: item.memory_bytes, format_bytes, right=True),
+        Column("REGISTERED", lambda item: item.registered_ms, format_time),
+        Column("LAST SEEN", lambda item: item.touched_ms, format_time),
+        Column("LABELS", lambda item: ", ".join(f"{key}={label}" for key, label in sorted(item.labels.items())) or "-"),
     ),
     spare=("LABELS", "REGISTERED", "LAST SEEN", "MEMORY"),
-    elastic="",
+    schema="amoro.optimizers/v1",
+    name=lambda item: item.optimizer_id,
 )
 
 
-def catalog_list(part: "ListRange[pb.Catalog]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
-    """Schema amoro.catalogs/v1: `catalogs`, `total`, `next`."""
-    nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
-    return list_document("amoro.catalogs/v1", CATALOGS, part, arrangement, lambda catalog: catalog.name, nothing)
-
-
-def catalog_detail(catalog: "pb.Catalog") -> Document:
+def catalog_detail(catalog: pb.Catalog) -> Document:
     """Schema amoro.catalog/v1: the fields of the catalog."""
     pairs = (
         ("catalog", catalog.name),
@@ -85,24 +61,13 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), (Pairs(pairs), observed))
 
 
-def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
+def catalog_removed(removed: pb.RemoveCatalogResponse) -> Document:
     """Schema amoro.removed/v1: `name`, and `tables`, the number removed with it."""
     text = f"Catalog {removed.name} is removed; {many(removed.tables, 'table')} forgotten, none touched."
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
-def optimizer_list(
-    part: "ListRange[pb.Optimizer]", arrangement: Arrangement = DEFAULT_ARRANGEMENT, group: str = ""
-) -> Document:
-    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of `group` only, when given."""
-    of_group = f" --group {group}" if group else ""
-    nothing = (
-        f"No optimizers are registered{' in the group' if group else ''}. Start one with: amoro optimizer run{of_group}"
-    )
-    return list_document("amoro.optimizers/v1", OPTIMIZERS, part, arrangement, lambda item: item.optimizer_id, nothing)
-
-
-def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
+def optimizer_detail(optimizer: pb.Optimizer) -> Document:
     """Schema amoro.optimizer/v1: the fields of the optimizer."""
     pairs = (
         ("optimizer", optimizer.optimizer_id),
@@ -117,13 +82,13 @@ def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
     return Document("amoro.optimizer/v1", encode(optimizer), (optimizer.optimizer_id,), (Pairs(pairs),))
 
 
-def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
+def optimizer_released(released: pb.ReleaseOptimizerResponse) -> Document:
     """Schema amoro.released/v1: `optimizer_id`, `tasks` that it held."""
     text = f"Optimizer {released.optimizer_id} is released; {many(released.tasks, 'task')} planned again."
     return Document("amoro.released/v1", encode(released), (released.optimizer_id,), (text,))
 
 
-def instance_status(status: "pb.InstanceStatus") -> Document:
+def instance_status(status: pb.InstanceStatus) -> Document:
     """Schema amoro.instance/v1: the fields of the instance, and `liveness` and `detail` from its container."""
     pairs = (
         ("instance", status.resource_id),
@@ -138,7 +103,7 @@ def instance_status(status: "pb.InstanceStatus") -> Document:
     return Document("amoro.instance/v1", encode(status), (status.resource_id,), (Pairs(pairs),))
 
 
-def instance_logs(logs: "pb.InstanceLogs") -> Document:
+def instance_logs(logs: pb.InstanceLogs) -> Document:
     """Schema amoro.logs/v1: `resource_id`, `lines`."""
     nothing = "No output yet, or its container can't give it."
     return Document("amoro.logs/v1", encode(logs), (logs.resource_id,), tuple(logs.lines) or (nothing,))
@@ -187,26 +152,25 @@ def package_detail(package: Package) -> Document:
     return Document("amoro.package/v1", body, (str(package.path),), (Pairs(pairs), use))
 
 
-def _state(optimizer: "pb.Optimizer") -> str:
+def _state(optimizer: pb.Optimizer) -> str:
     return "draining" if optimizer.draining else "active"
 
 
-def _site(file: "pb.SiteFile") -> str:
+def _site(file: pb.SiteFile) -> str:
     keys = ", ".join(sorted(file.properties))
     return f"{format_bytes(file.bytes)}, gives {keys}" if keys else f"{format_bytes(file.bytes)}, gives nothing"
 
 
-def _commits(catalog: "pb.Catalog") -> str:
+def _commits(catalog: pb.Catalog) -> str:
     if catalog.commits:
         return "yes"
     return f"no: {catalog.refusal}" if catalog.refusal else "no"
 
 
-def state_document(facts: "pb.StateFacts") -> Document:
+def state_document(facts: pb.StateFacts) -> Document:
     """Schema amoro.state/v1: file, sizes, `migrations` with `number`, `name`, `applied_at`, and the last backup."""
-    known = [one for one in facts.migrations if one.applied_ms]
     last = facts.migrations[-1] if facts.migrations else None
-    applied = f", since {format_time(last.applied_ms)}" if last is not None and known and known[-1] == last else ""
+    applied = f", since {format_time(last.applied_ms)}" if last is not None and last.applied_ms else ""
     leader = f"pid {facts.leader_pid} holds its lock; it was opened {many(facts.epoch, 'time')}"
     backup = f"{facts.backup_path}, {format_time(facts.backup_ms)}" if facts.backup_ms else "none that the audit knows"
     pairs = Pairs(
@@ -223,9 +187,11 @@ def state_document(facts: "pb.StateFacts") -> Document:
     return Document("amoro.state/v1", encode(facts), (facts.path,), (pairs,))
 
 
-def backup_document(made: "pb.BackupStateResponse") -> Document:
+def backup_document(backup: pb.BackupStateResponse) -> Document:
     """Schema amoro.backup/v1: `path`, `bytes`."""
-    return Document("amoro.backup/v1", encode(made), (made.path,), (f"{made.path}  {format_bytes(made.bytes)}",))
+    return Document(
+        "amoro.backup/v1", encode(backup), (backup.path,), (f"{backup.path}  {format_bytes(backup.bytes)}",)
+    )
 
 
 def check_document(problems: Sequence[str]) -> Document:
@@ -234,13 +200,13 @@ def check_document(problems: Sequence[str]) -> Document:
     return Document("amoro.check/v1", body, tuple(problems), tuple(problems) or ("The state database is sound.",))
 
 
-def status_document(status: "pb.GetStatusResponse", conditions: "Sequence[monitoring.Condition]") -> Document:
+def status_document(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condition]) -> Document:
     """What runs, and what is wrong."""
     body = {**encode(status), "conditions": encode_all(conditions)}
     return Document("amoro.status/v1", body, tuple(one.name for one in conditions), (*_blocks(status, conditions),))
 
 
-def _blocks(status: "pb.GetStatusResponse", conditions: "Sequence[monitoring.Condition]") -> Iterator[Block]:
+def _blocks(status: pb.GetStatusResponse, conditions: Sequence[monitoring.Condition]) -> Iterator[Block]:
     serves = status.role != "reading"
     runs = (f"at {status.address} since {format_time(status.started_ms)}, PID {status.pid}",)
     yield Pairs(
@@ -276,42 +242,24 @@ def exported_document(paths: Sequence[str]) -> Document:
     return Document("amoro.exported/v1", {"files": list(paths)}, tuple(paths), tuple(paths))
 
 
-_TITLES = ("FROM", "SERIES", "VALUE", "MIN", "MAX")
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A point with its series."""
-
-    point: "journal_pb.SeriesPoint"
-    series: "journal_pb.Series"
-
-
-def series_document(answer: "journal_pb.GetSeriesResponse") -> Document:
+def series_document(answer: journal_pb.GetSeriesResponse) -> Document:
     """Schema amoro.series/v1: `series` with their `points`, and `step_s`. The names are those of series."""
-    points = [_Named(point, one) for one in answer.series for point in one.points]
-    # By time, and within a time in the order of the answer.
-    points.sort(key=lambda item: item.point.from_ms)
-    rows = tuple(_row(item) for item in points)
+    points = [(point, one) for one in answer.series for point in one.points]
+    points.sort(key=lambda item: item[0].from_ms)  # within a time in the order of the answer
+    rows = tuple(_point(point, one) for point, one in points)
     step = f"one value for {format_duration(answer.step_s * 1000)}; a time without values is left out"
-    grid = Grid(_TITLES, rows, frozenset(_TITLES[2:]))
+    grid = Grid(("FROM", "SERIES", "VALUE", "MIN", "MAX"), rows, frozenset({"VALUE", "MIN", "MAX"}))
     blocks: tuple[Block, ...] = (grid, step) if rows else ("No values in this time.",)
     return Document("amoro.series/v1", encode(answer), tuple(map(_name, answer.series)), blocks)
 
 
-def _row(item: _Named) -> tuple[str, ...]:
-    point, one = item.point, item.series
+def _point(point: journal_pb.SeriesPoint, one: journal_pb.Series) -> tuple[str, ...]:
     value = point.sum if one.kind == "total" else point.sum / point.n
-    return (
-        format_time(point.from_ms),
-        _name(one),
-        _text(value, one.unit),
-        _text(point.min, one.unit),
-        _text(point.max, one.unit),
-    )
+    numbers = (_text(number, one.unit) for number in (value, point.min, point.max))
+    return (format_time(point.from_ms), _name(one), *numbers)
 
 
-def _name(one: "journal_pb.Series") -> str:
+def _name(one: journal_pb.Series) -> str:
     return f"{one.name}/{one.label}" if one.label else one.name
 
 
@@ -324,9 +272,9 @@ def _text(value: float, unit: str) -> str:
     return format_count(round(value)) if float(value).is_integer() else f"{value:.1f}"
 
 
-def upgrade_document(upgrade: "snapshots_pb.TableUpgrade") -> Document:
+def upgrade_document(upgrade: snapshots_pb.TableUpgrade) -> Document:
     """Schema amoro.upgrade/v1: the fields of the answer."""
-    said = "upgraded from" if upgrade.is_done else "would be upgraded from"
-    blocks: list[Block] = [f"{upgrade.table}: {said} format {upgrade.before} to {upgrade.after}"]
+    verb = "upgraded" if upgrade.is_done else "would be upgraded"
+    blocks: list[Block] = [f"{upgrade.table}: {verb} from format {upgrade.before} to {upgrade.after}"]
     blocks += [f"  {note}" for note in upgrade.notes]
     return Document("amoro.upgrade/v1", encode(upgrade), (upgrade.table,), tuple(blocks))

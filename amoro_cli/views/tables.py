@@ -2,159 +2,126 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from amoro_cli.list_options import DEFAULT_ARRANGEMENT, Arrangement, Column, Listing, ListRange, list_document
-from amoro_cli.output import Block, Document, Grid, Pairs
+from amoro_cli.list_options import Column, Listing
+from amoro_cli.output import Block, Document, Grid, Pairs, with_value
 from amoro_core.documents.formatting import format_bytes, format_count, format_time, many
 from amoro_core.documents.json_documents import encode, encode_all
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import journal_pb2 as journal_pb
 
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
-    from amoro_core.protocol import journal_pb2 as journal_pb
-
-
-BLOCKERS: "Listing[pb.Blocker]" = Listing(
+#: Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids.
+BLOCKERS: Listing[pb.Blocker] = Listing(
     (
         Column("BLOCKER", lambda blocker: blocker.blocker_id),
         Column("TABLE", lambda blocker: blocker.table),
         Column("BLOCKS", lambda blocker: ", ".join(blocker.operations)),
-        Column("EXPIRES", lambda blocker: format_time(blocker.expires_ms), lambda blocker: blocker.expires_ms),
+        Column("EXPIRES", lambda blocker: blocker.expires_ms, format_time),
         Column("REASON", lambda blocker: blocker.reason or "-"),
     ),
     spare=("BLOCKS",),
     elastic="REASON",
+    schema="amoro.blockers/v1",
+    name=lambda blocker: blocker.blocker_id,
+    nothing="Nothing is blocked.",
 )
 
 
-def blocker_list(part: "ListRange[pb.Blocker]", arrangement: Arrangement = DEFAULT_ARRANGEMENT) -> Document:
-    """Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids."""
-    return list_document(
-        "amoro.blockers/v1", BLOCKERS, part, arrangement, lambda blocker: blocker.blocker_id, "Nothing is blocked."
-    )
-
-
-def blocker_detail(blocker: "pb.Blocker") -> Document:
+def blocker_detail(blocker: pb.Blocker) -> Document:
     """Schema amoro.blocker/v1: the fields of the blocker."""
-    pairs = (
+    pairs = with_value(
         ("blocker", blocker.blocker_id),
         ("table", blocker.table),
         ("blocks", ", ".join(blocker.operations)),
         ("expires", format_time(blocker.expires_ms)),
-        *((("reason", blocker.reason),) if blocker.reason else ()),
+        ("reason", blocker.reason),
     )
     hold_on = f"It expires by itself. To keep it, renew it in time: amoro table renew {blocker.blocker_id}"
     return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (Pairs(pairs), hold_on))
 
 
-def blocker_released(blocker: "pb.Blocker") -> Document:
+def blocker_released(blocker: pb.Blocker) -> Document:
     """Schema amoro.blocker/v1: the fields of the released blocker."""
     text = f"Blocker {blocker.blocker_id} is released; {blocker.table} is free."
     return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (text,))
-
-
-def blocked(blockers: "Sequence[pb.Blocker]") -> "tuple[tuple[str, str], ...]":
-    """A line of a table's detail for each active blocker."""
-    return tuple(
-        (
-            "blocked",
-            f"{', '.join(item.operations)} until {format_time(item.expires_ms)}"
-            + (f": {item.reason}" if item.reason else ""),
-        )
-        for item in blockers
-    )
 
 
 _MANY_IN_LITTLE = (
     "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is why "
     "the score is high."
 )
+_NOT_REGISTERED = "not yet: no coordinator has listed it, so its catalog was asked"
 _COARSE = ": small row groups that minor copied, until major or full"
 
 
-def _known(table: "pb.Table", text: str) -> str:
-    """A figure of an evaluated table; "-" before its first evaluation."""
-    return text if table.health_score >= 0 else "-"
+def _evaluated(table: pb.Table, figure: int) -> int:
+    """A figure of an evaluated table; -1 before its first evaluation."""
+    return figure if table.health_score >= 0 else -1
 
 
-def _format(table: "pb.Table") -> str:
-    return (table.format or ICEBERG).capitalize()
+def _small(files: pb.FileSummary) -> int:
+    return files.fragment_files + files.undersized_files
 
 
-def _small(table: "pb.Table") -> int:
-    return table.files.fragment_files + table.files.undersized_files
+def _delete_files(files: pb.FileSummary | journal_pb.PartitionDigest) -> int:
+    return files.equality_delete_files + files.position_delete_files
 
 
-def _delete_files(table: "pb.Table") -> int:
-    return table.files.equality_delete_files + table.files.position_delete_files
-
-
-TABLES: "Listing[pb.Table]" = Listing(
+#: Schema amoro.tables/v1: `tables`, `total`, `next`.
+TABLES: Listing[pb.Table] = Listing(
     (
         Column("TABLE", lambda table: table.table),
         Column("STATUS", lambda table: table.status),
         Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
-        Column(
-            "HEALTH",
-            lambda table: _known(table, str(table.health_score)),
-            lambda table: table.health_score,
-            right=True,
-        ),
-        Column(
-            "FILES",
-            lambda table: _known(table, format_count(table.files.data_files)),
-            lambda table: table.files.data_files,
-            right=True,
-        ),
-        Column(
-            "SIZE",
-            lambda table: _known(table, format_bytes(table.files.data_bytes)),
-            lambda table: table.files.data_bytes,
-            right=True,
-        ),
-        Column("SMALL", lambda table: _known(table, format_count(_small(table))), _small, right=True),
-        Column("DELETES", lambda table: _known(table, format_count(_delete_files(table))), _delete_files, right=True),
-        Column(
-            "LAST OPTIMIZED", lambda table: format_time(table.last_optimized_ms), lambda table: table.last_optimized_ms
-        ),
+        Column("HEALTH", lambda table: table.health_score, right=True),
+        Column("FILES", lambda table: _evaluated(table, table.files.data_files), format_count, right=True),
+        Column("SIZE", lambda table: _evaluated(table, table.files.data_bytes), format_bytes, right=True),
+        Column("SMALL", lambda table: _evaluated(table, _small(table.files)), format_count, right=True),
+        Column("DELETES", lambda table: _evaluated(table, _delete_files(table.files)), format_count, right=True),
+        Column("LAST OPTIMIZED", lambda table: table.last_optimized_ms, format_time),
     ),
     spare=("LAST OPTIMIZED", "SMALL", "DELETES", "OPTIMIZED", "SIZE", "FILES"),
     elastic="TABLE",
+    schema="amoro.tables/v1",
+    name=lambda table: table.table,
+    nothing="No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
+    "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one.",
 )
-FILES: "Listing[pb.TableFile]" = Listing(
+#: Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`, `next`. The names are paths.
+FILES: Listing[pb.TableFile] = Listing(
     (
         Column("PARTITION", lambda file: file.partition or "-"),
         Column("CONTENT", lambda file: f"{file.content}, dangling" if file.dangling else file.content),
-        Column("RECORDS", lambda file: format_count(file.records), lambda file: file.records, right=True),
-        Column("SIZE", lambda file: format_bytes(file.bytes), lambda file: file.bytes, right=True),
-        Column("SEQUENCE", lambda file: str(file.sequence_number), lambda file: file.sequence_number, right=True),
-        Column(
-            "DELETES",
-            lambda file: format_count(file.deletes) if file.content == "data" else "-",
-            lambda file: file.deletes,
-            right=True,
-        ),
+        Column("RECORDS", lambda file: file.records, format_count, right=True),
+        Column("SIZE", lambda file: file.bytes, format_bytes, right=True),
+        Column("SEQUENCE", lambda file: file.sequence_number, right=True),
+        Column("DELETES", lambda file: file.deletes if file.content == "data" else -1, format_count, right=True),
         Column("PATH", lambda file: file.path),
     ),
     spare=("SEQUENCE", "DELETES", "RECORDS"),
     elastic="PATH",
+    schema="amoro.files/v1",
+    name=lambda file: file.path,
+    nothing="No files.",
 )
-SNAPSHOTS: "Listing[pb.Snapshot]" = Listing(
+#: Schema amoro.snapshots/v1: `table`, `snapshots`, `total`, `next`. The names are snapshot ids.
+SNAPSHOTS: Listing[pb.Snapshot] = Listing(
     (
-        Column("SNAPSHOT", lambda item: str(item.snapshot_id), lambda item: item.snapshot_id, right=True),
-        Column(
-            "PARENT", lambda item: str(item.parent_snapshot_id or "-"), lambda item: item.parent_snapshot_id, right=True
-        ),
-        Column("SEQUENCE", lambda item: str(item.sequence_number), lambda item: item.sequence_number, right=True),
-        Column("COMMITTED", lambda item: format_time(item.committed_ms), lambda item: item.committed_ms),
+        Column("SNAPSHOT", lambda item: item.snapshot_id, right=True),
+        Column("PARENT", lambda item: item.parent_snapshot_id or -1, right=True),
+        Column("SEQUENCE", lambda item: item.sequence_number, right=True),
+        Column("COMMITTED", lambda item: item.committed_ms, format_time),
         Column("OPERATION", lambda item: item.operation or "-"),
         Column("REFS", lambda item: ", ".join(item.refs) or "-"),
         Column("PROCESS", lambda item: item.summary.get(PROCESS_ID, "-")),
     ),
     spare=("PARENT", "SEQUENCE", "REFS"),
     elastic="PROCESS",
+    schema="amoro.snapshots/v1",
+    name=lambda item: str(item.snapshot_id),
+    nothing="No snapshots.",
 )
 
 
@@ -172,50 +139,52 @@ def sort_key(sort_by: str) -> tuple[str, str]:
     return (key, "desc" if name.startswith("-") else "asc") if key else ("", "")
 
 
-def table_list(
-    part: "ListRange[pb.Table]", arrangement: Arrangement = DEFAULT_ARRANGEMENT, *, of_some: bool = False
-) -> Document:
-    """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: a filter is set."""
-    nothing = (
-        "None of the known tables matches."
-        if of_some
-        else "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
-        "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one."
-    )
-    return list_document("amoro.tables/v1", TABLES, part, arrangement, lambda table: table.table, nothing)
-
-
-def table_detail(table: "pb.Table") -> Document:
+def table_detail(table: pb.Table) -> Document:
     """Schema amoro.table/v1: the fields of the table."""
     status = f"{table.status} since {format_time(table.status_since_ms)}" if table.status_since_ms else table.status
+    optimized = "yes" if table.enabled else "no"
+    format_name = (table.format or ICEBERG).capitalize()
     pairs = (
         ("table", table.table),
         ("status", f"{status}: {table.status_reason}" if table.status_reason else status),
-        ("optimized", _enabled(table)),
-        *blocked(table.blockers),
+        ("optimized", f"{optimized}: {table.enabled_origin}" if table.enabled_origin else optimized),
+        *(("blocked", _blocked(item)) for item in table.blockers),
         ("health", health(table.health_score)),
         *_health_parts(table),
         *(_figures(table) if table.health_score >= 0 else ()),
         ("group", table.group),
-        *((("optimizers", f"none: {table.no_optimizer}"),) if table.no_optimizer else ()),
+        *with_value(("optimizers", f"none: {table.no_optimizer}" if table.no_optimizer else "")),
         ("last optimized", format_time(table.last_optimized_ms)),
-        *((("last failure", table.failure),) if table.failure else ()),
-        *((("late deletes", table.late_deletes),) if table.late_deletes else ()),
-        *((("next try", format_time(table.retry_at_ms)),) if table.retry_at_ms else ()),
-        *((("process", table.process_id),) if table.process_id else ()),
+        *with_value(
+            ("last failure", table.failure),
+            ("late deletes", table.late_deletes),
+            ("next try", format_time(table.retry_at_ms) if table.retry_at_ms else ""),
+            ("process", table.process_id),
+        ),
         ("evaluated", format_time(table.evaluated_ms)),
-        ("format", f"{_format(table)}, version {table.format_version}" if table.format_version else "not known"),
+        ("format", f"{format_name}, version {table.format_version}" if table.format_version else "not known"),
         ("location", table.location or "-"),
         ("uuid", table.table_uuid or "-"),
+        *with_value(("registered", "" if table.table_id else _NOT_REGISTERED)),
     )
     return Document("amoro.table/v1", encode(table), (table.table,), (Pairs(pairs),))
 
 
-def table_health(answer: "pb.TableHealth") -> Document:
+def _blocked(blocker: pb.Blocker) -> str:
+    until = f"{', '.join(blocker.operations)} until {format_time(blocker.expires_ms)}"
+    return f"{until}: {blocker.reason}" if blocker.reason else until
+
+
+def table_health(answer: pb.TableHealth) -> Document:
     """Schema amoro.health/v1: `table`, `health_score`, the points of its three parts, `files`, `reason`."""
     files = answer.files
     small = f"{many(files.fragment_files, 'fragment')}, {format_count(files.undersized_files)} undersized"
     share, largest = f"{answer.fragmentation:.0%}", format_bytes(answer.fragment_bytes)
+    weight = "below 1%" if 0 < answer.weight < 0.01 else f"{answer.weight:.0%}"
+    charged = (
+        f"share of its faults charged to a partition; in full from {format_count(answer.full_weight_files)} files and "
+        f"{format_bytes(answer.target_bytes)} on"
+    )
     pairs = (
         ("table", answer.table),
         ("health", f"{health(answer.health_score)}, as Amoro scores it"),
@@ -224,66 +193,32 @@ def table_health(answer: "pb.TableHealth") -> Document:
         ("coarse", f"{coarse(files)}{_COARSE if files.coarse_files else ''}"),
         ("equality deletes", f"{answer.equality_deletes}/40: {many(files.equality_delete_files, 'file')}"),
         ("position deletes", f"{answer.position_deletes}/20: {many(files.position_delete_files, 'file')}"),
-        ("weight", f"{_weight(answer.weight)}: {_charged(answer)}"),
+        ("weight", f"{weight}: {charged}"),
         ("evaluation", answer.reason),
     )
     blocks = (Pairs(pairs), *((_MANY_IN_LITTLE,) if _is_many_in_little(answer) else ()))
     return Document("amoro.health/v1", encode(answer), (answer.table,), blocks)
 
 
-def fragments(files: "pb.FileSummary") -> str:
+def fragments(files: pb.FileSummary) -> str:
     """How many data files are fragments, in words."""
     verb = "is a fragment" if files.fragment_files == 1 else "are fragments"
     return f"{format_count(files.fragment_files)} of {many(files.data_files, 'data file')} {verb}"
 
 
-def coarse(files: "pb.FileSummary") -> str:
+def coarse(files: pb.FileSummary) -> str:
     """The files of target size that minor only copied, in words."""
     if not files.coarse_files:
         return "none of target size"
     return f"{many(files.coarse_files, 'file')} of target size, {format_bytes(files.coarse_bytes)}"
 
 
-def _charged(answer: "pb.TableHealth") -> str:
-    return (
-        f"share of its faults charged to a partition; in full from {format_count(answer.full_weight_files)} files and "
-        f"{format_bytes(answer.target_bytes)} on"
-    )
-
-
-def _weight(weight: float) -> str:
-    return "below 1%" if 0 < weight < 0.01 else f"{weight:.0%}"
-
-
-def _is_many_in_little(answer: "pb.TableHealth") -> bool:
+def _is_many_in_little(answer: pb.TableHealth) -> bool:
     several = answer.files.fragment_files > 1
     return several and answer.fragmentation > 0.5 and answer.health_score > 80 and answer.weight < 0.5
 
 
-def table_files(
-    table: str, snapshot_id: int, part: "ListRange[pb.TableFile]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
-) -> Document:
-    """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`, `next`. The names are paths."""
-    before = {"table": table, "snapshot_id": snapshot_id or None}
-    return list_document("amoro.files/v1", FILES, part, arrangement, lambda file: file.path, "No files.", before=before)
-
-
-def table_snapshots(
-    table: str, part: "ListRange[pb.Snapshot]", arrangement: Arrangement = DEFAULT_ARRANGEMENT
-) -> Document:
-    """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`, `next`. The names are snapshot ids."""
-    return list_document(
-        "amoro.snapshots/v1",
-        SNAPSHOTS,
-        part,
-        arrangement,
-        lambda snapshot: str(snapshot.snapshot_id),
-        "No snapshots.",
-        before={"table": table},
-    )
-
-
-def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
+def _figures(table: pb.Table) -> tuple[tuple[str, str], ...]:
     """The figures of an evaluated table."""
     files = table.files
     return (
@@ -296,7 +231,7 @@ def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
     )
 
 
-def _health_parts(table: "pb.Table") -> "tuple[tuple[str, str], ...]":
+def _health_parts(table: pb.Table) -> tuple[tuple[str, str], ...]:
     if not table.HasField("health_parts"):
         return ()
     parts = table.health_parts
@@ -309,12 +244,7 @@ def health(score: int) -> str:
     return f"{score}/100" if score >= 0 else "not evaluated yet"
 
 
-def _enabled(table: "pb.Table") -> str:
-    word = "yes" if table.enabled else "no"
-    return f"{word}: {table.enabled_origin}" if table.enabled_origin else word
-
-
-def _deletes(table: "pb.Table") -> str:
+def _deletes(table: pb.Table) -> str:
     files = table.files
     dangling = f", {format_count(files.dangling_delete_files)} dangling" if files.dangling_delete_files else ""
     return (
@@ -326,13 +256,13 @@ def _deletes(table: "pb.Table") -> str:
 _UNKNOWN = "unknown"  # the origin of a property that has no effect
 
 
-def settings_document(settings: "Sequence[pb.Setting]", origin: bool) -> Document:
+def settings_document(settings: Sequence[pb.Setting], origin: bool) -> Document:
     """Schema amoro.settings/v1: `settings` with `key`, `value`, `origin`; as text, origins only on request."""
     names = tuple(setting.key for setting in settings)
     return Document("amoro.settings/v1", {"settings": encode_all(settings)}, names, (_grid(settings, origin),))
 
 
-def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
+def properties_document(answer: pb.GetTablePropertiesResponse) -> Document:
     """Schema amoro.properties/v1: `table`, `properties` with `key`, `value`, `origin`, `default`; `enabled`,
     `enabled_origin`."""
     names = tuple(item.key for item in answer.properties)
@@ -341,61 +271,39 @@ def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
     return Document("amoro.properties/v1", encode(answer), names, blocks)
 
 
-def _unknown(properties: "Sequence[pb.Setting]") -> Iterator[str]:
-    """Unknown properties, with a suggestion for each."""
-    known = [_tail(item) for item in properties if item.origin != _UNKNOWN]
-    for item in properties:
-        if item.origin == _UNKNOWN:
-            prefix, tail = item.key[: -len(_tail(item))], _tail(item)
-            close = difflib.get_close_matches(tail, known, n=1, cutoff=0.8)
-            yield f"{item.key} is not known here{f': did you mean {prefix}{close[0]}?' if close else '.'}"
+def _unknown(properties: Sequence[pb.Setting]) -> Iterator[str]:
+    """Unknown properties, with a suggestion for each by the key without the prefix that all share."""
+    effective = [item.key.partition(".")[2] for item in properties if item.origin != _UNKNOWN]
+    for key in (item.key for item in properties if item.origin == _UNKNOWN):
+        prefix, dot, tail = key.partition(".")
+        close = difflib.get_close_matches(tail, effective, n=1, cutoff=0.8)
+        yield f"{key} is not known here{f': did you mean {prefix}{dot}{close[0]}?' if close else '.'}"
 
 
-def _tail(item: "pb.Setting") -> str:
-    """The key without the prefix that all share, which would make them all look similar."""
-    return item.key.partition(".")[2]
-
-
-def _grid(settings: "Sequence[pb.Setting]", origin: bool) -> Grid:
+def _grid(settings: Sequence[pb.Setting], origin: bool) -> Grid:
     header = ("KEY", "VALUE", "ORIGIN") if origin else ("KEY", "VALUE")
     rows = tuple((item.key, item.value or "-", item.origin)[: len(header)] for item in settings)
     return Grid(header, rows, elastic=header[-1])
 
 
-SIZES: "Listing[journal_pb.SizeBin]" = Listing(
+_SIZES: Listing[journal_pb.SizeBin] = Listing(
     (
-        Column("FROM", lambda item: format_bytes(item.from_bytes), lambda item: item.from_bytes, right=True),
-        Column("DATA FILES", lambda item: format_count(item.data_files), lambda item: item.data_files, right=True),
-        Column("BYTES", lambda item: format_bytes(item.data_bytes), lambda item: item.data_bytes, right=True),
-        Column(
-            "POSITION DELETES",
-            lambda item: format_count(item.position_delete_files),
-            lambda item: item.position_delete_files,
-            right=True,
-        ),
-        Column(
-            "EQUALITY DELETES",
-            lambda item: format_count(item.equality_delete_files),
-            lambda item: item.equality_delete_files,
-            right=True,
-        ),
+        Column("FROM", lambda item: item.from_bytes, format_bytes, right=True),
+        Column("DATA FILES", lambda item: item.data_files, format_count, right=True),
+        Column("BYTES", lambda item: item.data_bytes, format_bytes, right=True),
+        Column("POSITION DELETES", lambda item: item.position_delete_files, format_count, right=True),
+        Column("EQUALITY DELETES", lambda item: item.equality_delete_files, format_count, right=True),
     )
 )
-
-PARTITIONS: "Listing[journal_pb.PartitionDigest]" = Listing(
+_PARTITIONS: Listing[journal_pb.PartitionDigest] = Listing(
     (
         Column("PARTITION", lambda item: item.path or "-"),
-        Column("HEALTH", lambda item: str(item.health), lambda item: item.health, right=True),
+        Column("HEALTH", lambda item: item.health, right=True),
         Column("DUE", lambda item: item.due or "-"),
-        Column("FILES", lambda item: format_count(item.data_files), lambda item: item.data_files, right=True),
-        Column("SMALL", lambda item: format_count(item.small_files), lambda item: item.small_files, right=True),
-        Column(
-            "DELETES",
-            lambda item: format_count(item.position_delete_files + item.equality_delete_files),
-            lambda item: item.position_delete_files + item.equality_delete_files,
-            right=True,
-        ),
-        Column("SIZE", lambda item: format_bytes(item.data_bytes), lambda item: item.data_bytes, right=True),
+        Column("FILES", lambda item: item.data_files, format_count, right=True),
+        Column("SMALL", lambda item: item.small_files, format_count, right=True),
+        Column("DELETES", _delete_files, format_count, right=True),
+        Column("SIZE", lambda item: item.data_bytes, format_bytes, right=True),
         Column("WHY", lambda item: item.reason),
     ),
     spare=("SIZE", "SMALL"),
@@ -403,15 +311,16 @@ PARTITIONS: "Listing[journal_pb.PartitionDigest]" = Listing(
 )
 
 
-def digest_document(digest: "journal_pb.TableDigest", partitions: int) -> Document:
+def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document:
     """Schema amoro.digest/v1: the fields of the digest; for people that many partitions. The names are partitions."""
+    blocks: list[Block] = [f"The files of {digest.table} were not read yet: it is evaluated at its next refresh."]
+    if digest.read_ms:
+        blocks = _digest_blocks(digest, partitions)
     names = tuple(one.path for one in digest.partitions)
-    return Document("amoro.digest/v1", encode(digest), names, tuple(_blocks(digest, partitions)))
+    return Document("amoro.digest/v1", encode(digest), names, tuple(blocks))
 
 
-def _blocks(digest: "journal_pb.TableDigest", partitions: int) -> "list[Block]":
-    if not digest.read_ms:
-        return [f"The files of {digest.table} were not read yet: it is evaluated at its next refresh."]
+def _digest_blocks(digest: journal_pb.TableDigest, partitions: int) -> list[Block]:
     head = Pairs(
         (
             ("table", digest.table),
@@ -423,9 +332,9 @@ def _blocks(digest: "journal_pb.TableDigest", partitions: int) -> "list[Block]":
     )
     used = [one for one in digest.sizes if one.data_files or one.position_delete_files or one.equality_delete_files]
     shown = digest.partitions[:partitions]
-    blocks: list[Block] = [head, "", SIZES.grid(used) if used else "No files."]
+    blocks: list[Block] = [head, "", _SIZES.grid(used) if used else "No files."]
     if shown:
-        blocks += ["", PARTITIONS.grid(shown)]
+        blocks += ["", _PARTITIONS.grid(shown)]
     if digest.partitions_total > len(shown):
         blocks.append(f"and {format_count(digest.partitions_total - len(shown))} more partitions")
     return blocks

@@ -149,7 +149,7 @@ Duration = timedelta | str
 Result = TypeVar("Result", bound=RenderedResult)
 
 
-class Silent:
+class Silent(ProgressReport):
     """A progress report that shows nothing."""
 
     pace = timedelta(seconds=10)
@@ -158,10 +158,7 @@ class Silent:
         """Show nothing."""
 
     def note(self, text: str) -> None:
-        """Say nothing."""
-
-    def remark(self, waiting: str) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
 
 @_all_with_hints

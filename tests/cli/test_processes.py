@@ -34,16 +34,11 @@ def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeA
         "[AMORO-1002] a file is lost\n"
     )
     assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(table="sales.db.orders", status="running", limit=7)]
-
-
-def test_processes_as_json_and_names(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[process("running")]))
     body = json.loads(cli("process", "list", "-o", "json").out)
-    assert body["schema"] == "amoro.processes/v1"
-    assert body["processes"][0]["receipt"] is None
+    assert (body["schema"], body["processes"][0]["receipt"]) == ("amoro.processes/v1", None)
     assert body["processes"][0]["finished_at"] is None
-    assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n"
-    assert admin.asked("ListProcesses")[0] == pb.ListProcessesRequest(limit=20)
+    assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n" * 2
+    assert admin.asked("ListProcesses")[-1] == pb.ListProcessesRequest(limit=20)
 
 
 def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
@@ -148,28 +143,13 @@ def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli,
 
 EVENTFUL = "01997a4c-aaaa-7aaa-8aaa-aaaaaaaaaaaa"
 EVENT = journal_pb2.Event(
-    event_id=7,
-    happened_ms=NOON,
-    kind="failed",
-    table="sales.db.orders",
-    process_id=EVENTFUL,
-    text="minor failed: no\ndisk",
-    data={"tasks": "3"},
-)
+    event_id=7, happened_ms=NOON, kind="failed", table="sales.db.orders", process_id=EVENTFUL,
+    text="minor failed: no\ndisk", data={"tasks": "3"},
+)  # fmt: skip
 ATTEMPT = journal_pb2.AttemptInfo(
-    task_id=3,
-    attempt=2,
-    optimizer_id="o-1",
-    thread_id=4,
-    outcome="failed",
-    scheduled_ms=NOON,
-    started_ms=NOON + 1000,
-    finished_ms=NOON + 5000,
-    failure_code="AMORO-1",
-    failure="no disk",
-    input_rows=1000,
-    input_bytes=2048,
-)
+    task_id=3, attempt=2, optimizer_id="o-1", thread_id=4, outcome="failed", scheduled_ms=NOON, started_ms=NOON + 1000,
+    finished_ms=NOON + 5000, failure_code="AMORO-1", failure="no disk", input_rows=1000, input_bytes=2048,
+)  # fmt: skip
 
 
 def test_filters_are_asked_for(cli: Cli, admin: FakeAdmin) -> None:
@@ -185,10 +165,6 @@ def test_filters_are_asked_for(cli: Cli, admin: FakeAdmin) -> None:
     assert line.split()[0] == "7"
     assert line.endswith("minor failed: no disk")
     assert more == "and more: see --limit"
-
-
-def test_programs_get_every_field_of_an_event(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListEvents", journal_pb2.ListEventsResponse(events=[EVENT], total=1))
     (told,) = json.loads(cli("event", "list", "-o", "json").out)["events"]
     assert told["event_id"] == 7
     assert told["data"] == {"tasks": "3"}
@@ -237,28 +213,18 @@ def test_attempts_are_those_of_a_process_or_of_a_task(
     assert cli("task", "attempts", of, "-o", "name").out == f"{EVENTFUL}-3-2\n"
 
 
-MINUTE = 60_000
+def series(name: str, at: int, n: int, total: float, least: float, most: float, **more: str) -> journal_pb2.Series:
+    """A series of one value, `at` minutes after noon."""
+    point = journal_pb2.SeriesPoint(from_ms=NOON + at * 60_000, n=n, sum=total, min=least, max=most)
+    return journal_pb2.Series(name=name, points=[point], **more)
+
+
 SERIES = journal_pb2.GetSeriesResponse(
     step_s=600,
     series=[
-        journal_pb2.Series(
-            name="threads-busy",
-            label="default",
-            kind="level",
-            points=[journal_pb2.SeriesPoint(from_ms=NOON, n=4, sum=6, min=0, max=3)],
-        ),
-        journal_pb2.Series(
-            name="bytes-rewritten",
-            kind="total",
-            unit="bytes",
-            points=[journal_pb2.SeriesPoint(from_ms=NOON - MINUTE, n=2, sum=4096, min=0, max=4096)],
-        ),
-        journal_pb2.Series(
-            name="queue-age",
-            kind="level",
-            unit="seconds",
-            points=[journal_pb2.SeriesPoint(from_ms=NOON + MINUTE, n=2, sum=180, min=60, max=120)],
-        ),
+        series("threads-busy", 0, 4, 6, 0, 3, label="default", kind="level"),
+        series("bytes-rewritten", -1, 2, 4096, 0, 4096, kind="total", unit="bytes"),
+        series("queue-age", 1, 2, 180, 60, 120, kind="level", unit="seconds"),
     ],
 )
 
@@ -267,12 +233,8 @@ def test_a_total_is_its_sum_and_a_level_its_mean(cli: Cli, admin: FakeAdmin) -> 
     admin.script("GetSeries", SERIES)
     lines = cli("series", "show", "threads-busy", "queue-age", "--label", "default", "--since", "6h").out.splitlines()
     (asked,) = admin.asked("GetSeries")
-    assert (list(asked.names), asked.label, asked.table, asked.step_s) == (
-        ["threads-busy", "queue-age"],
-        "default",
-        "",
-        0,
-    )
+    assert (list(asked.names), asked.label) == (["threads-busy", "queue-age"], "default")
+    assert (asked.table, asked.step_s) == ("", 0)
     assert asked.since_ms > NOON
     assert [line.split()[2:] for line in lines[1:4]] == [
         ["bytes-rewritten", "4.0", "kB", "0", "B", "4.0", "kB"],
@@ -280,10 +242,6 @@ def test_a_total_is_its_sum_and_a_level_its_mean(cli: Cli, admin: FakeAdmin) -> 
         ["queue-age", "1", "min", "30", "s", "1", "min", "0", "s", "2", "min", "0", "s"],
     ]
     assert lines[-1].startswith("one value for 10")
-
-
-def test_programs_get_every_value(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetSeries", SERIES)
     told = json.loads(cli("series", "show", "-o", "json").out)
     assert (told["schema"], told["step_s"]) == ("amoro.series/v1", 600)
     assert told["series"][0]["points"][0]["sum"] == 6
@@ -323,17 +281,9 @@ def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
         "default      1  01997a4c  sales.db.returns    1,200      3/2    50%   61 s\n"
     )
     assert admin.asked("ListQueue") == [queue_pb2.ListQueueRequest(group="default", limit=1)]
-
-
-def test_programs_get_every_field_and_the_names_of_what_waits(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListQueue", QUEUE)
     body = json.loads(cli("group", "queue", "--limit", "1", "-o", "json").out)
-    assert (body["schema"], body["pending_total"], body["pending"][0]["since_at"], body["next"]) == (
-        "amoro.queue/v1",
-        3,
-        "2026-09-21T14:13:19.000Z",
-        None,
-    )
+    assert (body["schema"], body["pending_total"], body["next"]) == ("amoro.queue/v1", 3, None)
+    assert body["pending"][0]["since_at"] == "2026-09-21T14:13:19.000Z"
     assert body["waiting"][0]["share"] == 0.5
     assert cli("group", "queue", "--limit", "1", "-o", "name").out == "sales.db.orders\n01997a4c\n"
 
@@ -349,15 +299,9 @@ QUICKLY = ("--watch", "--interval", "1ms")
 
 def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAdmin) -> None:
     running, committing = process(status="running"), process(status="committing")
-    ended = process(status="success")
-    admin.script("GetProcess", running, running, committing, committing, ended)
+    admin.script("GetProcess", running, running, committing, committing, process(status="success"))
     result = cli("process", "show", PROCESS, *QUICKLY, "-o", "yaml")
     assert (result.status, result.err) == (0, "")
-    assert [line for line in result.out.splitlines() if line.startswith("status: ")] == [
-        "status: running",
-        "status: committing",
-        "status: success",
-    ]
     assert [body["status"] for body in yaml.safe_load_all(result.out)] == ["running", "committing", "success"]
     assert len(admin.asked("GetProcess")) == 5
 
@@ -483,16 +427,6 @@ def test_a_narrow_terminal_still_shows_how_fast_it_goes(
     assert len(bar) <= 80
 
 
-def test_lists_are_filtered_by_group(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table(table="sales.db.b", group="two")]))
-    assert cli("table", "list", "--group", "two", "-o", "name").out == "sales.db.b\n"
-    assert admin.asked("ListTables") == [pb.ListTablesRequest(group="two")]
-    admin.script("ListOptimizers", pb.ListOptimizersResponse(optimizers=[pb.Optimizer(optimizer_id="o", group="one")]))
-    body = json.loads(cli("optimizer", "list", "--group", "one", "-o", "json").out)
-    assert [item["group"] for item in body["optimizers"]] == ["one"]
-    assert admin.asked("ListOptimizers") == [pb.ListOptimizersRequest(group="one")]
-
-
 def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(
     bare_cli: Cli, admin: FakeAdmin, launcher: FakeLauncher, address: str, home: Path
 ) -> None:
@@ -500,10 +434,3 @@ def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(
     admin.script("GetProcess", process(status="running"))
     result = bare_cli("process", "show", PROCESS, *QUICKLY, "-o", "name", "--home", str(home))
     assert (result.status, result.out) == (0, f"{PROCESS}\n")
-
-
-def test_blockers_are_watched(cli: Cli, admin: FakeAdmin) -> None:
-    first, second = (pb.ListBlockersResponse(blockers=[pb.Blocker(blocker_id=name)]) for name in ("a", "b"))
-    admin.script("ListBlockers", first, first, second, Failure("gone", "AMORO-1008", 1))
-    result = cli("table", "blockers", *QUICKLY, "-o", "name")
-    assert (result.status, result.out) == (1, "a\nb\n")

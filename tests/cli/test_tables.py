@@ -49,7 +49,7 @@ TABLE_JSON = {
     "no_optimizer": "",
     "failure": "",
     "format": "iceberg",
-    "table_id": 0,
+    "table_id": 7,
     "next_due_at": None,
     "late_deletes": "",
 }
@@ -171,11 +171,11 @@ def test_filters_are_sent_to_the_coordinator(cli: Cli, admin: FakeAdmin) -> None
     )
 
 
-def test_a_failure_between_pages_ends_the_command_with_what_was_listed_until_then(cli: Cli, admin: FakeAdmin) -> None:
+def test_a_failure_between_pages_ends_the_command_and_nothing_is_listed(cli: Cli, admin: FakeAdmin) -> None:
     first = pb.ListTablesResponse(tables=[table()], next="x", total=2, total_is_exact=True)
     admin.script("ListTables", first, Failure("the store is gone", "AMORO-5001", 1))
     result = cli("table", "list", "-o", "name")
-    assert (result.status, result.out) == (1, "sales.db.orders\n")
+    assert (result.status, result.out) == (1, "")
     assert "the store is gone" in result.err
 
 
@@ -200,6 +200,7 @@ def test_of_a_table_that_could_not_be_evaluated_no_figures_are_told(cli: Cli, ad
         "format          not known\n"
         "location        -\n"
         "uuid            -\n"
+        "registered      not yet: no coordinator has listed it, so its catalog was asked\n"
     )
 
 
