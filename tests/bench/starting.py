@@ -1,8 +1,7 @@
 """Commands from their first letter: `python -m tests.bench.starting [--pairs 5]` prints JSON.
 
-CPU and peak of memory of a whole `amoro optimize` of five files of 4 MB that works by itself; seconds by the clock of
-the help, of the completion of a table's name, of `amoro up` until it is ready, and of the same optimizing beside an
-`amoro up`; what an `amoro up` with its optimizer and its pages has resident once it was idle for a while.
+CPU and peak of memory of `amoro optimize` of five files of 4 MB without a coordinator; the wall time of the same
+beside an `amoro up`; resident memory of an idle `amoro up` with its optimizer and pages.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from tests.engine import writer
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
 PROGRAM = (sys.executable, "-m", "amoro_core")
-COMPLETION = {"_AMORO_COMPLETE": "complete_bash", "COMP_WORDS": "amoro plan cat.db.t", "COMP_CWORD": "2"}
 
 
 def main() -> None:
@@ -52,12 +50,8 @@ def _once(file_mb: float, idle_s: float) -> Figures:
             if summary is None or summary.operation.value != "replace":
                 raise SystemExit("the table was not optimized")
             found = {f"optimize, {key}": value for key, value in whole.items()}
-            found["help, s"] = _timed(installation, "--help")
-            found["completion, s"] = _timed(installation, environment=COMPLETION)
-            begun = time.perf_counter()
             process = installation.start("up", "--port", "0", environment={"AMORO_HTTP_PORT": str(free_port())})
             address_of(process)
-            found["up until it is ready, s"] = time.perf_counter() - begun
             time.sleep(idle_s)
             found["up, MB"] = memory_mb("VmRSS", process.popen.pid)
             found["optimize beside up, s"] = _timed(installation, "optimize", "cat.db.beside")
@@ -67,15 +61,11 @@ def _once(file_mb: float, idle_s: float) -> Figures:
             installation.close()
 
 
-def _timed(installation: Installation, *arguments: str, environment: dict[str, str] | None = None) -> float:
+def _timed(installation: Installation, *arguments: str) -> float:
+    command, output = [Path(sys.executable).with_name("amoro"), *arguments], subprocess.DEVNULL
     begun = time.perf_counter()
     subprocess.run(
-        [Path(sys.executable).with_name("amoro"), *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=installation.directory,
-        env={**installation.environment, **(environment or {})},
-        check=True,
+        command, stdout=output, stderr=output, cwd=installation.directory, env=installation.environment, check=True
     )
     return time.perf_counter() - begun
 
