@@ -4,81 +4,32 @@ from __future__ import annotations
 
 import math
 import random
-import uuid
 from collections import Counter
-from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
     DecimalType,
     DoubleType,
-    FixedType,
     FloatType,
     IntegerType,
-    ListType,
     LongType,
-    MapType,
     NestedField,
     StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
 )
 
 from tests.engine import writer
-from tests.engine.builders import as_pyiceberg_reads, make, row
-from tests.engine.oracle import POSITION_DELETES, assert_same_rows, live_files, live_rows
-from tests.engine.values import canonical, rows_of
-
-EVERY_TYPE = Schema(
-    NestedField(1, "bool", BooleanType(), required=False),
-    NestedField(2, "date", DateType(), required=False),
-    NestedField(3, "time", TimeType(), required=False),
-    NestedField(4, "ts", TimestampType(), required=False),
-    NestedField(5, "tstz", TimestamptzType(), required=False),
-    NestedField(6, "uuid", UUIDType(), required=False),
-    NestedField(7, "fixed", FixedType(3), required=False),
-    NestedField(8, "binary", BinaryType(), required=False),
-    NestedField(9, "decimal", DecimalType(38, 4), required=False),
-    NestedField(10, "float", FloatType(), required=False),
-    NestedField(11, "list", ListType(12, StringType(), element_required=False), required=False),
-    NestedField(13, "map", MapType(14, StringType(), 15, LongType(), value_required=False), required=False),
-    NestedField(
-        16, "struct", StructType(
-            NestedField(17, "x y", ListType(18, LongType(), element_required=False), required=False),
-            NestedField(19, "uuids", ListType(20, UUIDType(), element_required=False), required=False),
-        ),
-        required=False,
-    ),
-)  # fmt: skip
-EDGES = {
-    "bool": False,
-    "date": date(1869, 12, 31),
-    "time": time(23, 59, 59, 999999),
-    "ts": datetime(1600, 1, 1, 0, 0, 0, 1),
-    "tstz": datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
-    "uuid": uuid.UUID(int=2**127 + 1),
-    "fixed": b"\x00\xff\x00",
-    "binary": b"",
-    "decimal": Decimal("-9999999999999999999999999999999999.9999"),
-    "float": -0.0,
-    "list": ["", None],
-    "map": [("k", None), ("", 1)],
-    "struct": {"x y": None, "uuids": [uuid.UUID(int=5)]},
-}
+from tests.engine.builders import BY_PART, as_pyiceberg_reads, by_content, ids, make, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files, write_position_deletes
+from tests.engine.oracle import DATA, EQUALITY_DELETES, POSITION_DELETES, assert_same_rows, live_files, live_rows
+from tests.engine.values import rows_of
 
 
 @pytest.fixture
@@ -174,26 +125,99 @@ def test_evolved_schema_is_read_by_field_id(catalog):
     assert live_rows(table) == Counter({(Decimal("2.50"), 8, (0.1).hex(), "x"): 1})
 
 
-@pytest.mark.parametrize("name", [name for name in EDGES if name not in ("list", "map", "struct")])
-def test_every_primitive_type_works_as_key_and_as_partition(catalog, name):
-    plain = make(catalog, schema=EVERY_TYPE)
-    writer.append(plain, [EDGES, dict.fromkeys(EDGES)])
-    writer.row_delta(plain, equality_deletes=[([name], [{name: EDGES[name]}])])
-    assert live_rows(plain) == rows_of(plain.schema(), [dict.fromkeys(EDGES)])
-    spec = PartitionSpec(PartitionField(plain.schema().find_field(name).field_id, 1000, IdentityTransform(), "p"))
-    table = writer.make_table(catalog, "db.by_value", plain.schema(), spec)
-    writer.append(table, [EDGES, dict.fromkeys(EDGES)])
-    value = canonical(table.schema().find_type(name), EDGES[name])
-    assert sorted((file.partition for file in live_files(table)), key=repr) == sorted([(None,), (value,)], key=repr)
-    writer.upsert(table, [EDGES], [name])
-    writer.delete_where(table, lambda r: r["bool"] is None)
-    assert live_rows(table) == rows_of(table.schema(), [EDGES])
-    assert {file.partition for file in live_files(table) if file.content == POSITION_DELETES} == {(None,)}
+def test_row_of_the_same_commit_survives_its_equality_delete(catalog):
+    table = make(catalog)
+    writer.append(table, [row(1, value="old"), row(2)])
+    snapshot = writer.row_delta(table, [row(1, value="new")], [writer.EqualityDelete(["id"], [{"id": 1}])])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, value="new"), row(2)])
+    assert [(file.content, file.data_sequence) for file in live_files(table)] == [
+        (DATA, 1),
+        (DATA, 2),
+        (EQUALITY_DELETES, 2),
+    ]
+    assert snapshot.sequence_number == 2
 
 
-def test_every_type_comes_back_exactly(catalog):
-    table = make(catalog, schema=EVERY_TYPE)
-    rows = [EDGES, dict.fromkeys(EDGES), {**EDGES, "list": [], "struct": {"x y": [], "uuids": []}, "map": []}]
-    writer.append(table, rows)
-    assert live_rows(table) == rows_of(table.schema(), rows)
-    assert len(live_rows(table)) == 3
+def test_equality_delete_applies_within_its_partition_only(catalog):
+    table = make(catalog, spec=BY_PART)
+    writer.append(table, [row(1, "a"), row(1, "b"), row(1, None)])
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], ("a",), None)])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, "b"), row(1, None)])
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], (None,), None)])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, "b")])
+
+
+def test_equality_delete_of_an_unpartitioned_spec_is_global(catalog):
+    table = make(catalog)
+    writer.append(table, [row(1, "a"), row(2, "a")])
+    with table.update_spec() as update:
+        update.add_identity("part")
+    table.refresh()
+    writer.append(table, [row(1, "a"), row(1, "b"), row(3, "b")])
+    global_spec = writer.unpartitioned_spec_id(table)
+    assert (global_spec, table.spec().spec_id) == (0, 1)
+    writer.row_delta(table, [row(1, "c")], [(["id"], [{"id": 1}], None, global_spec)])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, "c"), row(2, "a"), row(3, "b")])
+
+
+def test_partitioned_equality_delete_does_not_reach_files_of_another_spec(catalog):
+    table = make(catalog)
+    writer.append(table, [row(1, "a")])
+    with table.update_spec() as update:
+        update.add_identity("part")
+    writer.append(table, [row(1, "a", "newer")])
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], ("a",), None)])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, "a")])
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "bucket")
+    writer.append(table, [row(5, "a")])
+    writer.delete_where(table, lambda r: True)
+    assert sorted(file.spec_id for file in live_files(table) if file.content == POSITION_DELETES) == [0, 2]
+    assert live_rows(table) == Counter()
+
+
+def test_equality_delete_under_a_spec_of_void_fields_is_global(catalog):
+    table = make(catalog, 1, BY_PART)
+    writer.append(table, [row(1, "a"), row(2, "a"), row(1, "b")])
+    with table.update_spec() as update:
+        update.remove_field("part")
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    assert [str(field.transform) for field in table.spec().fields] == ["void"]
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], (None,), None)])
+    assert live_rows(table) == rows_of(table.schema(), [row(2, "a")])
+
+
+def test_equality_delete_does_not_reach_an_equal_partition_of_another_spec(catalog):
+    table = make(catalog, spec=BY_PART)
+    writer.append(table, [row(1, "same", "x")])
+    with table.update_spec() as update:
+        update.remove_field("part")
+        update.add_identity("value")
+    writer.append(table, [row(1, "y", "same")])
+    writer.row_delta(table, equality_deletes=[(["id"], [{"id": 1}], ("same",), None)])
+    partitions = [(file.content, file.spec_id, file.partition) for file in live_files(table)]
+    assert partitions == [(DATA, 0, ("same",)), (DATA, 1, ("same",)), (EQUALITY_DELETES, 1, ("same",))]
+    assert live_rows(table) == rows_of(table.schema(), [row(1, "same", "x")])
+
+
+def test_last_row_of_a_key_wins_within_one_upsert_by_position_deletes_of_the_same_sequence(catalog):
+    table = make(catalog)
+    writer.append(table, [row(1, value="0")])
+    writer.upsert(table, [row(1, value="1"), row(2), row(1, value="2"), row(1, value="3")], ["id"])
+    assert live_rows(table) == rows_of(table.schema(), [row(1, value="3"), row(2)])
+    assert by_content(table) == {DATA: 3, POSITION_DELETES: 1, EQUALITY_DELETES: 1}
+    assert [file.data_sequence for file in live_files(table)] == [1, 2, 2, 2, 2]
+
+
+def test_position_deletes_older_than_their_data_file_do_nothing(catalog):
+    table = make(catalog)
+    [file] = write_data_files(table, [row(1), row(2)])
+    deletes = [write_position_deletes(table, 0, (), [(file.file_path, position)]) for position in (0, 1)]
+    commit(table, lambda head: Change((deletes[0],)))
+    commit(table, lambda head: Change((file,)))
+    assert ids(table) == [1, 2]
+    assert as_pyiceberg_reads(table) == live_rows(table)
+    commit(table, lambda head: Change((deletes[1],)))
+    assert ids(table) == [1]
+    assert as_pyiceberg_reads(table) == live_rows(table)
