@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import tempfile
@@ -273,18 +272,6 @@ def _vectors(seed: int, totals: Counter[str]) -> None:
         totals["sets"] += SETS_OF_A_TABLE
 
 
-@_kind("tags", 120, {"tags made": 500}, replays=False)
-def _tags(seed: int, totals: Counter[str]) -> None:
-    """Fifty expiries of a table over a REST catalog; during each another client tags an expiring snapshot: before the
-    plan, after it, within the request of the commit, or after (`tests/spark/random_tags.py`). A mismatch: a lost tag,
-    or one with other rows in Spark. `make test-all` has 500 tags on SQL catalogs.
-    """
-    from tests.spark import random_tags
-
-    with _spark_and_catalog("tagged") as (_, catalog, made):
-        random_tags.run(catalog, made / "state", seed, 50, totals)
-
-
 @_kind("kills", 120, {"kills": 200}, replays=False)
 def _kills(seed: int, totals: Counter[str]) -> None:
     """A coordinator and an optimizer on one table, with a writer between; each is killed with SIGKILL, at a random
@@ -414,18 +401,6 @@ def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str,
         finally:
             installation.close()
             cluster.close()
-
-
-@_kind("spark-clustering-large", 1500, {"megabytes clustered": 10_000})
-def _spark_clustering_large(seed: int, totals: Counter[str]) -> None:
-    """One table of more than 10 GB in twelve partitions, each of which is a group, is sorted in one process by a
-    standalone Spark cluster of a master and two workers on this machine, with executors of 512 MB. A mismatch:
-    missing, changed or extra rows (by checksum), an unsorted file or one that overlaps another of its partition, no or
-    a second commit, a leftover file.
-    """
-    from tests.prove.large import cluster_large
-
-    cluster_large(seed, int(os.environ.get("AMORO_LARGE_MB", "10500")), totals)
 
 
 @_kind("rest", 120, {"requests": 100_000}, replays=False)

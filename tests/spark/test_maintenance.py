@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -21,7 +20,6 @@ from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
 from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
 
-from . import random_tags
 from .catalogs import SharedCatalog
 from .java import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
@@ -294,14 +292,3 @@ def swept_before_java(spark: SparkSession, catalog: SharedCatalog, numbers: rang
     reader = JavaReader(spark, catalog.name)
     random_sweeps.run_in(catalog.pyiceberg, numbers, catalog.root, totals, reader)
     totals["java asked"] += reader.asked
-
-
-#: `make prove` goes on with other seeds.
-TAGS = 15
-
-
-def test_each_tag_is_there_with_its_rows(catalog: SharedCatalog, tmp_path: Path) -> None:
-    totals: Counter[str] = Counter()
-    random_tags.run(catalog, tmp_path / "state", 1, TAGS, totals)
-    assert totals["tags made"] > TAGS / 2
-    assert totals["lost and brought back"] >= 2
