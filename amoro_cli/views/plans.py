@@ -86,7 +86,7 @@ def _blocks(plan: pb.Plan, command: str, explain: bool) -> list[Block]:
     if not plan.type:
         blocks += nothing_to_do(plan)
     if not plan.enabled and plan.enabled_origin:
-        blocks.append(f"Not optimized by itself: {plan.enabled_origin}")
+        blocks.append(f"Not optimized automatically: {plan.enabled_origin}")
     if plan.type:
         blocks.append(f"Nothing was changed. Run: {command}")
     return blocks

@@ -296,7 +296,7 @@ PLAN_TEXT = (
     TITLE + "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
     "  minor  12 small files     48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
     "  skipped 2 partitions: below triggers\n"
-    "Not optimized by itself: observed only: it was never enabled\n"
+    "Not optimized automatically: observed only: it was never enabled\n"
     "Nothing was changed. Run: amoro optimize sales.db.orders\n"
 )
 
