@@ -299,10 +299,17 @@ def create(
     )
 
 
-def insert(catalog: SharedCatalog, table: str, first: int, rows: int = 20, more: str = "") -> None:
-    """Rows in one file of each of two partitions."""
+def insert(
+    catalog: SharedCatalog,
+    table: str,
+    first: int,
+    rows: int = 20,
+    more: str = "",
+    part: str = "IF(id % 2 = 0, 'a', 'b')",
+) -> None:
+    """Rows in one file of each of two partitions, or of the given one."""
     catalog.spark.sql(
-        f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, IF(id % 2 = 0, 'a', 'b'), concat('v', id){more}"
+        f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ id, {part}, concat('v', id){more}"
         f" FROM range({first}, {first + rows}, 1, 1)"
     )
 

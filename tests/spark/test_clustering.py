@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -27,11 +27,10 @@ from tests.model.hidden import require_hidden
 from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, order_of, values_of
 
 from .catalogs import SharedCatalog
-from .java import JavaTable, load_java_table
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, cluster_table
 from .tables import Rows, spark_rows
-from .test_vectors import insert, make
+from .test_vectors import segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,9 +132,7 @@ SMALL = "'self-optimizing.target-size' = '16384', 'write.target-file-size-bytes'
 def test_rows_that_spark_deletes_while_a_table_is_clustered_are_gone_for_spark(
     spark: SparkSession, catalog: SharedCatalog, services: Services, version: int
 ) -> None:
-    table = make(catalog, f"meanwhile_{version}", version, f", {SMALL}")
-    for first in range(0, 600, 100):
-        insert(catalog, table, first, 100)
+    table = segments(catalog, f"meanwhile_{version}", range(0, 600, 100), version, f", {SMALL}")
     spark.sql(f"DELETE FROM {table} WHERE id % 50 = 7")
     deleted: list[int] = []
 
@@ -164,59 +161,19 @@ PROPERTIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What a query filters by: a code, or amounts from one to another, or both."""
-
-    codes: tuple[str, str] | None = None
-    amounts: tuple[Decimal, Decimal] | None = None
-
-    @property
-    def text(self) -> str:
-        parts = []
-        if self.codes is not None:
-            low, high = self.codes
-            parts.append(f"code = '{low}'" if low == high else f"code BETWEEN '{low}' AND '{high}'")
-        if self.amounts is not None:
-            low_amount, high_amount = self.amounts
-            is_point = low_amount == high_amount
-            parts.append(f"amount = {low_amount}" if is_point else f"amount BETWEEN {low_amount} AND {high_amount}")
-        return " AND ".join(parts)
-
-    def bytes_by_java(self, java: JavaTable) -> int:
-        """Bytes of the data files that Java plans to read."""
-        made: Any = java.iceberg.expressions.Expressions
-        found = made.alwaysTrue()
-        decimal = java.gateway.jvm.java.math.BigDecimal
-        for column, ends in (
-            ("code", self.codes),
-            ("amount", self.amounts and [decimal(str(one)) for one in self.amounts]),
-        ):
-            if ends:
-                within = getattr(made, "and")(
-                    made.greaterThanOrEqual(column, ends[0]), made.lessThanOrEqual(column, ends[1])
-                )
-                found = getattr(made, "and")(found, within)
-        planned = java.table.newScan().filter(found).planFiles()
-        lists = java.gateway.jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
-        read = sum(int(task.file().fileSizeInBytes()) for task in lists.newArrayList(planned))
-        planned.close()
-        return read
-
-
 def code(number: int) -> str:
     return f"{PREFIX}{number:06d}"
 
 
-def queries() -> list[Query]:
+def queries() -> list[str]:
     """Twenty: codes, amounts, the amount of a quarter of the rows, and both within a twentieth of their values."""
     chance = random.Random(5)
-    found = [Query(codes=(code(one), code(one))) for one in chance.sample(range(QUERIED_ROWS), 8)]
-    amounts = [Decimal(one) / 100 for one in chance.sample(range(10**6), 5)]
-    found += [Query(amounts=(one, one)) for one in (*amounts, HEAVY)]
+    found = [f"code = '{code(one)}'" for one in chance.sample(range(QUERIED_ROWS), 8)]
+    found += [f"amount = {one:.2f}" for one in (*(one / 100 for one in chance.sample(range(10**6), 5)), HEAVY)]
     for _ in range(6):
-        low, amount = chance.randrange(QUERIED_ROWS * 19 // 20), Decimal(chance.randrange(9500))
-        found.append(Query((code(low), code(low + QUERIED_ROWS // 20)), (amount, amount + 500)))
+        low, amount = chance.randrange(QUERIED_ROWS * 19 // 20), chance.randrange(9500)
+        codes = f"code BETWEEN '{code(low)}' AND '{code(low + QUERIED_ROWS // 20)}'"
+        found.append(f"{codes} AND amount BETWEEN {amount}.00 AND {amount + 500}.00")
     return found
 
 
@@ -263,11 +220,11 @@ def test_twenty_queries_find_the_same_rows_in_a_third_of_the_bytes_and_their_log
     assert len(asked) == 20
 
     def answers() -> list[list[Any]]:
-        return [spark.sql(f"SELECT * FROM {table} WHERE {one.text} ORDER BY code").collect() for one in asked]
+        return [spark.sql(f"SELECT * FROM {table} WHERE {one} ORDER BY code").collect() for one in asked]
 
     def read() -> int:
-        java = load_java_table(spark, catalog.name, "db.t")
-        return sum(one.bytes_by_java(java) for one in asked)
+        scans = [catalog.load("db.t").scan(row_filter=one) for one in asked]
+        return sum(task.file.file_size_in_bytes for scan in scans for task in scan.plan_files())
 
     before, bytes_before = answers(), read()
     assert len(before[13]) == QUERIED_ROWS // 4

@@ -31,7 +31,6 @@ from .tables import (
     notes,
     notes_without,
     spark_rows,
-    upsert_notes,
 )
 
 if TYPE_CHECKING:
@@ -95,17 +94,6 @@ def test_deletes_that_java_left_without_a_file_go_with_our_next_commit(
     assert services.has_nothing_to_do(table, FULL)
 
 
-def test_appends_of_spark_between_plan_and_commit_are_kept(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    table = make_notes(catalog)
-    process_id = services.begin(table, FULL)
-    spark.sql(f"INSERT INTO {table} VALUES (100, 'note 100')")
-    services.finish(process_id)
-    assert spark_rows(spark, table) == notes_without(30) + notes([100])
-    assert [one.operation for one in snapshots(spark, table)] == ["append"] * 4 + ["replace"]
-
-
 def test_position_deletes_of_spark_between_plan_and_commit_are_carried_over(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
@@ -140,36 +128,6 @@ def data_manifests(spark: SparkSession, table: str) -> list[int]:
     """How many live files each manifest of data files has, in order."""
     listed = spark.sql(f"SELECT * FROM {table}.manifests WHERE content = 0").collect()
     return sorted(one.added_data_files_count + one.existing_data_files_count for one in listed)
-
-
-def test_upsert_beside_our_rewrite_outlives_the_commits_of_spark_that_drop_old_deletes(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    """A commit of Java drops deletes below the least sequence number that the manifests of data files state.
-
-    Once the upsert's own rows are gone, that is the number of our outputs, not that of our commit.
-    """
-    table = make_notes(catalog, properties=f"{MERGE_ON_READ}, {MERGING}")
-    process_id = services.begin(table, FULL)
-    upsert_notes(catalog, table, [5, 15], "second")
-    services.finish(process_id)
-    rows = notes_without(30, 5, 15)
-    assert spark_rows(spark, table) == rows + notes([5, 15], "second")
-    assert_deletes_match_as_in_java(catalog, table)
-
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
-    spark.sql(f"DELETE FROM {table} WHERE note LIKE 'second%'")
-    assert spark_rows(spark, table) == rows
-    for number in (100, 5):
-        spark.sql(f"INSERT INTO {table} VALUES ({number}, 'note {number}')")
-    assert data_manifests(spark, table) == [3]  # merged by Spark
-    assert file_counts(spark, table) == {(DATA, 0): 3, (EQUALITY_DELETES, 0): 1}
-    assert spark_rows(spark, table) == rows + notes([100, 5])
-    assert_deletes_match_as_in_java(catalog, table)
-
-    services.optimize(table, FULL)
-    assert file_counts(spark, table) == {(DATA, 0): 1}
-    assert spark_rows(spark, table) == rows + notes([100, 5])
 
 
 def test_a_delete_committed_beside_our_rewrite_outlives_a_commit_of_spark_that_opens_its_manifest(

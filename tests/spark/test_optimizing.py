@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,7 @@ from tests.engine.parquet_rows import local_path
 
 from .catalogs import SharedCatalog
 from .java import java_upsert
-from .optimizing import Services, rewrite_all, snapshots
+from .optimizing import Services, rewrite_all
 from .tables import (
     AFTER,
     DATA,
@@ -24,11 +23,9 @@ from .tables import (
     MIXED_ROWS,
     POSITION_DELETES,
     SEGMENTS,
-    Rows,
     delete_notes,
     file_counts,
     formats,
-    frozen,
     make_mixed_table,
     make_notes,
     notes,
@@ -45,32 +42,8 @@ if TYPE_CHECKING:
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 
 
-def changed(rows: Rows, change: Callable[[dict[str, Any]], dict[str, Any] | None], columns: list[str]) -> Rows:
-    """The rows after a change of each: another row, or None for a deleted one."""
-    done = Rows()
-    for row, count in rows.items():
-        after = change(dict(zip(columns, row, strict=True)))
-        if after is not None:
-            done[tuple(after[name] for name in columns)] += count
-    return done
-
-
-def columns_of(spark: SparkSession, table: str) -> list[str]:
-    return list(spark.table(table).columns)
-
-
-def rows_of(spark: SparkSession, query: str) -> Rows:
-    """What a query without Iceberg gives."""
-    return Rows(tuple(frozen(value) for value in row) for row in spark.sql(query).collect())
-
-
 def set_properties(spark: SparkSession, table: str, properties: str) -> None:
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
-
-
-def partitions(spark: SparkSession, table: str) -> int:
-    """How many (spec, partition) pairs have data files."""
-    return spark.sql(f"SELECT DISTINCT spec_id, partition FROM {table}.data_files").count()
 
 
 def data_paths(spark: SparkSession, table: str) -> set[str]:
@@ -86,53 +59,6 @@ def maintain_by_spark(spark: SparkSession, table: str) -> None:
         f"expire_snapshots(table => '{name}', older_than => TIMESTAMP'2100-01-01 00:00:00', retain_last => 1)",
     ):
         spark.sql(f"CALL {catalog}.system.{call}").collect()
-
-
-def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
-    spark: SparkSession, catalog: SharedCatalog, services: Services
-) -> None:
-    table = make_mixed_table(catalog)
-    columns = columns_of(spark, table)
-    assert services.optimize(table, MINOR).delete_files_before > 0
-    # Every file is a fragment: in each spec one is left for each partition, and the deletes have gone with their files.
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-    assert services.has_nothing_to_do(table, MINOR)
-
-    rows = changed(spark_rows(spark, table), lambda row: None if row["id"] % 5 == 4 else row, columns)
-    spark.sql(f"DELETE FROM {table} WHERE id % 5 = 4")
-    added = MIXED_ROWS.format(start=130, end=150, **AFTER)
-    spark.sql(f"INSERT INTO {table} BY NAME {added}")
-    rows += rows_of(spark, f"SELECT {', '.join(columns)} FROM ({added})")
-    assert spark_rows(spark, table) == rows
-    set_properties(spark, table, SEGMENTS)
-    assert {(POSITION_DELETES, 0), (POSITION_DELETES, 1)} < set(file_counts(spark, table))
-    services.optimize(table, MAJOR)
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-
-    def merged(row: dict[str, Any]) -> dict[str, Any] | None:
-        if row["id"] % 4 == 1:
-            return None if row["id"] > 100 else {**row, "note": "merged again", "tags": None}
-        return row
-
-    rows = changed(rows, merged, columns)
-    spark.sql(
-        f"""MERGE INTO {table} AS target USING (SELECT id FROM range(0, 150) WHERE id % 4 = 1) AS source
-        ON target.id = source.id
-        WHEN MATCHED AND source.id > 100 THEN DELETE
-        WHEN MATCHED THEN UPDATE SET note = 'merged again', tags = NULL"""
-    )
-    assert spark_rows(spark, table) == rows
-    services.optimize(table, FULL)
-    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
-    assert file_counts(spark, table).total() == partitions(spark, table)
-    assert services.has_nothing_to_do(table, FULL)
-    assert spark_rows(spark, table) == rows
-
-    maintain_by_spark(spark, table)
-    assert len(snapshots(spark, table)) == 1
-    assert spark_rows(spark, table) == rows
 
 
 ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"

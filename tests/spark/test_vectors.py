@@ -25,7 +25,7 @@ from .catalogs import SharedCatalog
 from .java import java_upsert
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, snapshots
-from .tables import spark_rows
+from .tables import create, insert, spark_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +34,7 @@ MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
 SETS = 8
 #: Spark has a writer for each partition open.
 SETS_OF_A_TABLE = 50
-#: Everything is a segment, so that minor converts.
-SEGMENTS = "'self-optimizing.fragment-ratio' = '1000000000'"
+ONE_DELETE_FILE = ", 'write.delete.granularity' = 'partition'"
 MODES = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
 
 
@@ -46,18 +45,13 @@ def scan_of(catalog: SharedCatalog, table: str) -> TableScan:
     return found
 
 
-def make(catalog: SharedCatalog, name: str, version: int, more: str = "") -> str:
+def segments(catalog: SharedCatalog, name: str, starts: range, version: int, more: str = "") -> str:
+    """A table of one partition whose files of `starts.step` rows are segments, so that minor converts."""
     table = catalog.full_name(f"db.{name}")
-    catalog.spark.sql(
-        f"CREATE TABLE {table} (id BIGINT, part STRING, value STRING) USING iceberg PARTITIONED BY (part)"
-        f" TBLPROPERTIES ('format-version' = '{version}', {MODES}, {SEGMENTS}{more})"
-    )
+    create(catalog, table, version, more=f", 'self-optimizing.fragment-ratio' = '1000000000'{more}")
+    for first in starts:
+        insert(catalog, table, first, starts.step, part="'a'")
     return table
-
-
-def insert(catalog: SharedCatalog, table: str, first: int, rows: int = 20) -> None:
-    """Rows in one file of one partition."""
-    catalog.spark.sql(f"INSERT INTO {table} SELECT id, 'a', concat('v', id) FROM range({first}, {first + rows}, 1, 1)")
 
 
 def random_set(chance: random.Random, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -140,9 +134,7 @@ def totals_of(spark: SparkSession, table: str) -> tuple[int, int]:
 
 def test_all_deletes_of_an_upgraded_table_become_vectors_that_spark_reads_and_replaces(services: Services) -> None:
     catalog, spark = services.catalog, services.catalog.spark
-    table = make(catalog, "upgraded", 2, ", 'write.delete.granularity' = 'partition'")
-    for first in range(0, 120, 20):
-        insert(catalog, table, first)
+    table = segments(catalog, "upgraded", range(0, 120, 20), 2, ONE_DELETE_FILE)
     spark.sql(f"DELETE FROM {table} WHERE id IN (3, 4, 25, 47)")
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')")
     spark.sql(f"DELETE FROM {table} WHERE id IN (5, 61, 62)")  # the first file's vector takes the older positions along
@@ -165,7 +157,7 @@ def test_all_deletes_of_an_upgraded_table_become_vectors_that_spark_reads_and_re
     spark.sql(f"DELETE FROM {table} WHERE id IN (7, 26, 101)")  # Spark replaces two of our vectors
     spark.sql(f"UPDATE {table} SET value = 'later' WHERE id = 60")
     again = spark_rows(spark, table)
-    assert set(rows) - set(again) == {row for row in rows if row_id(row) in (7, 26, 60, 101)}
+    assert set(rows) - set(again) == {row for row in rows if row[0] in (7, 26, 60, 101)}
     spark_and_java_agree(services, table, again)
     services.finish(services.begin(table, FULL))
     spark_and_java_agree(services, table, again)
@@ -176,18 +168,12 @@ def counts_of(found: Iterable[list[int]]) -> list[int]:
     return [count for some in found for count in some]
 
 
-def row_id(row: Any) -> int:
-    return int(row[0])
-
-
 @pytest.mark.parametrize("kind", [MINOR, FULL])
 def test_rows_that_spark_deletes_while_files_are_rewritten_or_converted_stay_deleted(
     services: Services, kind: OptimizingType
 ) -> None:
     catalog, spark = services.catalog, services.catalog.spark
-    table = make(catalog, "beside", 3)
-    for first in range(0, 80, 20):
-        insert(catalog, table, first)
+    table = segments(catalog, "beside", range(0, 80, 20), 3)
     spark.sql(f"DELETE FROM {table} WHERE id IN (3, 25)")
     java_upsert(spark, catalog.name, "db.beside", ["id"], [{"id": 41, "part": "a"}, {"id": 6, "part": "a"}], [])
     process_id = services.begin(table, kind)
@@ -207,9 +193,7 @@ def test_rows_that_spark_deletes_while_files_are_rewritten_or_converted_stay_del
 @pytest.fixture
 def shared_delete(services: Services) -> str:
     """A table of format 3 with one position delete file that names the first and the last of five files."""
-    table = make(services.catalog, "marks", 2, ", 'write.delete.granularity' = 'partition'")
-    for first in range(0, 100, 20):
-        insert(services.catalog, table, first)
+    table = segments(services.catalog, "marks", range(0, 100, 20), 2, ONE_DELETE_FILE)
     services.catalog.spark.sql(f"DELETE FROM {table} WHERE id IN (3, 83)")
     for key, value in (("format-version", "3"), ("self-optimizing.max-file-count", "2")):
         services.catalog.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{key}' = '{value}')")
@@ -228,13 +212,9 @@ def test_java_reads_vectors_without_positions(services: Services, shared_delete:
         services.world.run_all(process_id)
         services.finish(process_id)
         spark_and_java_agree(services, shared_delete, rows)
-        counts = counts_of(vectors_by_file_of_any(scan_of(services.catalog, shared_delete)))
-        empty += counts.count(0)
+        scan = scan_of(services.catalog, shared_delete)
+        empty += [one.record_count for file in scan.files for one in file.deletes if one.is_vector].count(0)
     assert empty > 0
     scan = scan_of(services.catalog, shared_delete)
     assert sorted(counts_of(vectors_by_file(scan).values())) == [1, 1]
     assert totals_of(spark, shared_delete) == (2, 2)
-
-
-def vectors_by_file_of_any(scan: TableScan) -> list[list[int]]:
-    return [[one.record_count for one in file.deletes if one.is_vector] for file in scan.files]
