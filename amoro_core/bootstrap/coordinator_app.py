@@ -17,7 +17,7 @@ from amoro_core.bootstrap.secrets import ensure_token
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
 from amoro_core.iceberg.catalog.timeouts import limit_requests
-from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
+from amoro_core.iceberg.pyiceberg_sandbox import allow_classes
 from amoro_core.logger import get_logger
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits, Loop
 from amoro_core.metrics_registry import Meters, certificate_end, free_part

@@ -24,7 +24,7 @@ from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalog.catalogs import kind_of, other_names, pyiceberg_catalogs
 from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
-from amoro_core.iceberg.support.pyiceberg_sandbox import allow_classes
+from amoro_core.iceberg.pyiceberg_sandbox import allow_classes
 from amoro_core.model.paging import ALL
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol.admin_pb2 import ListGroupsRequest

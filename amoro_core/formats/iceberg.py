@@ -20,7 +20,7 @@ from amoro_core.files.schema.write_options import FORMAT_KEY, WriterOptions, wri
 from amoro_core.files.storage.inventory import Keys, StorageRoot, inventory, table_uuids
 from amoro_core.files.storage.io import FileAccess, open_access
 from amoro_core.formats.ports import Role
-from amoro_core.iceberg import partition_filter
+from amoro_core.iceberg import metadata, partition_filter, table_support
 from amoro_core.iceberg.catalog.catalogs import (
     catalog_errors,
     commits_refused,
@@ -30,9 +30,8 @@ from amoro_core.iceberg.catalog.catalogs import (
     locations,
     open_catalog,
 )
-from amoro_core.iceberg.commit import committing, rewrite_files, sort_orders
+from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.committing import trace_of
-from amoro_core.iceberg.commit.sort_orders import sorting_of
 from amoro_core.iceberg.commit.validation_history import late_deletes, read_head
 from amoro_core.iceberg.maintenance import expiry, reachable, rewrite_manifests
 from amoro_core.iceberg.maintenance.reachability_guard import Guard
@@ -56,16 +55,15 @@ from amoro_core.iceberg.metadata import (
     read_locations,
     refuse_locations,
     snapshot_facts,
+    sorting_of,
     table_facts,
     table_schema,
     time_column,
     write_locations,
 )
+from amoro_core.iceberg.pyiceberg_sandbox import confined_to
 from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
-from amoro_core.iceberg.support import table_support
-from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
-from amoro_core.iceberg.support.pyiceberg_sandbox import confined_to
-from amoro_core.iceberg.support.table_support import left_alone, refuse_files, refuse_table, refuse_unreadable
+from amoro_core.iceberg.table_support import disputed_deletes, left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting, group_of
@@ -473,10 +471,10 @@ class IcebergTable:
         return self._newest
 
     def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
-        return sort_orders.order_id_of(self._newest.metadata, keys)
+        return metadata.order_id_of(self._newest.metadata, keys)
 
     def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
-        return sort_orders.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
+        return metadata.stage_sort_order(self._again(), keys, own_metadata=self._writes_metadata())
 
     def countable_columns(self) -> Mapping[str, int]:
         return countable_columns(self._table.metadata.schema())

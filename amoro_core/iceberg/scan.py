@@ -30,7 +30,7 @@ from amoro_core.iceberg.manifest.reading import (
     to_data_file,
     to_delete_file,
 )
-from amoro_core.iceberg.support.table_support import refuse_listed, refuse_manifest
+from amoro_core.iceberg.table_support import refuse_listed, refuse_manifest
 from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import scheme_of
 from amoro_core.scan.columns import ColumnPart, Gathering, Paths

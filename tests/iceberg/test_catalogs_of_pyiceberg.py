@@ -30,6 +30,7 @@ from amoro_core.errors import (
     TableRefused,
 )
 from amoro_core.files.storage.io import ConfinedFileIO
+from amoro_core.iceberg import pyiceberg_sandbox
 from amoro_core.iceberg.catalog.catalogs import (
     close_catalogs,
     commits_refused,
@@ -40,7 +41,6 @@ from amoro_core.iceberg.catalog.catalogs import (
     warehouse_of,
 )
 from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
-from amoro_core.iceberg.support import pyiceberg_sandbox
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.text_sanitizing import masked

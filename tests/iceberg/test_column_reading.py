@@ -25,7 +25,7 @@ from amoro_core.errors import AmoroError, TableRefused
 from amoro_core.iceberg.manifest.columns import Listed, read_columns, read_here
 from amoro_core.iceberg.manifest.reading import partition_types, read_bytes, read_list, read_manifest, to_data_file
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
-from amoro_core.iceberg.support.table_support import refuse_manifest
+from amoro_core.iceberg.table_support import refuse_manifest
 from amoro_core.model.files import DataFile
 from amoro_core.model.paths import normalise
 from amoro_core.scan.columns import ColumnPart, Gathering, Names, Paths

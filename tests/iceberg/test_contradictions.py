@@ -20,15 +20,9 @@ from pyiceberg.types import DateType, LongType, NestedField
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.metadata import read_locations
+from amoro_core.iceberg.pyiceberg_sandbox import refuse_lost, refuse_unmodelled
 from amoro_core.iceberg.scan import scan
-from amoro_core.iceberg.support.pyiceberg_sandbox import refuse_lost, refuse_unmodelled
-from amoro_core.iceberg.support.table_support import (
-    _flaw,
-    refuse_contradictions,
-    refuse_files,
-    refuse_table,
-    refuse_unreadable,
-)
+from amoro_core.iceberg.table_support import _flaw, refuse_contradictions, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.model.files import TableScan
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.processes import CatalogConfig

@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StructType, UUIDType
 
-from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
+from amoro_core.iceberg.table_support import disputed_deletes
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
 from tests.engine.writer import make_catalog, make_table
 

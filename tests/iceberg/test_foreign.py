@@ -21,7 +21,7 @@ from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
-from amoro_core.iceberg.support.table_support import (
+from amoro_core.iceberg.table_support import (
     left_alone,
     refuse_files,
     refuse_foreign_files,

@@ -31,7 +31,7 @@ from amoro_core.iceberg.manifest.writing import (
     packed,
     within_budget,
 )
-from amoro_core.iceberg.support.table_support import refuse_table
+from amoro_core.iceberg.table_support import refuse_table
 from amoro_core.validation import validate
 from amoro_core.validation.view import build_view
 from tests.engine.oracle import assert_same_rows, live_files, live_rows

@@ -51,8 +51,8 @@ from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, in
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, TableManifestCache
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
 from amoro_core.iceberg.manifest.writing import counted
+from amoro_core.iceberg.pyiceberg_sandbox import keys_kept, lost_key
 from amoro_core.iceberg.scan import ManifestSources, scan
-from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept, lost_key
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -449,7 +449,7 @@ except NotImplementedError as refused:
     assert "Writing V3" in str(refused)
 else:
     raise AssertionError("metadata of format 3 is written")
-import amoro_core.iceberg.support.pyiceberg_sandbox as guards
+import amoro_core.iceberg.pyiceberg_sandbox as guards
 guards.install_guards()
 assert '"format-version":3' in metadata.TableMetadataV3.model_construct().model_dump_json()
 """

@@ -49,7 +49,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from amoro_core.iceberg.commit.sort_orders import bound_key
+from amoro_core.iceberg.metadata import bound_key
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.plans import PartitionKey
 from tests.iceberg.port import port

@@ -36,7 +36,7 @@ LIMITS = {
     "points_of_an_answer": "amoro_core.services.time_series.MOST_POINTS",
     "looks_back": "amoro_core.iceberg.commit.validation_history.LOOKS_BACK",
     "delete_file_looked_into": "amoro_core.iceberg.commit.validation_history.MAX_BYTES",
-    "formats": "amoro_core.iceberg.support.table_support.FORMATS",
+    "formats": "amoro_core.iceberg.table_support.FORMATS",
     "exact_totals": "amoro_core.services.listings.EXACT",
     "loading_of_a_client": "amoro_core.bootstrap.doctor.LOADING_S",
     "scheduling_answer": "amoro_core.transactions.task_queue.ANSWER_BYTES",

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.scan import scan
-from amoro_core.iceberg.support.java_skipped_deletes import disputed_deletes
+from amoro_core.iceberg.table_support import disputed_deletes
 from amoro_core.model.files import DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
 from tests.engine import oracle

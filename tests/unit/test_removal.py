@@ -12,7 +12,7 @@ from pyiceberg.typedef import Record
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifest.reading import identity_of, to_delete_file
-from amoro_core.iceberg.support.table_support import refuse_twice_live
+from amoro_core.iceberg.table_support import refuse_twice_live
 from amoro_core.model.commits import Group
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.planning.optimizing.evaluator import evaluate

@@ -46,8 +46,8 @@ from amoro_core.iceberg.catalog.configuration import configuration_file
 from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
-from amoro_core.iceberg.support.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
-from amoro_core.iceberg.support.table_support import format_version_refused
+from amoro_core.iceberg.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
+from amoro_core.iceberg.table_support import format_version_refused
 from amoro_core.model.location_policy import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import DATABASE_FILTER, TABLE_FILTER, TABLE_FORMATS, TableIdentifier

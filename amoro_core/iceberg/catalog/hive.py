@@ -5,7 +5,7 @@ from typing import Any
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.table import Table
 
-from amoro_core.iceberg.support.table_support import refuse_mixed_hive
+from amoro_core.iceberg.table_support import refuse_mixed_hive
 
 
 class GuardedHiveCatalog(HiveCatalog):

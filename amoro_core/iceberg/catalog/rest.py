@@ -25,7 +25,7 @@ from urllib3.poolmanager import pool_classes_by_scheme
 
 from amoro_core.iceberg.catalog.catalogs import Tagged
 from amoro_core.iceberg.catalog.timeouts import Watchdog, current_watchdog, limits
-from amoro_core.iceberg.support.pyiceberg_sandbox import only, refuse_lost, refuse_unmodelled
+from amoro_core.iceberg.pyiceberg_sandbox import only, refuse_lost, refuse_unmodelled
 from amoro_core.model.tables import TableIdentifier
 
 

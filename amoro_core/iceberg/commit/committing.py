@@ -34,11 +34,11 @@ from amoro_core.iceberg.catalog.errors import (
     unapplied,
 )
 from amoro_core.iceberg.commit.rewrite_files import stage
-from amoro_core.iceberg.commit.sort_orders import keys_of, layout_keys, order_id_of
 from amoro_core.iceberg.commit.status_check import check_commit_status, earlier_states, manifests_of
 from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
 from amoro_core.iceberg.manifest.reading import read_manifest
-from amoro_core.iceberg.support.pyiceberg_sandbox import keys_kept
+from amoro_core.iceberg.metadata import keys_of, layout_keys, order_id_of
+from amoro_core.iceberg.pyiceberg_sandbox import keys_kept
 from amoro_core.model.commits import (
     Evidence,
     RefAt,

@@ -14,7 +14,7 @@ from amoro_core.files.deletes.delete_files import read_positions
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import identity_of, partition_types, read_list, read_manifest, to_delete_file
-from amoro_core.iceberg.support.table_support import refuse_listed
+from amoro_core.iceberg.table_support import refuse_listed
 from amoro_core.model.commits import PROCESS_ID, Head
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
 from amoro_core.model.maintenance import LateDelete, application_of

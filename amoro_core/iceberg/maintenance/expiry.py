@@ -27,7 +27,7 @@ from pyiceberg.table.update import (
 from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.commit.status_check import earlier_states, manifests_of, state_at
 from amoro_core.iceberg.manifest.avro import first_new_row_id
-from amoro_core.iceberg.support.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
+from amoro_core.iceberg.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 from amoro_core.model.paths import normalise
 

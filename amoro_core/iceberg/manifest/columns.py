@@ -56,7 +56,7 @@ from amoro_core.iceberg.manifest.reading import (
     stored_fields,
     to_partition,
 )
-from amoro_core.iceberg.support.table_support import MOST
+from amoro_core.iceberg.table_support import MOST
 from amoro_core.model.files import FileFormat
 from amoro_core.scan.columns import NONE, ColumnPart, OpenPart, format_code, pack_numbers
 

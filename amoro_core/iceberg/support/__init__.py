@@ -1,1 +1,0 @@
-"""Refusal of unsupported tables, and limits on what pyiceberg may do."""
