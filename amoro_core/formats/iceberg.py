@@ -40,11 +40,11 @@ from amoro_core.iceberg.maintenance.statistics import (
     countable_columns,
     distinct_values,
     is_partitioned,
-    known_statistics,
     stage_removal,
     stage_statistics,
+    statistics_of,
 )
-from amoro_core.iceberg.manifest.columns import ColumnReader, read_here
+from amoro_core.iceberg.manifest.columns import ColumnReader, read_columns
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, ManifestReader, TableManifestCache
 from amoro_core.iceberg.manifest.reading import PartitionPaths, read_manifest, uncommitted
 from amoro_core.iceberg.metadata import (
@@ -63,7 +63,13 @@ from amoro_core.iceberg.metadata import (
 )
 from amoro_core.iceberg.pyiceberg_sandbox import confined_to
 from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
-from amoro_core.iceberg.table_support import disputed_deletes, left_alone, refuse_files, refuse_table, refuse_unreadable
+from amoro_core.iceberg.table_support import (
+    disputed_deletes,
+    refuse_files,
+    refuse_table,
+    refuse_unreadable,
+    unpublished_branch,
+)
 from amoro_core.maintenance.table_locations import ReferencedFiles, TableLocations
 from amoro_core.maintenance.trash import Trash, TrashConfig, root_of, trash_of
 from amoro_core.model.clustering import Layout, LayoutKey, Sorting, group_of
@@ -189,7 +195,7 @@ class IcebergTable:
         refuse_locations(self._table.metadata, self._grant())
 
     def left_alone(self) -> str | None:
-        return left_alone(self._table.metadata)
+        return unpublished_branch(self._table.metadata)
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         return snapshot_facts(self._table.metadata)
@@ -290,7 +296,7 @@ class IcebergTable:
 
     def stage_upgrade(self) -> bytes:
         self._newest = self._load()
-        table_support.refuse_upgrade(self._newest, dict(self._config.properties))
+        refuse_table(self._newest.metadata, dict(self._config.properties))
         return table_support.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def trace(self, evidence: Evidence) -> Trace:
@@ -483,7 +489,7 @@ class IcebergTable:
         return is_partitioned(self._table.metadata)
 
     def statistics(self) -> KnownStatistics:
-        return known_statistics(self._newest.metadata)
+        return statistics_of(self._newest.metadata)
 
     def stage_statistics(
         self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
@@ -571,7 +577,7 @@ class IcebergFormat:
     def __init__(
         self,
         tables: TableManifestCache | None = None,
-        columns: ColumnReader | None = read_here,
+        columns: ColumnReader | None = read_columns,
     ) -> None:
         """`tables` has what was decoded of manifests; `columns` decodes those of data files, None: entry by entry."""
         self._sources = ManifestSources(tables, columns)

@@ -1,8 +1,8 @@
-"""Conversion of a table's metadata to our values."""
+"""Conversion of a table's metadata to our values, its sort orders, and requests that change it."""
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.table.sorting import NullOrder as Nulls
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.transforms import (
     DayTransform,
     HourTransform,
@@ -51,7 +51,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.schema.projection import promoted
-from amoro_core.iceberg.manifest.reading import find_in_history, partition_types
+from amoro_core.iceberg.manifest.reading import find_in_history, parents_of, partition_types, summary_of
 from amoro_core.maintenance.table_locations import TableLocations, is_below, outermost, settled_names
 from amoro_core.model import clustering
 from amoro_core.model.clustering import BoundKey, Column, LayoutKey, Sorting, SortKey
@@ -137,23 +137,14 @@ def _other_paths(metadata: TableMetadata) -> tuple[str, str]:
 
 def equality_ids(scan: TableScan | None) -> frozenset[int]:
     """The fields compared by equality deletes that apply to a live data file."""
-    if scan is None:
-        return frozenset()
-    return frozenset(
-        field_id
-        for delete in LiveFiles.of(scan.files).applied
-        if delete.kind is DeleteKind.EQUALITY
-        for field_id in delete.equality_ids
-    )
+    deletes = () if scan is None else LiveFiles.of(scan.files).applied
+    return frozenset(one for delete in deletes if delete.kind is DeleteKind.EQUALITY for one in delete.equality_ids)
 
 
 def context(
     table: Table, identifier: TableIdentifier, spec_id: int, compared: Iterable[int], readable: Sequence[str]
 ) -> TableContext:
-    """What executors must know to rewrite files of that spec.
-
-    `compared` are the fields of live equality deletes; those that the current schema lacks are included.
-    """
+    """What executors must know to rewrite files of that spec; `compared` are the fields of live equality deletes."""
     metadata = table.metadata
     properties = metadata.properties
     return TableContext(
@@ -168,7 +159,7 @@ def context(
         name_mapping_json=properties.get(_NAME_MAPPING),
         dropped_fields_json=tuple(field.model_dump_json() for field in _dropped(metadata, compared)),
         sort_order_json=None if (order := metadata.sort_order()).is_unsorted else order.model_dump_json(),
-        properties=write_properties(properties),
+        properties={key: value for key, value in sorted(properties.items()) if key.startswith("write.")},
         read_locations=tuple(readable),
         once_unknown=_once_unknown(metadata, compared),
     )
@@ -176,26 +167,15 @@ def context(
 
 def _once_unknown(metadata: TableMetadata, compared: Iterable[int]) -> tuple[int, ...]:
     """The compared fields that have the type unknown in any schema; that type is not written to files."""
-    return tuple(
-        field_id
-        for field_id in sorted(set(compared))
-        if any(
-            field_id in schema.field_ids and isinstance(schema.find_type(field_id), UnknownType)
-            for schema in metadata.schemas
-        )
-    )
-
-
-def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The table's properties that concern a writer."""
-    return {key: value for key, value in sorted(properties.items()) if key.startswith("write.")}
+    types = [
+        (one, schema.find_type(one)) for schema in metadata.schemas for one in schema.field_ids.intersection(compared)
+    ]
+    return tuple(sorted({field_id for field_id, kind in types if isinstance(kind, UnknownType)}))
 
 
 def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:
-    """The compared fields that the current schema lacks, from the newest schema that has them.
-
-    A field of a struct is returned within that struct.
-    """
+    """The compared fields that the current schema lacks, from the newest schema that has them, each within its
+    structs."""
     current = metadata.schema().field_ids
     found = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
     if missing := [field_id for field_id, one in found.items() if one is None]:
@@ -207,18 +187,15 @@ def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedFie
 
 def _within_structs(field: NestedField, schema: Schema) -> NestedField:
     """The field wrapped in its enclosing structs, each with no other member."""
-    parent_id = schema._lazy_id_to_parent.get(field.field_id)
-    if parent_id is None:
-        return field
-    parent = schema.find_field(parent_id)
-    around = NestedField(parent_id, parent.name, StructType(field), required=False)
-    return _within_structs(around, schema)
+    for parent_id in parents_of(schema, field.field_id):
+        name = schema.find_field(parent_id).name
+        field = NestedField(parent_id, name, StructType(field), required=False)
+    return field
 
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:
-    found = snapshot.summary.additional_properties if snapshot.summary else {}
     # pyiceberg returns what a writer put there, strings or not.
-    return {key: str(value) for key, value in found.items() if value is not None}
+    return {key: str(value) for key, value in summary_of(snapshot).items() if value is not None}
 
 
 def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
@@ -263,11 +240,7 @@ def table_schema(metadata: TableMetadata) -> TableSchema:
 def history_of(table: Table) -> History:
     """All snapshots and references of the table, as loaded."""
     metadata = table.metadata
-    return History(snapshot_facts(metadata), _refs(metadata), dict(metadata.properties), table.metadata_location)
-
-
-def _refs(metadata: TableMetadata) -> tuple[Ref, ...]:
-    return tuple(
+    refs = tuple(
         Ref(
             name=name,
             snapshot_id=ref.snapshot_id,
@@ -278,6 +251,7 @@ def _refs(metadata: TableMetadata) -> tuple[Ref, ...]:
         )
         for name, ref in sorted(metadata.refs.items())
     )
+    return History(snapshot_facts(metadata), refs, dict(metadata.properties), table.metadata_location)
 
 
 def _milliseconds(value: int | None) -> timedelta | None:
@@ -305,10 +279,8 @@ _IN_ORDER: dict[type[Transform[Any, Any]], str] = {
 
 
 def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
-    """The top-level column of that name in the current schema.
-
-    Raises TableRefused("configuration") if there is none, and for a type that is not a time.
-    """
+    """The top-level column of that name in the current schema. Raises TableRefused("configuration") if there is none,
+    and for a type that is not a time."""
     found = next((one for one in metadata.schema().fields if one.name == name), None)
     if found is None:
         columns = ", ".join(one.name for one in metadata.schema().fields if type(one.field_type) in _KINDS)
@@ -344,9 +316,7 @@ def ground(
     table: Table, readable: Iterable[str], writable: Iterable[str], catalog: Mapping[str, str]
 ) -> TableLocations:
     """Where the files of the table lie; `catalog` are its catalog's properties, `writable` where files are deleted.
-
-    Raises TableRefused("configuration") for malformed properties of the catalog.
-    """
+    Raises TableRefused("configuration") for malformed properties of the catalog."""
     metadata = table.metadata
     location = metadata.location.rstrip("/")
     named = [metadata.properties[key] for key in _PATHS if metadata.properties.get(key)]
@@ -377,6 +347,45 @@ def _present(metadata: TableMetadata, location: str | None, places: Iterable[str
     return tuple(one for one in files if any(is_below(one, place) for place in places))
 
 
+Json = Mapping[str, Any]
+
+
+def commit_request(
+    table: Table, updates: Iterable[Json], requirements: Iterable[Json] = (), *, own_metadata: bool = False
+) -> bytes:
+    """The request to change the table as just loaded (CommitTableRequest of the REST catalog specification).
+
+    It requires the table's UUID, too. `own_metadata`: the client writes the metadata file itself, and the request
+    applies to exactly this state of the table.
+    """
+    request: dict[str, object] = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": str(table.metadata.table_uuid)}, *requirements],
+        "updates": list(updates),
+    }
+    if own_metadata:
+        request["metadata-location"] = table.metadata_location
+    return json.dumps(request, separators=(",", ":")).encode()
+
+
+def ref_required(name: str, snapshot_id: int | None) -> Json:
+    """The requirement that a branch or tag points to the snapshot; None: that there is none of that name."""
+    return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": snapshot_id}
+
+
+def statistics_removals(
+    metadata: TableMetadata, is_outdated: Callable[[StatisticsFile | PartitionStatisticsFile], bool]
+) -> list[Json]:
+    """The updates that remove the statistics of snapshots of which the predicate holds for a file."""
+    return [
+        {"action": action, "snapshot-id": snapshot_id}
+        for action, entries in (
+            ("remove-statistics", metadata.statistics),
+            ("remove-partition-statistics", metadata.partition_statistics),
+        )
+        for snapshot_id in sorted({one.snapshot_id for one in entries if is_outdated(one)})
+    ]
+
+
 def keys_of(order: SortOrder) -> tuple[LayoutKey, ...]:
     """The keys of a sort order, transforms as Iceberg spells them."""
     return tuple(
@@ -398,14 +407,11 @@ def order_id_of(metadata: TableMetadata, keys: Sequence[LayoutKey]) -> int:
 
 
 def stage_sort_order(table: Table, keys: Sequence[LayoutKey], *, own_metadata: bool) -> tuple[bytes, SortOrderAdded]:
-    """What adds a sort order and does not make it the default, of the table as loaded just now; with its evidence.
-
-    `own_metadata`: whoever sends it writes the metadata file itself, and it applies to this state of the table alone,
-    so that no two orders get one id.
-    """
-    metadata = table.metadata
+    """The payload that adds a sort order, not as the default, to the table as just loaded, and the evidence that it
+    landed. `own_metadata` as in `commit_request`, so that no two orders get one id."""
+    orders = table.metadata.sort_orders
     order = {
-        "order-id": max((one.order_id for one in metadata.sort_orders), default=0) + 1,
+        "order-id": max((one.order_id for one in orders), default=0) + 1,
         "fields": [
             {
                 "source-id": key.field_id,
@@ -416,23 +422,15 @@ def stage_sort_order(table: Table, keys: Sequence[LayoutKey], *, own_metadata: b
             for key in keys
         ],
     }
-    request: dict[str, object] = {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            {"type": "assert-default-sort-order-id", "default-sort-order-id": metadata.default_sort_order_id},
-        ],
-        "updates": [{"action": "add-sort-order", "sort-order": order}],
-    }
-    place = table.metadata_location if own_metadata else ""
-    if place:
-        request["metadata-location"] = place
-    told = tuple((key.field_id, key.transform, key.descending, key.nulls_last) for key in keys)
-    return json.dumps(request, separators=(",", ":")).encode(), SortOrderAdded(told, place)
-
-
-def layout_keys(evidence: SortOrderAdded) -> tuple[LayoutKey, ...]:
-    """The keys that the evidence is about."""
-    return tuple(LayoutKey(*key) for key in evidence.keys)
+    default_id = table.metadata.default_sort_order_id
+    payload = commit_request(
+        table,
+        [{"action": "add-sort-order", "sort-order": order}],
+        [{"type": "assert-default-sort-order-id", "default-sort-order-id": default_id}],
+        own_metadata=own_metadata,
+    )
+    parts = tuple((key.field_id, key.transform, key.descending, key.nulls_last) for key in keys)
+    return payload, SortOrderAdded(parts, table.metadata_location if own_metadata else "")
 
 
 _MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
@@ -442,10 +440,9 @@ _TIMES = (DateType, *_MOMENTS)
 
 
 def sorting_of(metadata: TableMetadata) -> Sorting:
-    """What layouts of the table are resolved by, under its current schema and spec."""
+    """What resolves layouts of the table under its current schema and spec."""
     schema = metadata.schema()
-    parents = _parents(schema)
-    columns = tuple(_sort_column(schema, field_id, parents) for field_id in sorted(schema.field_ids))
+    columns = tuple(_sort_column(schema, field_id) for field_id in sorted(schema.field_ids))
     return Sorting(
         columns=columns,
         orders=tuple(_sort_order(schema, one, columns) for one in metadata.sort_orders),
@@ -460,13 +457,13 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
 
 
 def bound_key(kind: IcebergType) -> BoundKey:
-    """What makes of a single value of that type, in binary form, one that compares as Iceberg compares.
+    """The function from single-value serializations of that type to values that compare as Iceberg compares.
 
-    Values of the type from which the column was promoted are taken, too: −0.0 is below 0.0; strings compare by
-    their UTF-8 bytes, all others of bytes unsigned.
+    Values of the type from which the column was promoted are accepted, too. −0.0 is below 0.0; strings and other bytes
+    compare as unsigned bytes. None: the bytes are no value, NaN, or the type has no order.
     """
     if isinstance(kind, _MOMENTS):
-        return lambda bound: _whole(bound) if len(bound) == 8 else _promoted_moment(kind, bound)
+        return lambda bound: _moment(promoted(kind, bound))
     if isinstance(kind, _WHOLE):
         return _whole
     if isinstance(kind, FloatType | DoubleType):
@@ -478,9 +475,8 @@ def bound_key(kind: IcebergType) -> BoundKey:
     return lambda bound: None
 
 
-def _promoted_moment(kind: IcebergType, bound: bytes) -> SortKey | None:
-    moment = promoted(kind, bound)
-    return _whole(moment) if moment is not None and len(moment) == 8 else None
+def _moment(bound: bytes | None) -> SortKey | None:
+    return _whole(bound) if bound is not None and len(bound) == 8 else None
 
 
 def _whole(bound: bytes) -> SortKey | None:
@@ -503,24 +499,16 @@ def _decimal(bound: bytes) -> SortKey | None:
     return int.from_bytes(bound, "big", signed=True) if bound else None
 
 
-def _parents(schema: Schema) -> Mapping[int, int]:
-    found: Mapping[int, int] = schema._lazy_id_to_parent
-    return found
-
-
-def _sort_column(schema: Schema, field_id: int, parents: Mapping[int, int]) -> Column:
+def _sort_column(schema: Schema, field_id: int) -> Column:
     kind = schema.find_type(field_id)
     name = schema.find_column_name(field_id) or f"#{field_id}"
-    return Column(field_id, name, str(kind), _order_problem(schema, field_id, kind, parents))
+    return Column(field_id, name, str(kind), _order_problem(schema, field_id, kind))
 
 
-def _order_problem(schema: Schema, field_id: int, kind: IcebergType, parents: Mapping[int, int]) -> str:
-    at = field_id
-    while (parent := parents.get(at)) is not None:
-        above = schema.find_type(parent)
+def _order_problem(schema: Schema, field_id: int, kind: IcebergType) -> str:
+    for above in map(schema.find_type, parents_of(schema, field_id)):
         if not isinstance(above, StructType):
             return f"lies within a {_word(above)}, whose values have no bounds"
-        at = parent
     if not kind.is_primitive:
         return f"is a {_word(kind)}, which has no order"
     if not isinstance(kind, (*_WHOLE, *_BYTES, FloatType, DoubleType, DecimalType)):
@@ -535,16 +523,7 @@ def _word(kind: IcebergType) -> str:
 def _sort_order(schema: Schema, order: SortOrder, columns: tuple[Column, ...]) -> clustering.SortOrder:
     known = {one.field_id: one for one in columns}
     problem = next((found for field in order.fields if (found := _field_problem(field, known, schema))), "")
-    keys = tuple(
-        LayoutKey(
-            field.source_id,
-            str(field.transform),
-            field.direction is SortDirection.DESC,
-            field.null_order is Nulls.NULLS_LAST,
-        )
-        for field in order.fields
-    )
-    return clustering.SortOrder(order.order_id, keys, problem)
+    return clustering.SortOrder(order.order_id, keys_of(order), problem)
 
 
 def _field_problem(field: SortField, known: Mapping[int, Column], schema: Schema) -> str:
@@ -579,15 +558,10 @@ def _partition_order(metadata: TableMetadata) -> clustering.PartitionOrder:
 
 
 def _fields_in_order(metadata: TableMetadata, spec: PartitionSpec) -> tuple[tuple[int, BoundKey], ...]:
-    """The partition fields by index, those first that tell a time."""
-    types = partition_types(metadata, spec)
-    if len(types) != len(spec.fields):  # of a column that no schema knows any more
+    """The partition fields by index, those of times first."""
+    types, schema = partition_types(metadata, spec), metadata.schema()
+    if len(types) != len(spec.fields):  # a column is in no schema any more
         return ()
-    tells_time = [_tells_time(metadata, field.source_id) for field in spec.fields]
-    order = sorted(range(len(types)), key=lambda at: (not tells_time[at], at))
+    columns = [schema.find_type(one.source_id) if one.source_id in schema.field_ids else None for one in spec.fields]
+    order = sorted(range(len(types)), key=lambda at: (not isinstance(columns[at], _TIMES), at))
     return tuple((at, bound_key(types[at])) for at in order)
-
-
-def _tells_time(metadata: TableMetadata, field_id: int) -> bool:
-    schema = metadata.schema()
-    return field_id in schema.field_ids and isinstance(schema.find_type(field_id), _TIMES)

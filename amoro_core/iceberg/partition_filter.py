@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 
-from pyiceberg.expressions import BooleanExpression, BoundPredicate, UnboundPredicate
+from pyiceberg.expressions import And, BooleanExpression, BoundPredicate, Or, UnboundPredicate
 from pyiceberg.expressions.literals import Literal, LongLiteral, StringLiteral
 from pyiceberg.expressions.visitors import (
-    BooleanExpressionVisitor,
     _InclusiveMetricsEvaluator,
     bind,
     expression_evaluator,
     extract_field_ids,
     inclusive_projection,
     rewrite_not,
-    visit,
 )
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.partitioning import PartitionSpec
@@ -35,14 +33,6 @@ from amoro_core.model.text_sanitizing import briefly
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 
 
-def compare_nanoseconds() -> None:
-    """Let pyiceberg compare such columns with ISO 8601 texts of up to nine digits, and with whole numbers."""
-    # pyiceberg's own conversions are registered in the same way; outside of its classes, by their attribute.
-    for kind in (TimestampNanoType, TimestamptzNanoType):
-        vars(StringLiteral)["to"].register(kind, _of_text)
-        vars(LongLiteral)["to"].register(kind, lambda literal, kind: literal)
-
-
 def _of_text(literal: StringLiteral, kind: IcebergType) -> Literal[int]:
     found = _MOMENT.fullmatch(literal.value)
     if found is None:
@@ -59,7 +49,11 @@ GRAMMAR = (
     "and constants like 5, 'text', '2026-01-31', '2026-01-31T00:00:00'."
 )
 
-compare_nanoseconds()
+# Let pyiceberg compare columns of nanoseconds with ISO 8601 texts of up to nine digits, and with whole numbers. Its own
+# conversions are registered in the same way; outside of its classes, by their attribute.
+for _kind in (TimestampNanoType, TimestamptzNanoType):
+    vars(StringLiteral)["to"].register(_kind, _of_text)
+    vars(LongLiteral)["to"].register(_kind, lambda literal, kind: literal)
 
 #: The string constants of a condition; splits it into these and the text between them.
 _CONSTANT = re.compile(r"('(?:[^']|'')*')")
@@ -67,11 +61,8 @@ _TYPED = re.compile(r"\b(?:date|timestamp|time)\s*$", re.IGNORECASE)
 
 
 def parse_condition(text: str, schema: Schema) -> BooleanExpression:
-    """The condition, unbound.
-
-    Raises ValueError for one that is malformed, names a column that the schema lacks, or compares it with a value of
-    another type.
-    """
+    """The condition, unbound. Raises ValueError for one that is malformed, names a column that the schema lacks, or
+    compares it with a value of another type."""
     from pyiceberg.expressions.parser import parse  # with pyparsing, for those who have conditions
 
     # Whatever parser or binding raise (pyparsing's, pydantic's and built-in errors), the condition is at fault.
@@ -81,11 +72,11 @@ def parse_condition(text: str, schema: Schema) -> BooleanExpression:
             raise TypeError("it is a value, not a condition")
         bind(schema, expression, case_sensitive=True)
     except Exception as error:
-        raise ValueError(_told(error)) from error
+        raise ValueError(_problem(error)) from error
     return expression
 
 
-def _told(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     """What is wrong with a condition; the parser's own messages consist of its grammar."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
@@ -203,7 +194,7 @@ def chooser(metadata: TableMetadata, text: str) -> Callable[[PartitionKey], bool
         expression = parse_condition(text, schema)
     except ValueError as error:
         raise InvalidArgument(f"the condition {briefly(text, 100)!r} is malformed: {error}", hint=GRAMMAR) from error
-    leaves = visit(rewrite_not(expression), _Leaves())
+    leaves = _predicates(rewrite_not(expression))
     tests: dict[int, PartitionTest] = {}
     for spec_id, spec in metadata.specs().items():
         if all(_tells(spec, schema, leaf) for leaf in leaves):
@@ -247,30 +238,11 @@ def _untold(text: str, metadata: TableMetadata, leaves: list[UnboundPredicate]) 
     )
 
 
-class _Leaves(BooleanExpressionVisitor[list[UnboundPredicate]]):
-    """All comparisons of a condition without NOT."""
-
-    def visit_true(self) -> list[UnboundPredicate]:
-        return []
-
-    def visit_false(self) -> list[UnboundPredicate]:
-        return []
-
-    def visit_not(self, child_result: list[UnboundPredicate]) -> list[UnboundPredicate]:
-        return child_result
-
-    def visit_and(
-        self, left_result: list[UnboundPredicate], right_result: list[UnboundPredicate]
-    ) -> list[UnboundPredicate]:
-        return left_result + right_result
-
-    def visit_or(
-        self, left_result: list[UnboundPredicate], right_result: list[UnboundPredicate]
-    ) -> list[UnboundPredicate]:
-        return left_result + right_result
-
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> list[UnboundPredicate]:
-        return [predicate]
-
-    def visit_bound_predicate(self, predicate: object) -> list[UnboundPredicate]:
-        raise TypeError(f"{predicate} is bound already")
+def _predicates(condition: BooleanExpression) -> list[UnboundPredicate]:
+    """All comparisons of a condition without NOT, in their order."""
+    match condition:
+        case And() | Or():
+            return _predicates(condition.left) + _predicates(condition.right)
+        case UnboundPredicate():
+            return [condition]
+    return []  # always true or false

@@ -1,8 +1,7 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
@@ -11,7 +10,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.storage.io import require_all_real, require_all_within
-from amoro_core.iceberg.manifest.columns import ColumnReader, Listed
+from amoro_core.iceberg.manifest.columns import ColumnReader
 from amoro_core.iceberg.manifest.manifest_cache import (
     NO_MANIFESTS,
     Key,
@@ -22,7 +21,6 @@ from amoro_core.iceberg.manifest.manifest_cache import (
     key_of,
 )
 from amoro_core.iceberg.manifest.reading import (
-    PartitionTypes,
     is_unpartitioned,
     partition_types,
     read_list,
@@ -70,21 +68,20 @@ def scan(
     uuid = str(metadata.table_uuid)
     before = NO_MANIFESTS if sources.tables is None else sources.tables.find(uuid)
     source = _Source(table, read, sources, before)
-    listed_data, deletes = dict[Key, ManifestFile](), dict[Key, tuple[DeleteFile, ...]]()
+    data, deletes = dict[Key, ColumnPart](), dict[Key, tuple[DeleteFile, ...]]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
         key = key_of(listed, source.names[listed.partition_spec_id])
         if listed.content == ManifestContent.DATA:
-            listed_data[key] = listed
+            data[key] = source.data(key, listed)
         else:
             deletes[key] = source.deletes(key, listed)
-    data = source.parts(listed_data)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     manifests = TableManifests(data, deletes, unpartitioned)
     _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
     _refuse_parts_outside([one.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
-    if matched is None or not before.is_made_of(manifests):
+    if matched is None or not before.has_same_manifests(manifests):
         matched = _matched(manifests)
         if sources.tables is not None:
             sources.tables.keep(uuid, replace(manifests, matched=matched))
@@ -115,25 +112,17 @@ class _Source:
         self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
         self.names = {spec_id: tuple(map(str, types)) for spec_id, types in self.types.items()}
 
-    def parts(self, manifests: Mapping[Key, ManifestFile]) -> dict[Key, ColumnPart]:
-        """The live files of data manifests, in their order."""
-        cached = self._before.data
-        read = self._read_parts([listed for key, listed in manifests.items() if key not in cached])
-        return {key: cached[key] if key in cached else next(read) for key in manifests}
-
-    def _read_parts(self, wanted: Sequence[ManifestFile]) -> Iterator[ColumnPart]:
-        types = [self.types[listed.partition_spec_id] for listed in wanted]
-        asked = list(zip(wanted, map(Listed.of, wanted, types), strict=True))
-        read = self._columns
-        found = repeat(None, len(wanted)) if read is None else read(self._table.io, asked)
-        for listed, kinds, columns in zip(wanted, types, found, strict=True):
-            yield self._gathered(listed, kinds) if columns is None else columns
-
-    def _gathered(self, listed: ManifestFile, types: PartitionTypes) -> ColumnPart:
-        gathering = Gathering()
-        for entry in self._entries(listed):
-            gathering.add(to_data_file(entry, types))
-        return gathering.end_part()
+    def data(self, key: Key, listed: ManifestFile) -> ColumnPart:
+        """The live files of a data manifest."""
+        part, types = self._before.data.get(key), self.types[listed.partition_spec_id]
+        if part is None and self._columns is not None:
+            part = self._columns(self._table.io, listed, types)
+        if part is None:
+            gathering = Gathering()
+            for entry in self._entries(listed):
+                gathering.add(to_data_file(entry, types))
+            part = gathering.end_part()
+        return part
 
     def deletes(self, key: Key, listed: ManifestFile) -> tuple[DeleteFile, ...]:
         """The live files of a delete manifest."""

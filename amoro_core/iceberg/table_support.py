@@ -1,12 +1,10 @@
 """Tables that are refused: other formats, inconsistent metadata, unsupported columns and features.
 
-Detection of tables of other formats that look like Iceberg, by the traces of their writers.
-
-Treating such a table as plain Iceberg loses or resurrects rows: files of Amoro's Mixed format contain both inserts and
-deletes, and metadata that another format generates over its own files is a copy that is regenerated from there.
+Tables of other formats that look like Iceberg are detected by the traces of their writers. Treating one as plain
+Iceberg loses or resurrects rows: files of Amoro's Mixed format contain both inserts and deletes, and metadata that
+another format generates over its own files is a copy that is regenerated from there.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -21,42 +19,34 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform, UnknownTransform
 from pyiceberg.types import (
-    BinaryType,
     DateType,
-    DecimalType,
     DoubleType,
-    FixedType,
     FloatType,
     GeographyType,
     GeometryType,
     IcebergType,
-    IntegerType,
     ListType,
-    LongType,
     MapType,
     NestedField,
-    StringType,
     StructType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
     UnknownType,
     UUIDType,
     strtobool,
 )
 
 from amoro_core.errors import TableRefused
-from amoro_core.files.schema.projection import default_array, promoted
+from amoro_core.files.schema.projection import default_array
 from amoro_core.files.schema.write_options import require_parquet, writer_options
 from amoro_core.iceberg.manifest.avro import first_row_id_of
-from amoro_core.iceberg.manifest.reading import Manifest, find_in_history
+from amoro_core.iceberg.manifest.reading import Manifest, find_in_history, live_files, parents_of, summary_of
 from amoro_core.iceberg.manifest.writing import merge_settings
+from amoro_core.iceberg.metadata import bound_key, commit_request
 from amoro_core.iceberg.pyiceberg_sandbox import LOCATION_PROVIDERS, UPGRADED
 from amoro_core.model.files import (
     ColumnMetrics,
-    DataFile,
     DeleteFile,
     DeleteIdentity,
     DeleteKind,
@@ -115,10 +105,8 @@ def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
 
 
 def refuse_foreign_files(parts: Iterable[Paths]) -> None:
-    """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table.
-
-    Such a store may be registered in a catalog without its properties.
-    """
+    """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table, which
+    may be registered in a catalog without its properties."""
     known = list(parts)
     files = sum(len(part.array) for part in known)
     count = sum(part.shape.mixed for part in known)
@@ -164,7 +152,7 @@ def _copied(metadata: TableMetadata) -> tuple[str, str] | None:
 
 
 def _copier(snapshot: Snapshot) -> str | None:
-    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    summary = summary_of(snapshot)
     if _XTABLE in summary:
         return "Apache XTable"
     if _PAIMON_COMMIT in summary:
@@ -178,17 +166,14 @@ def _copier(snapshot: Snapshot) -> str | None:
 
 Item = TypeVar("Item", bound=Hashable)
 
-MAIN = "main"
 #: The limit of a file's bytes or rows, so that sums over many thousands of files fit into 64 bits.
 MOST = 2**48
 _GREATEST_NUMBER = 2**63 - 1  # a long
 
 
 def refuse_contradictions(metadata: TableMetadata) -> None:
-    """Raise TableRefused("metadata") for metadata that no writer makes: ids that are duplicate or dangling.
-
-    Java's reader also refuses refs to unknown snapshots, and sequence numbers above the table's last one.
-    """
+    """Raise TableRefused("metadata") for metadata that no writer makes: duplicate or dangling ids, and, as Java's
+    reader does, refs to unknown snapshots and sequence numbers above the table's last one."""
     _refuse_ids(metadata)
     ids = {one.snapshot_id for one in metadata.snapshots}
     current = metadata.current_snapshot_id
@@ -199,12 +184,16 @@ def refuse_contradictions(metadata: TableMetadata) -> None:
             raise _refused(
                 f"the {ref.snapshot_ref_type} {name} names snapshot {ref.snapshot_id}, which the table lacks"
             )
-    main = metadata.refs.get(MAIN)
+    main = metadata.refs.get("main")
     if main is not None and main.snapshot_id != current:
         raise _refused(f"the branch main is at snapshot {main.snapshot_id}, but current-snapshot-id says {current}")
     if metadata.format_version != 1:
-        for snapshot in metadata.snapshots:
-            _refuse_number(snapshot, metadata.last_sequence_number)
+        last = metadata.last_sequence_number
+        for one in metadata.snapshots:
+            if not 0 <= (number := one.sequence_number or 0) <= last:
+                raise _refused(
+                    f"snapshot {one.snapshot_id} has the sequence number {number}, but the table's last one is {last}"
+                )
 
 
 def _refuse_ids(metadata: TableMetadata) -> None:
@@ -243,14 +232,6 @@ def fields_of(schema: Schema) -> Iterator[NestedField]:
             waiting.append(kind.element_field)
         elif isinstance(kind, MapType):
             waiting += (kind.key_field, kind.value_field)
-
-
-def _refuse_number(snapshot: Snapshot, last: int) -> None:
-    number = snapshot.sequence_number or 0
-    if not 0 <= number <= last:
-        raise _refused(
-            f"snapshot {snapshot.snapshot_id} has the sequence number {number}, but the table's last one is {last}"
-        )
 
 
 def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
@@ -305,12 +286,9 @@ def refuse_manifest(manifest: Manifest, spec_fields: int) -> None:
             f"the manifest {path} has partitions of {len(header.partition_type.fields)} fields, but partition spec "
             f"{file.partition_spec_id} has {spec_fields}"
         )
-    live = manifest.live
-    counts = (file.added_files_count, file.existing_files_count)
-    if None not in counts and sum(one or 0 for one in counts) != len(live):
-        raise _refused(
-            f"the manifest {path} has {len(live)} live files, but its list says {sum(one or 0 for one in counts)}"
-        )
+    live, listed = manifest.live, live_files(file)
+    if listed not in (None, len(live)):
+        raise _refused(f"the manifest {path} has {len(live)} live files, but its list says {listed}")
     for entry in live:
         if flaw := _flaw(entry, file):
             raise _refused(f"the manifest {path} contradicts itself about {entry.data_file.file_path}: {flaw}")
@@ -351,14 +329,6 @@ def _refused(message: str) -> TableRefused:
 
 _TYPES_OF_3 = (TimestampNanoType, TimestamptzNanoType, UnknownType)
 _FOREIGN_TYPES = (GeometryType, GeographyType)
-
-
-def refuse_columns(metadata: TableMetadata) -> None:
-    """Raise TableRefused ("transform", "type", "default", "names") for columns of the table's schemas."""
-    _refuse_promoted_sources(metadata)
-    _refuse_types(metadata)
-    _refuse_defaults(metadata)
-    _refuse_what_parquet_cannot_hold(metadata.schema())
 
 
 def _refuse_promoted_sources(metadata: TableMetadata) -> None:
@@ -416,11 +386,11 @@ def _refuse_defaults(metadata: TableMetadata) -> None:
 
 def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
     """Refuse what has nothing to be written in a file, and names that are empty or collide in Java's spelling."""
-    if schema.fields and not _is_held(schema.as_struct()):
+    if schema.fields and not _is_storable(schema.as_struct()):
         raise TableRefused("the table has no column that Parquet can hold", reason="type")
     for field_id in sorted(schema.field_ids):
         kind = schema.find_type(field_id)
-        if _is_held(kind) or isinstance(kind, UnknownType):
+        if _is_storable(kind) or isinstance(kind, UnknownType):
             continue
         what = "without fields" if isinstance(kind, StructType) and not kind.fields else "of nothing but unknown values"
         raise TableRefused(
@@ -434,17 +404,17 @@ def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
         raise TableRefused(f"the columns' names cannot be written: {error}", reason="names") from error
 
 
-def _is_held(kind: IcebergType) -> bool:
+def _is_storable(kind: IcebergType) -> bool:
     """Whether Parquet can hold the type: files lack columns of the type unknown."""
     match kind:
         case UnknownType():
             return False
         case StructType():
-            return any(_is_held(field.field_type) for field in kind.fields)
+            return any(_is_storable(field.field_type) for field in kind.fields)
         case ListType():
-            return _is_held(kind.element_type)
+            return _is_storable(kind.element_type)
         case MapType():
-            return _is_held(kind.key_type) and _is_held(kind.value_type)
+            return _is_storable(kind.key_type) and _is_storable(kind.value_type)
     return True
 
 
@@ -468,11 +438,15 @@ class _ReadInCommits:
 def refuse_unreadable(metadata: TableMetadata) -> None:
     """Raise TableRefused for what makes a table unreadable, by the metadata alone: format version, contradictions,
     encryption, transforms, types, defaults, names."""
-    _refuse_format_version(metadata)
+    if metadata.format_version not in FORMATS:
+        raise format_version_refused(str(metadata.format_version))
     refuse_contradictions(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
-    refuse_columns(metadata)
+    _refuse_promoted_sources(metadata)
+    _refuse_types(metadata)
+    _refuse_defaults(metadata)
+    _refuse_what_parquet_cannot_hold(metadata.schema())
 
 
 def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
@@ -496,7 +470,7 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
     whose columns can't be resolved, and those that apply to a file and compare columns which must not be keys."""
     refuse_twice_live(scan)
     refuse_foreign_files(LiveFiles.of(scan.files).columns.parts)
-    applied = applied_deletes(scan)
+    applied = LiveFiles.of(scan.files).applied
     for delete in (*applied, *scan.dangling):
         if delete.kind is DeleteKind.EQUALITY:
             _refuse_equality_ids(metadata, delete)
@@ -505,16 +479,9 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
             _refuse_inexact_keys(metadata, delete)
 
 
-def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
-    """The distinct delete files that apply to a live data file."""
-    return LiveFiles.of(scan.files).applied
-
-
-def left_alone(metadata: TableMetadata) -> str | None:
-    """Why a table under write-audit-publish is not optimized now: the name of a branch ahead of main; None without one.
-
-    Rewriting main would make it impossible to publish the branch by fast-forward.
-    """
+def unpublished_branch(metadata: TableMetadata) -> str | None:
+    """Why a table under write-audit-publish is not optimized now: a branch is ahead of main, and rewriting main would
+    make it impossible to publish it by fast-forward; None without one."""
     main = metadata.current_snapshot_id
     if main is None or metadata.properties.get("write.wap.enabled", "").strip().lower() != "true":
         return None
@@ -534,11 +501,6 @@ def _descends(snapshot_id: int, ancestor_id: int, parents: dict[int, int | None]
         seen.add(current)
         current = parents.get(current)
     return False
-
-
-def _refuse_format_version(metadata: TableMetadata) -> None:
-    if metadata.format_version not in FORMATS:
-        raise format_version_refused(str(metadata.format_version))
 
 
 def format_version_refused(version: str) -> TableRefused:
@@ -616,58 +578,31 @@ def _refuse_inexact_keys(metadata: TableMetadata, delete: DeleteFile) -> None:
 def _unusable(field: NestedField, schema: Schema) -> str | None:
     if not field.field_type.is_primitive:
         return "which is not a primitive column"
-    if any(not isinstance(schema.find_type(parent), StructType) for parent in _parents(schema, field.field_id)):
+    if any(not isinstance(schema.find_type(parent), StructType) for parent in parents_of(schema, field.field_id)):
         return "which lies within a list or a map"
     return None
 
 
-def _parents(schema: Schema, field_id: int) -> list[int]:
-    found: list[int] = []
-    while (parent := schema._lazy_id_to_parent.get(field_id)) is not None:
-        found.append(parent)
-        field_id = parent
-    return found
-
-
-def refuse_upgrade(table: Table, defaults: Mapping[str, str]) -> None:
-    """Raise TableRefused for a table of an earlier format that is not handled, or while format 3 is not."""
-    refuse_table(table.metadata, defaults)
-    if UPGRADED not in FORMATS:
-        raise format_version_refused(str(UPGRADED))
-
-
 def stage_upgrade(table: Table, *, own_metadata: bool) -> bytes:
-    """The payload that upgrades the table as just loaded; `own_metadata` as in `stage_expiry`."""
-    request: dict[str, Any] = {
-        "requirements": [{"type": "assert-table-uuid", "uuid": str(table.metadata.table_uuid)}],
-        "updates": [{"action": "upgrade-format-version", "format-version": UPGRADED}],
-    }
-    if own_metadata:
-        request["metadata-location"] = table.metadata_location
-    return json.dumps(request, separators=(",", ":")).encode()
+    """The payload that upgrades the table as just loaded; `own_metadata` as in `commit_request`."""
+    update = {"action": "upgrade-format-version", "format-version": UPGRADED}
+    return commit_request(table, [update], own_metadata=own_metadata)
 
 
-#: Converts a bound from its single-value serialization to numbers that compare like the values; None: no bound.
-_BoundOrder = Callable[[bytes], tuple[int, ...] | None]
-
-_KEY_MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
-_KEY_NUMBERS = (IntegerType, LongType, DateType, TimeType)
-_KEY_BYTES = (StringType, BinaryType, FixedType, UUIDType)
+# --- Deletes that Java skips ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key column as interpreted by one side. `order` None: its bounds are not compared."""
+    """A key column as interpreted by one side; `order` converts bounds to values that compare, None: no bound."""
 
     field_id: int
     may_be_null: bool
-    order: _BoundOrder | None
+    order: Callable[[bytes], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    specified: tuple[_Key, ...]
-    java: tuple[_Key, ...]
+#: The key columns as specified, and as Java interprets them.
+_Keys = tuple[list[_Key], list[_Key]]
 
 
 def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
@@ -681,39 +616,29 @@ def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> f
             if delete.equality_ids not in known:
                 known[delete.equality_ids] = _keys(metadata, delete.equality_ids)
             keys = known[delete.equality_ids]
-            if keys is not None and _is_disputed(keys, file.data, delete):
-                found.add(delete.identity)
+            if keys is not None:
+                specified, java = (_may_meet(side, file.data.metrics, delete.metrics) for side in keys)
+                if specified and not java:
+                    found.add(delete.identity)
     return frozenset(found)
-
-
-def _is_disputed(keys: _Keys, data: DataFile, delete: DeleteFile) -> bool:
-    return _may_meet(keys.specified, data.metrics, delete.metrics) and not _may_meet(
-        keys.java, data.metrics, delete.metrics
-    )
 
 
 def _keys(metadata: TableMetadata, field_ids: Iterable[int]) -> _Keys | None:
     """The key columns as interpreted by both sides; None if they agree whatever the bounds."""
-    specified, java = [], []
+    specified, java = list[_Key](), list[_Key]()
     for field_id in field_ids:
         found = find_in_history(metadata, field_id)
         if found is None:
             return None
         field, schema = found
-        order = _bound_order(field.field_type)
-        specified.append(_Key(field_id, not _is_required(schema, field_id), order))
+        # Bounds of floating-point columns exclude NaN, so they rule out nothing.
+        is_inexact = isinstance(field.field_type, FloatType | DoubleType)
+        order = bound_key(UnknownType() if is_inexact else field.field_type)
+        is_required = all(schema.find_field(one).required for one in (field_id, *parents_of(schema, field_id)))
+        specified.append(_Key(field_id, not is_required, order))
         java_order = _with_sign if isinstance(field.field_type, UUIDType) else order
         java.append(_Key(field_id, not field.required, java_order))
-    return None if specified == java else _Keys(tuple(specified), tuple(java))
-
-
-def _is_required(schema: Schema, field_id: int | None) -> bool:
-    """Whether the column and every struct around it are required."""
-    while field_id is not None:
-        if not schema.find_field(field_id).required:
-            return False
-        field_id = schema._lazy_id_to_parent.get(field_id)
-    return True
+    return None if specified == java else (specified, java)
 
 
 def _may_meet(keys: Iterable[_Key], data: ColumnMetrics, delete: ColumnMetrics) -> bool:
@@ -725,23 +650,16 @@ def _may_meet(keys: Iterable[_Key], data: ColumnMetrics, delete: ColumnMetrics) 
             return False
         if _is_all_null(delete, key) and not _may_hold_null(data, key):
             return False
-        if key.order is not None and not _overlap(key.field_id, key.order, data, delete):
+        if not _overlap(key, data, delete):
             return False
     return True
 
 
-def _overlap(field_id: int, order: _BoundOrder, data: ColumnMetrics, delete: ColumnMetrics) -> bool:
+def _overlap(key: _Key, data: ColumnMetrics, delete: ColumnMetrics) -> bool:
     """Whether the ranges overlap; an unknown bound counts as overlapping."""
-    low, high = _bound(data.lower_bounds, field_id, order), _bound(data.upper_bounds, field_id, order)
-    least, greatest = _bound(delete.lower_bounds, field_id, order), _bound(delete.upper_bounds, field_id, order)
-    if low is None or high is None or least is None or greatest is None:
-        return True
-    return low <= greatest and least <= high
-
-
-def _bound(bounds: Mapping[int, bytes], field_id: int, order: _BoundOrder) -> tuple[int, ...] | None:
-    value = bounds.get(field_id)
-    return None if value is None else order(value)
+    maps = (data.lower_bounds, data.upper_bounds, delete.lower_bounds, delete.upper_bounds)
+    bounds: list[Any] = [None if (bound := one.get(key.field_id)) is None else key.order(bound) for one in maps]
+    return None in bounds or (bounds[0] <= bounds[3] and bounds[2] <= bounds[1])
 
 
 def _may_hold_null(metrics: ColumnMetrics, key: _Key) -> bool:
@@ -751,26 +669,6 @@ def _may_hold_null(metrics: ColumnMetrics, key: _Key) -> bool:
 def _is_all_null(metrics: ColumnMetrics, key: _Key) -> bool:
     nulls = metrics.null_value_counts.get(key.field_id)
     return key.may_be_null and nulls is not None and nulls == metrics.value_counts.get(key.field_id)
-
-
-def _bound_order(kind: IcebergType) -> _BoundOrder | None:
-    """The order of bounds of that type; those of a promoted column may have fewer bytes, which are a date's of a
-    timestamp."""
-    if isinstance(kind, _KEY_MOMENTS):
-        return lambda value: None if (moment := promoted(kind, value)) is None else _little_endian(moment)
-    if isinstance(kind, _KEY_NUMBERS):
-        return _little_endian
-    if isinstance(kind, DecimalType):
-        return _big_endian
-    return tuple if isinstance(kind, _KEY_BYTES) else None
-
-
-def _little_endian(value: bytes) -> tuple[int, ...]:
-    return (int.from_bytes(value, "little", signed=True),)
-
-
-def _big_endian(value: bytes) -> tuple[int, ...]:
-    return (int.from_bytes(value, "big", signed=True),)
 
 
 def _with_sign(value: bytes) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,11 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from amoro_core.errors import TableRefused
-from amoro_core.iceberg.manifest.columns import Listed, read_here
+from amoro_core.iceberg.manifest.columns import read_columns
 from amoro_core.iceberg.manifest.manifest_cache import TableManifestCache
 from amoro_core.iceberg.manifest.reading import (
     Manifest,
+    PartitionTypes,
     is_unpartitioned,
     partition_types,
     read_list,
@@ -49,10 +49,10 @@ class Reader:
         self.read.append(listed.content)
         return read_manifest(io, listed)
 
-    def columns(self, io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterable[ColumnPart | None]:
-        """Data manifests, read at once as a scan of a table reads them."""
-        self.read += [listed.content for listed, _ in manifests]
-        return read_here(io, manifests)
+    def columns(self, io: FileIO, listed: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
+        """A data manifest, read at once as a scan of a table reads it."""
+        self.read.append(listed.content)
+        return read_columns(io, listed, types)
 
 
 def said(found: TableScan | None) -> object:
@@ -104,17 +104,17 @@ def watched(lake: Lake, chance: random.Random, commits: int) -> Counter[str]:
     config, history, homes = random_config(chance), History(lake, chance), Homes()
     lake.append([row(at, "ab"[at % 2]) for at in range(6)])
     for _ in range(commits):
-        history.commit(ManifestSources(tables, read_here))
+        history.commit(ManifestSources(tables, read_columns))
         if chance.random() < 0.2:  # a restart
             tables = TableManifestCache(ROOM, 0)
         if chance.random() < 0.2:
             config = random_config(chance)
         refs = lake.table.refresh().metadata.refs
         if BRANCH in refs and chance.random() < 0.3:
-            _looked(lake, refs[BRANCH].snapshot_id, ManifestSources(tables, read_here), config, chance, history.seen)
+            _looked(lake, refs[BRANCH].snapshot_id, ManifestSources(tables, read_columns), config, chance, history.seen)
             history.seen["looks at the branch"] += 1
         before = homes
-        homes = _looked(lake, lake.head, ManifestSources(tables, read_here), config, chance, history.seen) or homes
+        homes = _looked(lake, lake.head, ManifestSources(tables, read_columns), config, chance, history.seen) or homes
         history.seen["merged"] += is_merged(before, homes)
     lake.require()
     return history.seen

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
 from amoro_core.iceberg.manifest.reading import read_manifest
@@ -164,7 +164,7 @@ def staged(table: Table, record: PlanRecord) -> tuple[Table, StagedCommit]:
     done = validate(build_view(record, head))
     assert done.conflict is None, done.conflict
     assert done.content is not None, done.dropped
-    return fresh, committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
+    return fresh, rewrite_files.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
 
 
 def optimized(table: Table, record: PlanRecord) -> Validation:
@@ -173,6 +173,6 @@ def optimized(table: Table, record: PlanRecord) -> Validation:
     head = read_head(fresh, record.snapshot_id, scanned)
     done = validate(build_view(record, head))
     if done.content is not None:
-        attempt = committing.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
+        attempt = rewrite_files.stage(fresh, head, done.content, {"amoro.process-id": record.process_id})
         committing.send(fresh.catalog, fresh, attempt.payload)
     return done

@@ -5,14 +5,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestFile,
+)
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -22,8 +29,15 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AmoroError, TableRefused
-from amoro_core.iceberg.manifest.columns import Listed, read_columns, read_here
-from amoro_core.iceberg.manifest.reading import partition_types, read_bytes, read_list, read_manifest, to_data_file
+from amoro_core.iceberg.manifest.columns import decode_columns, read_columns
+from amoro_core.iceberg.manifest.reading import (
+    PartitionTypes,
+    partition_types,
+    read_bytes,
+    read_list,
+    read_manifest,
+    to_data_file,
+)
 from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
 from amoro_core.iceberg.table_support import refuse_manifest
 from amoro_core.model.files import DataFile
@@ -45,8 +59,8 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     opened.close()
 
 
-def listed(table: Table, manifest: ManifestFile) -> Listed:
-    return Listed.of(manifest, partition_types(table.metadata, table.specs()[manifest.partition_spec_id]))
+def types_of(table: Table, manifest: ManifestFile) -> PartitionTypes:
+    return partition_types(table.metadata, table.specs()[manifest.partition_spec_id])
 
 
 def one_by_one(table: Table, manifest: ManifestFile) -> list[DataFile]:
@@ -64,7 +78,7 @@ def files_of(part: ColumnPart) -> list[DataFile]:
 
 
 def at_once(table: Table, manifest: ManifestFile) -> list[DataFile] | None:
-    found = read_columns(read_bytes(table.io, manifest), listed(table, manifest))
+    found = read_columns(table.io, manifest, types_of(table, manifest))
     return None if found is None else files_of(found)
 
 
@@ -117,6 +131,7 @@ def made_of(catalog: SqlCatalog, files: list[EntryFile], fields: list[NestedFiel
     return table.refresh()
 
 
+LISTED = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[3].fields]
 NAMES = [field.name for field in DATA_FILE_TYPE[3].fields]
 
 
@@ -184,27 +199,28 @@ def test_any_bit_that_turned_is_what_entries_say_or_nothing(table: Table) -> Non
 
 def test_a_manifest_that_was_cut_is_not_read_at_once(table: Table) -> None:
     manifest = manifest_of(table)
-    data, asked = read_bytes(table.io, manifest), listed(table, manifest)
+    data, types = read_bytes(table.io, manifest), types_of(table, manifest)
     header = data.index(data[-16:]) + 16
     for size in range(0, len(data), 13):
-        assert read_columns(data[:size], asked) is None
-    assert read_columns(data[:header], asked) is None  # a whole file, but its list has other numbers of files
+        assert decode_columns(data[:size], manifest, types) is None
+    assert (
+        decode_columns(data[:header], manifest, types) is None
+    )  # a whole file, but its list has other numbers of files
     with pytest.raises(AmoroError, match="bytes were read"):
-        list(read_here(table.io, [(_sized(manifest, len(data) + 1), asked)]))
+        read_columns(table.io, _sized(manifest, len(data) + 1), types)
 
 
 def test_what_contradicts_the_manifest_list_is_not_read_at_once(table: Table) -> None:
     manifest = manifest_of(table)
-    data, asked = read_bytes(table.io, manifest), listed(table, manifest)
-    assert read_columns(data, asked) is not None
-    others = (
-        replace(asked, spec_id=asked.spec_id + 1),
-        replace(asked, live_files=4),
-        replace(asked, sequence_number=-1),
-        replace(asked, types=asked.types[:1]),
-        replace(asked, types=(StringType(), LongType())),
-    )
-    assert [read_columns(data, one) for one in others] == [None] * len(others)
+    types = types_of(table, manifest)
+    assert read_columns(table.io, manifest, types) is not None
+    for name, value in (("partition_spec_id", 9), ("added_files_count", 4), ("sequence_number", -1)):
+        other = copy(manifest)
+        other._data = list(manifest._data)
+        other._data[LISTED.index(name)] = value
+        assert read_columns(table.io, other, types) is None, name
+    for wrong in (types[:1], (StringType(), LongType())):
+        assert read_columns(table.io, manifest, wrong) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, DataFileMissing
 from amoro_core.files.storage.io import FileAccess, open_access
-from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit import committing, rewrite_files, status_check
 from amoro_core.iceberg.commit.validation_history import read_head
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest
 from amoro_core.iceberg.manifest.writing import Listing, write_list
@@ -312,7 +312,7 @@ def test_staging_on_a_head_that_moved_conflicts_and_writes_nothing(table: Table)
     before = metadata_files(table)
 
     with pytest.raises(CommitConflict, match=f"the table changed after snapshot {head.snapshot_id} was validated"):
-        committing.stage(loaded(table), head, content, {})
+        rewrite_files.stage(loaded(table), head, content, {})
 
     assert metadata_files(table) == before
 
@@ -326,7 +326,7 @@ def test_a_removed_file_that_is_not_found_as_validated_conflicts_and_leaves_no_f
     before = metadata_files(table)
 
     with pytest.raises(CommitConflict):
-        committing.stage(fresh, head, wrong, {})
+        rewrite_files.stage(fresh, head, wrong, {})
 
     assert metadata_files(table) == before
 
@@ -336,7 +336,7 @@ def test_a_file_that_is_in_the_table_is_not_added_again(table: Table) -> None:
     live = scanned(fresh).files[0].data
 
     with pytest.raises(CommitConflict, match="is in the table already"):
-        committing.stage(fresh, head, replace(content, added_data=(live,)), {})
+        rewrite_files.stage(fresh, head, replace(content, added_data=(live,)), {})
 
 
 @pytest.mark.parametrize("number", [-1, 3])
@@ -344,7 +344,7 @@ def test_a_new_file_is_older_than_its_snapshot(table: Table, number: int) -> Non
     fresh, head, content = content_of(table, rewritten(table))
 
     with pytest.raises(ValueError, match=f"has sequence number {number}, the commit 3"):
-        committing.stage(
+        rewrite_files.stage(
             fresh, head, replace(content, added_data=(replace(content.added_data[0], sequence_number=number),)), {}
         )
 
@@ -353,7 +353,7 @@ def test_a_file_is_not_removed_twice(table: Table) -> None:
     fresh, head, content = content_of(table, rewritten(table))
 
     with pytest.raises(ValueError, match="removed twice"):
-        committing.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
+        rewrite_files.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
 
 
 # Sending
@@ -530,7 +530,7 @@ def traced(table: Table, attempt: StagedCommit, found: Table | None = None) -> T
         for entry in read_manifest(table.io, manifest).entries
         if entry.status == ManifestEntryStatus.ADDED
     ]
-    return committing.check_commit_status(
+    return status_check.check_commit_status(
         found or loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id
     )
 
@@ -593,7 +593,7 @@ def test_in_format_1_an_attempt_is_refuted_when_main_left_its_parent(catalog: Sq
     append(table, rows(3))
 
     assert traced(table, attempt) == Trace.REFUTED
-    assert committing.check_commit_status(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
+    assert status_check.check_commit_status(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
 
 
 # Deleting
@@ -665,7 +665,7 @@ def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
     newer = replace(head, snapshot_id=current(table).snapshot_id)
 
     with pytest.raises(CommitConflict, match="is live 0 times"):
-        committing.stage(loaded(table), newer, content, {})
+        rewrite_files.stage(loaded(table), newer, content, {})
     assert fresh.metadata.current_snapshot_id == head.snapshot_id
 
 

@@ -24,6 +24,7 @@ from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.commit.committing import trace_of
 from amoro_core.iceberg.maintenance.expiry import (
     RESTORED_FROM,
+    LostRef,
     bring_back,
     lost_refs,
     stage_expiry,
@@ -333,7 +334,7 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
     now = rest.load_table("db.t")
     (lost,) = lost_refs(now, evidence)
     assert (lost.name, lost.snapshot.snapshot_id) == ("mine", first)
-    payload, ref = stage_restored(now, lost.snapshot, lost.name, lost.ref, own_metadata=False)
+    payload, ref = stage_restored(now, lost, own_metadata=False)
     committing.send(rest, now, payload)
     now = rest.load_table("db.t")
     back = now.snapshot_by_id(ref.snapshot_id)
@@ -379,14 +380,14 @@ def test_a_snapshot_comes_back_only_while_every_reference_is_as_it_was(table: Ta
     snapshot = table.snapshot_by_id(first)
     assert snapshot is not None
     expire(table, first)
-    payload, _ = stage_restored(table, snapshot, "back", own_metadata=False)
+    payload, _ = stage_restored(table, LostRef("back", snapshot), own_metadata=False)
     writer.append(table, [row(9)])
     number = table.metadata.last_sequence_number
     with pytest.raises(CommitConflict):
         committing.send(table.catalog, table, payload)
     assert table.refresh().metadata.last_sequence_number == number
     with pytest.raises(CommitConflict, match="a branch or tag main already"):
-        stage_restored(table, snapshot, "main", own_metadata=True)
+        stage_restored(table, LostRef("main", snapshot), own_metadata=True)
 
 
 def test_the_state_before_is_found_by_its_location_or_in_the_log(table: Table) -> None:

@@ -22,11 +22,11 @@ from amoro_core.iceberg.manifest.reading import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.iceberg.table_support import (
-    left_alone,
     refuse_files,
     refuse_foreign_files,
     refuse_table,
     refuse_unreadable,
+    unpublished_branch,
 )
 from amoro_core.model.location_policy import Grant
 from amoro_core.model.processes import CatalogConfig
@@ -539,24 +539,24 @@ def audited(catalog: SqlCatalog, wap: str | None = "true") -> Table:
 
 def test_a_branch_ahead_of_main_under_write_audit_publish_leaves_the_table_alone(catalog: SqlCatalog) -> None:
     reason = "write-audit-publish: branch audit is ahead of main and waits to be published"
-    assert left_alone(audited(catalog).metadata) == reason
+    assert unpublished_branch(audited(catalog).metadata) == reason
 
 
 @pytest.mark.parametrize("wap", [None, "false"])
 def test_without_write_audit_publish_branches_do_not_matter(catalog: SqlCatalog, wap: str | None) -> None:
-    assert left_alone(audited(catalog, wap).metadata) is None
+    assert unpublished_branch(audited(catalog, wap).metadata) is None
 
 
 def test_a_branch_that_was_published_does_not_matter(catalog: SqlCatalog) -> None:
     table = audited(catalog)
     rollback(table, table.metadata.refs["audit"].snapshot_id)
-    assert left_alone(table.metadata) is None
+    assert unpublished_branch(table.metadata) is None
 
 
 def test_a_branch_that_main_has_left_behind_does_not_matter(catalog: SqlCatalog) -> None:
     table = audited(catalog)
     append(table, [{"id": 3}])
-    assert left_alone(table.metadata) is None
+    assert unpublished_branch(table.metadata) is None
 
 
 def test_a_tag_ahead_of_main_does_not_matter(catalog: SqlCatalog) -> None:
@@ -567,9 +567,9 @@ def test_a_tag_ahead_of_main_does_not_matter(catalog: SqlCatalog) -> None:
     create_tag(table, "later")
     assert first is not None
     rollback(table, first)
-    assert left_alone(table.metadata) is None
+    assert unpublished_branch(table.metadata) is None
 
 
 def test_a_table_without_snapshot_is_not_left_alone(catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.w", NAMES, properties={"write.wap.enabled": "true"})
-    assert left_alone(table.metadata) is None
+    assert unpublished_branch(table.metadata) is None

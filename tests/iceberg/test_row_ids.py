@@ -45,13 +45,13 @@ from amoro_core.errors import CommitConflict, CommitRefused, TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.commit import committing
 from amoro_core.iceberg.maintenance import rewrite_manifests
-from amoro_core.iceberg.maintenance.expiry import stage_expiry, stage_restored, stage_return
+from amoro_core.iceberg.maintenance.expiry import LostRef, stage_expiry, stage_restored, stage_return
 from amoro_core.iceberg.maintenance.rewrite_manifests import ManifestSource
 from amoro_core.iceberg.manifest.avro import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestCache, TableManifestCache
 from amoro_core.iceberg.manifest.reading import read_list, read_manifest, to_data_file
 from amoro_core.iceberg.manifest.writing import counted
-from amoro_core.iceberg.pyiceberg_sandbox import keys_kept, lost_key
+from amoro_core.iceberg.pyiceberg_sandbox import lost_key, refusing_lost_keys
 from amoro_core.iceberg.scan import ManifestSources, scan
 from amoro_core.model.files import DataFile
 from amoro_core.model.processes import CatalogConfig
@@ -152,8 +152,7 @@ def test_no_file_of_a_manifest_without_an_id_has_one(manifest: ManifestFile) -> 
 
 def test_a_list_gives_ids_to_data_manifests_without_one_by_their_live_rows() -> None:
     manifests = [listed(DATA, None, 3, 4), listed(DELETES, None, 9, 9), listed(DATA, 2, 5), listed(DATA, None, 1)]
-    assigned = assign_row_ids(manifests, 10)
-    assert (assigned.first_row_ids, assigned.rows) == ((10, None, 2, 17), 8)
+    assert assign_row_ids(manifests, 10) == ([10, None, 2, 17], 8)
 
 
 @pytest.mark.parametrize("counts", [(None, 1), (1, None)])
@@ -364,7 +363,7 @@ def test_a_table_without_a_next_row_id_is_not_committed_to(table: Table) -> None
     fresh = loaded(table)
     fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": None})
     with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
-        stage_restored(fresh, head_of(table), "tag", own_metadata=True)
+        stage_restored(fresh, LostRef("tag", head_of(table)), own_metadata=True)
     assert refused.value.reason == "metadata"
 
 
@@ -407,7 +406,7 @@ def test_an_expired_snapshot_comes_back_with_its_ids(table: Table, restore: str)
     committing.send(table.catalog, fresh, payload)
     fresh = loaded(table)
     if restore == "one":
-        payload, made = stage_restored(fresh, expired, "back", own_metadata=True)
+        payload, made = stage_restored(fresh, LostRef("back", expired), own_metadata=True)
         name = made.name
     else:
         payload, _, (name,) = stage_return(fresh, location, gone, own_metadata=True)
@@ -638,9 +637,9 @@ def test_only_where_the_client_writes_the_metadata_is_it_refused(kept_table: Tab
     change(kept_table, at())
     text = file_of(kept_table).read_text()
     others: Catalog = NoopCatalog("rest")
-    with keys_kept(others):
+    with refusing_lost_keys(others):
         assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
-    with keys_kept(kept_table.catalog), pytest.raises(TableRefused):
+    with refusing_lost_keys(kept_table.catalog), pytest.raises(TableRefused):
         TableMetadataUtil.parse_raw(text)
     assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
 
@@ -648,7 +647,7 @@ def test_only_where_the_client_writes_the_metadata_is_it_refused(kept_table: Tab
 @pytest.mark.parametrize("kept_table", [2], indirect=True)
 def test_a_text_of_the_length_of_one_that_lost_nothing_is_compared(kept_table: Table) -> None:
     text = file_of(kept_table).read_text()
-    with keys_kept(kept_table.catalog):
+    with refusing_lost_keys(kept_table.catalog):
         for _ in range(2):
             assert TableMetadataUtil.parse_raw(text).table_uuid == kept_table.metadata.table_uuid
         with pytest.raises(TableRefused, match="the key partition-tomorrowed,"):

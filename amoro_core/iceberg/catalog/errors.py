@@ -35,9 +35,8 @@ _AROUND = re.compile(r"^(?:<[^>]*>|\w+\(host=[^)]*\)): |\[Errno -?\d+\] ")
 
 def error_text(error: Exception) -> str:
     """The error in one line of a few hundred characters, to follow a colon."""
-    within = (
-        error if isinstance(error, pydantic.ValidationError) else error.__cause__
-    )  # pyiceberg's has it as its cause
+    # pyiceberg's error has it as its cause.
+    within = error if isinstance(error, pydantic.ValidationError) else error.__cause__
     if isinstance(within, pydantic.ValidationError):
         return _of_pydantic(within)
     if isinstance(error, UnicodeDecodeError):
@@ -48,7 +47,7 @@ def error_text(error: Exception) -> str:
     if isinstance(driver, Exception):
         return briefly(f"the database says: {driver}")
     if rest := _REST.fullmatch(str(error)):
-        return f"expected JSON, found {_shown(rest[2])} with status {rest[1]}"
+        return f"expected JSON, found {_quoted(rest[2])} with status {rest[1]}"
     reason = getattr(error.args[0] if error.args else None, "reason", None)  # requests', of urllib3
     if isinstance(reason, Exception):
         return f"no connection: {briefly(_unwrapped(str(reason)))}"
@@ -74,7 +73,7 @@ def _of_pydantic(error: pydantic.ValidationError) -> str:
         return f"expected the field {place}, found none{rest}"
     message = briefly(first["msg"])
     if message.startswith("Input should be "):
-        return f"expected {message.removeprefix('Input should be ')}{at}, found {_shown(found)}{rest}"
+        return f"expected {message.removeprefix('Input should be ')}{at}, found {_quoted(found)}{rest}"
     return f"{message}{at}{rest}"
 
 
@@ -83,11 +82,11 @@ def _no_json(text: str, why: str) -> str:
     if not start:
         return "expected JSON, found nothing"
     if start[0] not in _BEGINS:
-        return f"expected JSON, found {_shown(start)}"
+        return f"expected JSON, found {_quoted(start)}"
     return f"expected JSON, found it broken: {briefly(why)}"
 
 
-def _shown(found: Any) -> str:
+def _quoted(found: Any) -> str:
     text = found if isinstance(found, str) else repr(found)
     return f"'{briefly(text, _FOUND)}'"
 
@@ -200,7 +199,7 @@ def metadata_watched(catalog: Catalog) -> Iterator[Callable[[Exception], bool]]:
     for name in names:
         own[name] = watched(getattr(catalog, name), writes=name != "load_table")
     try:
-        yield lambda error: any(one in failed for one in _causes(error))
+        yield lambda error: _is_caused_by(error, failed)
     finally:
         for name in names:
             del own[name]
@@ -211,11 +210,9 @@ def metadata_watched(catalog: Catalog) -> Iterator[Callable[[Exception], bool]]:
 _STEPS = ("load_table", "_write_metadata", "_write_metadata_no_exist_check")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__
+def _is_caused_by(error: BaseException | None, causes: list[BaseException]) -> bool:
+    """Whether the error, or one of its causes, is among these."""
+    return error is not None and (error in causes or _is_caused_by(error.__cause__, causes))
 
 
 def close_connections(catalog: Catalog, error: Exception) -> None:
@@ -232,11 +229,11 @@ def close_connections(catalog: Catalog, error: Exception) -> None:
 
 def unapplied(error: Exception) -> CatalogUnavailable | StorageFull:
     """Our error for one by which nothing was applied: AccessDenied, StorageFull, else CatalogUnavailable."""
-    told = f"the commit could not be made: {error_text(error)}"
+    message = f"the commit could not be made: {error_text(error)}"
     if isinstance(error, CatalogUnavailable | StorageFull):
         return error
     if is_without_rights(error):
-        return AccessDenied(told)
+        return AccessDenied(message)
     if isinstance(error, OSError) and is_full(error):
-        return StorageFull(told)
-    return CatalogUnavailable(told, hint="Nothing was applied. It is retried automatically.")
+        return StorageFull(message)
+    return CatalogUnavailable(message, hint="Nothing was applied. It is retried automatically.")

@@ -23,7 +23,6 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.poolmanager import pool_classes_by_scheme
 
-from amoro_core.iceberg.catalog.catalogs import Tagged
 from amoro_core.iceberg.catalog.timeouts import Watchdog, current_watchdog, limits
 from amoro_core.iceberg.pyiceberg_sandbox import only, refuse_lost, refuse_unmodelled
 from amoro_core.model.tables import TableIdentifier
@@ -46,10 +45,10 @@ class TimedSession(Session):
                 answer = super().send(request, **kwargs)
             except (RequestException, OSError, ValueError) as error:
                 if watchdog.expired:
-                    raise ReadTimeout(limit.told, request=request) from error
+                    raise ReadTimeout(limit.message, request=request) from error
                 raise
             if watchdog.expired:  # a truncated answer may look complete
-                raise ReadTimeout(limit.told, request=request)
+                raise ReadTimeout(limit.message, request=request)
             return answer
 
     def _watch_connections(self, request: PreparedRequest, proxies: dict[str, str]) -> None:
@@ -65,7 +64,7 @@ class TimedSession(Session):
 
 
 class TimedRequests:
-    """The functions of `requests` that are used without a session, with time limits."""
+    """What pyiceberg uses of `requests` without a session, with time limits."""
 
     @staticmethod
     def post(url: str, **kwargs: Any) -> Response:
@@ -140,12 +139,12 @@ _send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
 )
 
 
-class GuardedRestCatalog(pyiceberg_rest.RestCatalog, Tagged):
-    """A REST catalog whose session does not keep a table's own token for the next table, which resends a commit only if
-    the first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last.
+class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
+    """A REST catalog whose session does not keep a table's token for the next table, which resends a commit only if the
+    first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last. Like
+    other catalogs, it refuses metadata of which pyiceberg makes no model, or a lossy one, by name."""
 
-    Like other catalogs it refuses metadata by name of which pyiceberg makes no model, or one that lacks something."""
-
+    etag = ""  # of the table that was loaded last, "" without one
     _content = b""  # what was answered last while a table is loaded
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -183,6 +182,7 @@ class GuardedRestCatalog(pyiceberg_rest.RestCatalog, Tagged):
                 self._session.headers["Authorization"] = own
 
     def is_current(self, identifier: TableIdentifier, etag: str) -> bool:
+        """Whether the server says that the table is what it was with that ETag; any other answer is a no."""
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         path = self._split_identifier_for_path(identifier.in_catalog)
         url = self.url(Endpoints.load_table, prefixed=True, **path)

@@ -28,7 +28,7 @@ class Limits:
     whole_s: float = 60.0
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """The message for a request that timed out."""
         return f"there was no complete answer within {self.whole_s:g} s (catalog-timeout)"
 
@@ -141,7 +141,7 @@ def _limit_hive(hive: Any) -> None:
                 deadline.append(time.monotonic() + limits().whole_s)
             left = deadline[0] - time.monotonic()
             if left <= 0:
-                raise failure(failure.TIMED_OUT, limits().told)
+                raise failure(failure.TIMED_OUT, limits().message)
             made.setTimeout(left * 1000)
             found: bytes = read(size)
             return found
@@ -181,17 +181,17 @@ def watched_engine(engine: Any) -> Any:
     """The engine, changed so that a connection in use for longer than a request may take is cut."""
     event = importlib.import_module("sqlalchemy.event")
 
-    def taken(connection: Any, record: Any, proxy: Any) -> None:
+    def start(connection: Any, record: Any, proxy: Any) -> None:
         record.info["watchdog"] = watchdog = Watchdog(limits().whole_s)
         watchdog.cuts(lambda: cut(connection))
         watchdog.start()
 
-    def given_back(connection: Any, record: Any) -> None:
+    def end(connection: Any, record: Any) -> None:
         if watchdog := record.info.pop("watchdog", None):
             watchdog.end()
 
-    event.listen(engine, "checkout", taken)
-    event.listen(engine, "checkin", given_back)
+    event.listen(engine, "checkout", start)
+    event.listen(engine, "checkin", end)
     return engine
 
 

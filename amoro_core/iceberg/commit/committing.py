@@ -1,7 +1,6 @@
 """Sends a staged commit once, and removes what one that did not land has written."""
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pydantic import BaseModel, Field
 from pyiceberg.catalog import Catalog
@@ -33,12 +32,12 @@ from amoro_core.iceberg.catalog.errors import (
     metadata_watched,
     unapplied,
 )
-from amoro_core.iceberg.commit.rewrite_files import stage
 from amoro_core.iceberg.commit.status_check import check_commit_status, earlier_states, manifests_of
-from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
+from amoro_core.iceberg.maintenance.expiry import based_on, exact, is_older, is_removed, removed_by, writes_metadata
 from amoro_core.iceberg.manifest.reading import read_manifest
-from amoro_core.iceberg.metadata import keys_of, layout_keys, order_id_of
-from amoro_core.iceberg.pyiceberg_sandbox import keys_kept
+from amoro_core.iceberg.metadata import commit_request, keys_of, order_id_of, ref_required
+from amoro_core.iceberg.pyiceberg_sandbox import refusing_lost_keys
+from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.commits import (
     Evidence,
     RefAt,
@@ -54,29 +53,29 @@ from amoro_core.model.task_payload import MAP_ENDING
 
 
 def trace_of(table: Table, evidence: Evidence) -> Trace:
-    """Whether a change that was sent landed, according to the table as just loaded.
-
-    Raises like `trace`, CatalogUnavailable for earlier metadata files that can't be read.
-    """
+    """Whether a change that was sent landed, by the table as just loaded. Raises like `check_commit_status`."""
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id, sequence_number, files):
             return check_commit_status(table, snapshot_id, sequence_number, files, parent_id)
         case SnapshotsGone():
-            return _trace_gone(table, evidence)
-        case RefAt():
-            return _trace_ref(table, evidence)
-        case StatisticsNamed():
-            return _trace_statistics(table, evidence)
-        case SortOrderAdded(_, metadata_location):
-            if order_id_of(table.metadata, layout_keys(evidence)):
+            return _trace_removal(table, evidence)
+        case RefAt(name, snapshot_id):
+            # It may have been moved or removed since. It can't be created any more if it points elsewhere.
+            found = _trace_state(table, snapshot_id, lambda state: _points(state, name, snapshot_id))
+            return Trace.REFUTED if found is Trace.OPEN and name in table.metadata.refs else found
+        case StatisticsNamed(snapshot_id, paths):
+            # Others may have replaced them since.
+            return _trace_state(table, snapshot_id, lambda state: _statistics_paths(state).issuperset(paths))
+        case SortOrderAdded(keys, metadata_location):
+            if order_id_of(table.metadata, [LayoutKey(*key) for key in keys]):
                 return Trace.LANDED
             is_base = not metadata_location or normalise(table.metadata_location) == normalise(metadata_location)
             return Trace.OPEN if is_base else Trace.REFUTED
         case StatisticsGone(_, paths):
-            return Trace.OPEN if _evidence_named(table.metadata).intersection(paths) else Trace.LANDED
+            return Trace.OPEN if _statistics_paths(table.metadata).intersection(paths) else Trace.LANDED
 
 
-def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
+def _trace_removal(table: Table, wanted: SnapshotsGone) -> Trace:
     """Snapshots are removed together or not at all, and never come back under their ids (Iceberg's rule for sequence
     numbers), so if one is present the removal may still land. A state from before the change tells nothing. Refuted
     when a requirement of the change no longer holds; should it hold again and the change land, it removes what was
@@ -84,7 +83,7 @@ def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
     metadata = table.metadata
     if is_older(metadata, wanted):
         return Trace.OPEN
-    if is_gone(metadata, wanted):
+    if is_removed(metadata, wanted):
         return Trace.LANDED
     place = normalise(wanted.metadata_location)
     if wanted.metadata_location and normalise(table.metadata_location) != place:
@@ -93,38 +92,20 @@ def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
     return Trace.OPEN if all(refs.get(name) == at for name, at in wanted.refs) else Trace.REFUTED
 
 
-def _trace_ref(table: Table, wanted: RefAt) -> Trace:
-    """Landed if the reference points to the snapshot, now or in a state in the table's metadata log: it may have been
-    moved or removed since. Refuted if it can't be created any more: it points elsewhere, or the snapshot is gone."""
-    if any(_points(metadata, wanted) for metadata in (table.metadata, *earlier_states(table))):
+def _trace_state(table: Table, snapshot_id: int, shows: Callable[[TableMetadata], bool]) -> Trace:
+    """Landed if the change shows now or in a state in the table's metadata log; refuted once its snapshot is gone."""
+    if any(shows(state) for state in (table.metadata, *earlier_states(table))):
         return Trace.LANDED
-    is_known = any(one.snapshot_id == wanted.snapshot_id for one in table.metadata.snapshots)
-    return Trace.OPEN if is_known and wanted.name not in table.metadata.refs else Trace.REFUTED
+    return Trace.OPEN if any(one.snapshot_id == snapshot_id for one in table.metadata.snapshots) else Trace.REFUTED
 
 
-def _points(metadata: TableMetadata, wanted: RefAt) -> bool:
-    found = metadata.refs.get(wanted.name)
-    return found is not None and found.snapshot_id == wanted.snapshot_id
+def _points(metadata: TableMetadata, name: str, snapshot_id: int) -> bool:
+    ref = metadata.refs.get(name)
+    return ref is not None and ref.snapshot_id == snapshot_id
 
 
-def _trace_statistics(table: Table, wanted: StatisticsNamed) -> Trace:
-    """Landed if the files are referenced, now or in a state in the table's metadata log: others may have replaced them
-    since. Open as long as the snapshot exists; once it is gone they are not needed any more."""
-    if any(_names(metadata, wanted) for metadata in (table.metadata, *earlier_states(table))):
-        return Trace.LANDED
-    is_known = any(one.snapshot_id == wanted.snapshot_id for one in table.metadata.snapshots)
-    return Trace.OPEN if is_known else Trace.REFUTED
-
-
-def _names(metadata: TableMetadata, wanted: StatisticsNamed) -> bool:
-    return _evidence_named(metadata).issuperset(wanted.paths)
-
-
-def _evidence_named(metadata: TableMetadata) -> set[str]:
+def _statistics_paths(metadata: TableMetadata) -> set[str]:
     return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
-
-
-__all__ = ["check_commit_status", "delete_unreferenced", "send", "stage"]
 
 
 #: Sendings of one commit in a row, while its requirements still hold but other commits are faster.
@@ -141,11 +122,8 @@ class _Payload(BaseModel):
 
 
 def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
-    """The payload that makes a tag of a snapshot, of the table as loaded just now, and of no name that is taken.
-
-    `again`: a tag of that name on that snapshot gets the age instead. Raises CommitConflict for a name that a branch or
-    tag has, or a snapshot that is gone.
-    """
+    """The payload that tags a snapshot of the table as just loaded; `again`: an existing tag of that name on it gets
+    the age instead. Raises CommitConflict for a name that is in use, or a snapshot that is gone."""
     metadata = table.metadata
     known = metadata.refs.get(name)
     if known is not None and not (
@@ -154,15 +132,9 @@ def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None, *, ag
         raise CommitConflict(f"the table has a branch or tag {name} already")
     if all(one.snapshot_id != snapshot_id for one in metadata.snapshots):
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
-    made = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": snapshot_id}
-    request = {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if known is None else snapshot_id},
-        ],
-        "updates": [made if max_age_ms is None else {**made, "max-ref-age-ms": max_age_ms}],
-    }
-    return json.dumps(request, separators=(",", ":")).encode()
+    age = {} if max_age_ms is None else {"max-ref-age-ms": max_age_ms}
+    update = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": snapshot_id, **age}
+    return commit_request(table, [update], [ref_required(name, None if known is None else snapshot_id)])
 
 
 def send(catalog: Catalog, table: Table, payload: bytes) -> tuple[str, ...]:
@@ -197,7 +169,7 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
         with (
             metadata_watched(catalog) as came_before,
             based_on(catalog, request.metadata_location),
-            keys_kept(catalog),
+            refusing_lost_keys(catalog),
         ):
             made = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
@@ -254,27 +226,26 @@ def _sent(request: _Payload) -> Iterator[Snapshot]:
 
 
 def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) -> bool:
+    """Whether the table shows the change that was requested of the state before."""
     if removal := removed_by(request.updates, before):
-        return not is_older(metadata, removal) and is_gone(metadata, removal)
+        return not is_older(metadata, removal) and is_removed(metadata, removal)
     ids, sent = {snapshot.snapshot_id for snapshot in metadata.snapshots}, list(_sent(request))
     if sent:
         return any(snapshot.snapshot_id in ids for snapshot in sent)
-    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
-    made: list[bool] = []
+    shown: list[bool] = []
     for update in request.updates:
         match update:
             case SetSnapshotRefUpdate():
-                found = metadata.refs.get(update.ref_name)
-                made.append(found is not None and found.snapshot_id == update.snapshot_id)
+                shown.append(_points(metadata, update.ref_name, update.snapshot_id))
             case SetStatisticsUpdate():
-                made.append(update.statistics.statistics_path in named)
+                shown.append(update.statistics.statistics_path in _statistics_paths(metadata))
             case UpgradeFormatVersionUpdate():
-                made.append(metadata.format_version >= update.format_version)
+                shown.append(metadata.format_version >= update.format_version)
             case AddSortOrderUpdate():
-                made.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
+                shown.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
             case SetPartitionStatisticsUpdate():
-                made.append(update.partition_statistics.statistics_path in named)
-    return bool(made) and all(made)
+                shown.append(update.partition_statistics.statistics_path in _statistics_paths(metadata))
+    return bool(shown) and all(shown)
 
 
 def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:
@@ -315,7 +286,6 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], 
     statistics entry or log entry of the table as just loaded. Returns the deleted ones, in the order given.
 
     `since`: a sequence number that the table had not reached when the files were written; what is older is not read.
-    `lists` has read lists of the table before.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
     """
@@ -323,11 +293,8 @@ def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str], 
     if not ours:
         return ()
     # Maps of positions are in no commit: a large table is not read for them.
-    named = (
-        {normalise(path) for path in _named(table, since)}
-        if any(not one.endswith(MAP_ENDING) for one in ours)
-        else set()
-    )
+    are_maps = all(one.endswith(MAP_ENDING) for one in ours)
+    named = set() if are_maps else {normalise(path) for path in _named(table, since)}
     return tuple(path for path in ours if normalise(path) not in named and _is_deleted(access, path))
 
 
@@ -350,8 +317,7 @@ def _named(table: Table, since: int) -> Iterator[str]:
     metadata = table.metadata
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (one.statistics_path for one in metadata.statistics)
-    yield from (one.statistics_path for one in metadata.partition_statistics)
+    yield from _statistics_paths(metadata)
     snapshots = [one for one in metadata.snapshots if (one.sequence_number or 0) >= since]
     yield from (snapshot.manifest_list for snapshot in snapshots)
     for manifest in manifests_of(table.io, snapshots):

@@ -1,6 +1,5 @@
 """A new snapshot of main being written: its files, and the request that adds it."""
 
-import json
 import re
 import time
 import uuid
@@ -28,6 +27,7 @@ from amoro_core.iceberg.manifest.reading import (
     partition_types,
     read_list,
     read_manifest,
+    summary_of,
     to_partition,
 )
 from amoro_core.iceberg.manifest.writing import (
@@ -44,7 +44,7 @@ from amoro_core.iceberg.manifest.writing import (
     write_list,
     write_manifest,
 )
-from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, ref_required
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
 from amoro_core.model.paths import normalise
@@ -147,7 +147,7 @@ class Draft:
             parent_snapshot_id=parent.snapshot_id,
             sequence_number=self.sequence_number,
             manifest_list=path,
-            payload=_payload(metadata, parent.snapshot_id, snapshot),
+            payload=_payload(self.table, parent.snapshot_id, snapshot),
             metadata_files=tuple(self.written),
         )
 
@@ -165,7 +165,7 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 
 def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
     """The totals of a snapshot's summary: its parent's, if any, plus the changes in the counts."""
-    before = parent.summary.additional_properties if parent.summary else {}
+    before = summary_of(parent)
     return {
         total: str(value)
         for total, added, removed in _TOTALS
@@ -174,9 +174,9 @@ def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _payload(metadata: TableMetadata, parent_id: int, snapshot: Mapping[str, Any]) -> bytes:
-    """The request in the form of the REST catalog specification."""
-    main = metadata.refs[MAIN]
+def _payload(table: Table, parent_id: int, snapshot: Json) -> bytes:
+    """The request that adds the snapshot to main, at its parent."""
+    main = table.metadata.refs[MAIN]
     # The update replaces the whole ref: its retention must be repeated.
     retention = {
         "min-snapshots-to-keep": main.min_snapshots_to_keep,
@@ -190,14 +190,9 @@ def _payload(metadata: TableMetadata, parent_id: int, snapshot: Mapping[str, Any
         "snapshot-id": snapshot["snapshot-id"],
         **{key: value for key, value in retention.items() if value is not None},
     }
-    request = {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": parent_id},
-        ],
-        "updates": [{"action": "add-snapshot", "snapshot": snapshot}, moved],
-    }
-    return json.dumps(request, separators=(",", ":")).encode()
+    return commit_request(
+        table, [{"action": "add-snapshot", "snapshot": snapshot}, moved], [ref_required(MAIN, parent_id)]
+    )
 
 
 def stage(
@@ -218,7 +213,9 @@ def stage(
     TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
-    _require_head(metadata, head)
+    main = metadata.refs.get(MAIN)
+    if str(metadata.table_uuid) != head.table_uuid or main is None or main.snapshot_id != head.snapshot_id:
+        raise CommitConflict(f"the table changed after snapshot {head.snapshot_id} was validated")
     if metadata.format_version not in FORMAT_VERSIONS:
         raise ValueError(f"format {metadata.format_version} can't be written")
     settings = merge_settings(metadata.properties) if merge else MergeSettings(enabled=False)
@@ -229,12 +226,6 @@ def stage(
     except BaseException:
         draft.discard()
         raise
-
-
-def _require_head(metadata: TableMetadata, head: Head) -> None:
-    main = metadata.refs.get(MAIN)
-    if str(metadata.table_uuid) != head.table_uuid or main is None or main.snapshot_id != head.snapshot_id:
-        raise CommitConflict(f"the table changed after snapshot {head.snapshot_id} was validated")
 
 
 def _require_older(content: CommitContent, metadata: TableMetadata, sequence_number: int) -> None:
@@ -260,9 +251,11 @@ def _stage(
     added += _added(draft, ManifestContent.DELETES, (*content.added_deletes, *own), metrics)
     _require_new(content, head)
     require_one_vector(content, head)
-    kept = _kept(draft, read_list(draft.table.io, parent.manifest_list), content, metrics, head)
-    manifests = _merged(draft, [*added, *kept], settings)
-    counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
+    rest = _rest(draft, read_list(draft.table.io, parent.manifest_list), content, metrics, head)
+    manifests = _merged(draft, [*added, *rest], settings)
+    files = _both(content.added_data, content.added_deletes) + _both(content.removed_data, content.removed_deletes)
+    changed = {(file.spec_id, file.partition) for file in files}
+    counts = {**metrics.to_dict(), "changed-partition-count": str(len(changed))}
     every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
     return draft.finish(parent, manifests, content.operation, every)
 
@@ -293,13 +286,11 @@ def _home_of(manifest: ManifestFile) -> Home:
     return manifest.content == ManifestContent.DATA, manifest.partition_spec_id
 
 
-def _kept(
+def _rest(
     draft: Draft, manifests: Iterable[ManifestFile], content: CommitContent, metrics: ChangeCounts, head: Head
 ) -> list[ManifestFile]:
-    """The parent's manifests without the removed files: reused if unchanged, else rewritten.
-
-    Those that hold removed files according to the head are read, each entry compared with what was validated.
-    """
+    """The parent's manifests without the removed files: reused if unchanged, else rewritten. Those that hold removed
+    files according to the head are read, each entry compared with what was validated."""
     removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
         raise ValueError("a file is to be removed twice")
@@ -312,7 +303,9 @@ def _kept(
             continue
         may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)
         if not is_counted(file) or may_hold:
-            file, gone = _rest(draft, file, removals)
+            manifest = draft.read(draft.table.io, file)
+            gone = _removed(draft, manifest, removals)
+            file = _without(draft, manifest, gone) if gone else counted(manifest)
             found.update(identity_of(entry.data_file) for entry in gone)
             for entry in gone:
                 metrics.remove_file(entry.data_file)
@@ -323,16 +316,6 @@ def _kept(
     return done
 
 
-Removals = Mapping[DeleteIdentity, DataFile | DeleteFile]
-
-
-def _rest(draft: Draft, file: ManifestFile, removals: Removals) -> tuple[ManifestFile, Sequence[ManifestEntry]]:
-    """The manifest without the removed files, itself if it has none of them, and their entries."""
-    manifest = draft.read(draft.table.io, file)
-    gone = _removed(draft, manifest, removals)
-    return _without(draft, manifest, gone) if gone else counted(manifest), gone
-
-
 def is_counted(file: ManifestFile) -> bool:
     """Whether the manifest list has the counts of files and rows of each status."""
     counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
@@ -341,10 +324,8 @@ def is_counted(file: ManifestFile) -> bool:
 
 
 def _require_new(content: CommitContent, head: Head) -> None:
-    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice.
-
-    A vector that comes back may lie in a file of which other vectors are live.
-    """
+    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice. A vector that comes
+    back may lie in a file of which other vectors are live."""
     live = LiveFiles.of(head.scan.files)
     new = {_spot(file): file.path for file in _both(content.added_data, _added_deletes(content))}
     there = {(normalise(live.columns.paths[at].as_py()), 0) for at in live.ids_of(path for path, _ in new).tolist()}
@@ -362,10 +343,8 @@ def _spot(file: DataFile | DeleteFile) -> tuple[str, int]:
 
 
 def require_one_vector(content: CommitContent, head: Head) -> None:
-    """Raise CommitConflict unless each data file is named by at most one vector once the content is committed.
-
-    With two of them Java's readers can't plan the table any more.
-    """
+    """Raise CommitConflict if the commit would leave a data file with two vectors: Java's readers can't plan such a
+    table."""
     going = {delete.identity for delete in content.removed_deletes}
     deletes = (*LiveFiles.of(head.scan.files).applied, *head.scan.dangling)
     staying = (delete for delete in deletes if delete.is_vector and delete.identity not in going)
@@ -380,7 +359,9 @@ def require_one_vector(content: CommitContent, head: Head) -> None:
             )
 
 
-def _removed(draft: Draft, manifest: Manifest, removals: Removals) -> list[ManifestEntry]:
+def _removed(
+    draft: Draft, manifest: Manifest, removals: Mapping[DeleteIdentity, DataFile | DeleteFile]
+) -> list[ManifestEntry]:
     """The manifest's live entries to remove. Raises CommitConflict for one that differs from what was validated."""
     metadata = draft.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
@@ -445,8 +426,3 @@ def _both(data: Iterable[DataFile], deletes: Iterable[DeleteFile]) -> list[DataF
 def _part(file: DataFile | DeleteFile) -> DeleteIdentity:
     """The part of a file that an entry refers to: the whole file for data files."""
     return DeleteIdentity(file.path, 0, file.size_bytes) if isinstance(file, DataFile) else file.identity
-
-
-def _changed_partitions(content: CommitContent) -> int:
-    files = _both(content.added_data, content.added_deletes) + _both(content.removed_data, content.removed_deletes)
-    return len({(file.spec_id, file.partition) for file in files})

@@ -37,14 +37,13 @@ def check_commit_status(
     inputs gone, and no snapshot references what is cleaned up.
     """
     metadata = table.metadata
-    known = _known(metadata)
-    if snapshot_id in known or _is_named(table.io, metadata, sequence_number, frozenset(files)):
+    if snapshot_id in _mentioned(metadata) or _is_named(table.io, metadata, sequence_number, frozenset(files)):
         return Trace.LANDED
     if metadata.format_version == 1:
         return _trace_by_parent(table, snapshot_id, parent_snapshot_id)
     if metadata.last_sequence_number < sequence_number:
         return Trace.OPEN
-    return Trace.LANDED if _was_known(table, snapshot_id, sequence_number) else Trace.REFUTED
+    return Trace.LANDED if _was_mentioned(table, snapshot_id, sequence_number) else Trace.REFUTED
 
 
 def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | None) -> Trace:
@@ -52,16 +51,16 @@ def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | N
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.snapshot_id == parent_snapshot_id:
         return Trace.OPEN
-    knows_parent = parent_snapshot_id in _known(table.metadata)
+    knows_parent = parent_snapshot_id in _mentioned(table.metadata)
     for earlier in earlier_states(table):
-        known = _known(earlier)
-        if snapshot_id in known:
+        ids = _mentioned(earlier)
+        if snapshot_id in ids:
             return Trace.LANDED
-        knows_parent = knows_parent or parent_snapshot_id in known
+        knows_parent = knows_parent or parent_snapshot_id in ids
     return Trace.REFUTED if knows_parent else Trace.OPEN
 
 
-def _known(metadata: TableMetadata) -> set[int]:
+def _mentioned(metadata: TableMetadata) -> set[int]:
     """The ids of all snapshots that the metadata mentions: only a commit can make one a parent."""
     return {
         *(one.snapshot_id for one in metadata.snapshots),
@@ -79,10 +78,10 @@ def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: 
     )
 
 
-def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
+def _was_mentioned(table: Table, snapshot_id: int, sequence_number: int) -> bool:
     """Whether an earlier metadata file in the table's log knows the snapshot."""
     for metadata in earlier_states(table):
-        if snapshot_id in _known(metadata):
+        if snapshot_id in _mentioned(metadata):
             return True
         if metadata.format_version != 1 and metadata.last_sequence_number < sequence_number:
             return False  # it and all earlier ones precede the attempt
@@ -99,17 +98,13 @@ def earlier_states(table: Table) -> Iterator[TableMetadata]:
 def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
     """An earlier state of the table; None when it can't be read any more. Raises CatalogUnavailable."""
     try:
-        return _read(table.io, metadata_location)
+        return FromInputFile.table_metadata(table.io.new_input(metadata_location))
     except FileNotFoundError:
         return None  # it was removed
     except OSError as error:
         raise CatalogUnavailable(f"the metadata file {metadata_location} can't be read: {error_text(error)}") from error
     except (ValueError, TableRefused):
         return None  # not metadata (any more), or not allowed to be read
-
-
-def _read(io: FileIO, path: str) -> TableMetadata:
-    return FromInputFile.table_metadata(io.new_input(path))
 
 
 def manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:

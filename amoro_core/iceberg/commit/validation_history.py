@@ -13,7 +13,14 @@ from amoro_core.errors import CommitConflict, DataFileMissing, TableRefused, Unr
 from amoro_core.files.deletes.delete_files import read_positions
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import identity_of, partition_types, read_list, read_manifest, to_delete_file
+from amoro_core.iceberg.manifest.reading import (
+    identity_of,
+    partition_types,
+    read_list,
+    read_manifest,
+    summary_of,
+    to_delete_file,
+)
 from amoro_core.iceberg.table_support import refuse_listed
 from amoro_core.model.commits import PROCESS_ID, Head
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
@@ -28,20 +35,15 @@ def read_head(
     scan: Callable[[Table], TableScan],
     read: ManifestReader = read_manifest,
 ) -> Head:
-    """The head of the table as just loaded; `scan` reads its live files, `lists` has read lists of the table before.
-
-    Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
-    files, and what `scan` raises.
-    """
+    """The head of the table as just loaded; `scan` reads its live files. Raises CommitConflict without a snapshot,
+    DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata files, and what `scan` raises."""
     metadata = table.metadata
     snapshot = metadata.current_snapshot()
     if snapshot is None:
         raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot left")
     found = scan(table)
     since = _since(metadata, planned_snapshot_id)
-    removed = None
-    if since is not None:
-        removed = _removed(table, planned_snapshot_id, since, found, read)
+    removed = None if since is None else _removed(table, planned_snapshot_id, since, found, read)
     return Head(
         table_uuid=str(metadata.table_uuid),
         format_version=metadata.format_version,
@@ -55,10 +57,8 @@ def read_head(
 
 
 def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] | None:
-    """Main's snapshots after the planned one, newest first; None when they don't lead to it.
-
-    The planned one itself may have expired: its child still names it.
-    """
+    """Main's snapshots after the planned one, newest first; None when they don't lead to it. The planned one itself may
+    have expired: its child still names it."""
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
     found: list[Snapshot] = []
     current = metadata.current_snapshot_id
@@ -73,8 +73,8 @@ def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] 
 
 
 def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Snapshot] | None) -> bool | None:
-    """Whether main descends from the planned snapshot; None when an expiry cut the history: some writers then drop the
-    parent id, others don't."""
+    """Whether main descends from the planned snapshot; None when an expiry cut the history: only some writers then keep
+    the parent id."""
     if since is not None:
         return True
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
@@ -93,14 +93,13 @@ def _removed(
     scan: TableScan,
     read: ManifestReader,
 ) -> tuple[DeleteFile, ...]:
-    """Equality deletes that a snapshot after the plan's removed, or that were added since and are not live, by path.
-
-    The latter are deletes that a writer dropped without an entry for their removal.
-    """
+    """Equality deletes that a snapshot after the plan's removed, or that were added since and that a writer dropped
+    without an entry for their removal, by path."""
     metadata = table.metadata
     planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
     limit = None if planned is None else planned.sequence_number or 0
-    live = _live_equality_deletes(scan)
+    every = (*scan.dangling, *LiveFiles.of(scan.files).applied)
+    live = {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
     found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
     for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
@@ -111,11 +110,6 @@ def _removed(
             if entry.status == ManifestEntryStatus.DELETED or key not in live:
                 found[key] = to_delete_file(entry, types)
     return tuple(found[key] for key in sorted(found))
-
-
-def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
-    every = [*scan.dangling, *LiveFiles.of(scan.files).applied]
-    return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
 
 
 def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
@@ -142,8 +136,8 @@ def late_deletes(
 ) -> tuple[LateDelete, ...]:
     """Those that main's head, which `scan` has the files of, holds above the sequence number `since`, oldest first.
 
-    Looked at are commits of ours within LOOKS_BACK before the head, and what is newer than the first of them. Snapshots
-    that only replace files delete no row. Deletes that others removed again meanwhile are not found.
+    It examines our commits within LOOKS_BACK before the head, and what is newer than the first of them. Snapshots that
+    only replace files delete no row. Deletes that others removed again meanwhile are not found.
     """
     ours = _ours(table.metadata)
     if not ours:
@@ -154,7 +148,7 @@ def late_deletes(
     live = LiveFiles.of(scan.files)
     for snapshot_id, delete in _newer(table, first, read):
         author = by_id.get(snapshot_id)
-        if author is None or _operation(author) is Operation.REPLACE:
+        if author is None or (author.summary and author.summary.operation is Operation.REPLACE):
             continue
         for path in _absent(delete, live, access):
             found.setdefault(snapshot_id, {}).setdefault(path, []).append(delete)
@@ -173,7 +167,7 @@ def _ours(metadata: TableMetadata) -> list[Snapshot]:
     while current is not None and current.snapshot_id not in found and current.timestamp_ms >= oldest_ms:
         found[current.snapshot_id] = current
         current = None if current.parent_snapshot_id is None else by_id.get(current.parent_snapshot_id)
-    return [one for one in reversed(found.values()) if _summary(one).get(PROCESS_ID)]
+    return [one for one in reversed(found.values()) if summary_of(one).get(PROCESS_ID)]
 
 
 def _newer(table: Table, since: int, read: ManifestReader) -> Iterator[tuple[int, DeleteFile]]:
@@ -199,7 +193,7 @@ def _absent(delete: DeleteFile, live: LiveFiles, access: FileAccess) -> set[str]
         named = {normalise(delete.named_file)}
     elif delete.size_bytes <= MAX_BYTES:
         with suppress(*_UNREADABLE):
-            named = set(read_positions(access, delete, _nothing))
+            named = set(read_positions(access, delete, lambda: None))
     there = {normalise(live.columns.row(at).path) for at in live.ids_of(named).tolist()}
     return named - there
 
@@ -223,10 +217,10 @@ def _late(
             snapshot_id=snapshot.snapshot_id,
             sequence_number=_number(snapshot),
             committed_at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
-            application=application_of(_summary(snapshot)),
+            application=application_of(summary_of(snapshot)),
             deletes=tuple(sorted({delete.path for path in files for delete in named[path]})),
             files=tuple(files),
-            process_id=_summary(last)[PROCESS_ID],
+            process_id=summary_of(last)[PROCESS_ID],
             replaced_by=last.snapshot_id,
         )
 
@@ -244,15 +238,3 @@ def _replaced(table: Table, snapshot: Snapshot, read: ManifestReader) -> set[str
 
 def _number(snapshot: Snapshot) -> int:
     return snapshot.sequence_number or 0
-
-
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties
-
-
-def _operation(snapshot: Snapshot) -> Operation | None:
-    return None if snapshot.summary is None else snapshot.summary.operation
-
-
-def _nothing() -> None:
-    """No checkpoint."""

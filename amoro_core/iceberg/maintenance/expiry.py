@@ -1,6 +1,5 @@
 """Commits that expire snapshots, and that bring expired ones or lost references back."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -27,6 +26,8 @@ from pyiceberg.table.update import (
 from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.commit.status_check import earlier_states, manifests_of, state_at
 from amoro_core.iceberg.manifest.avro import first_new_row_id
+from amoro_core.iceberg.manifest.reading import summary_of
+from amoro_core.iceberg.metadata import Json, commit_request, ref_required, statistics_removals
 from amoro_core.iceberg.pyiceberg_sandbox import ExactSnapshot, ExactUpgrade
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 from amoro_core.model.paths import normalise
@@ -70,10 +71,9 @@ def stage_expiry(
 ) -> tuple[bytes, SnapshotsGone]:
     """The payload that removes snapshots and references of the table as just loaded, and the evidence that it landed.
 
-    It requires every reference to be unchanged. `own_metadata`: the client writes the metadata file itself; the payload
-    then applies to exactly this state, so that no reference made meanwhile is lost. `clean`: also removes schemas and
-    partition specs that nothing needs any more. Raises CommitConflict when a snapshot is gone already, is held by a
-    reference that stays, or a reference to remove does not exist.
+    It requires every reference to be unchanged; with `own_metadata` (see `commit_request`) no reference made meanwhile
+    is lost. `clean`: also removes schemas and partition specs that nothing needs any more. Raises CommitConflict when a
+    snapshot is gone already, is held by a reference that stays, or a reference to remove does not exist.
     """
     metadata = table.metadata
     known = {one.snapshot_id for one in metadata.snapshots}
@@ -85,15 +85,8 @@ def stage_expiry(
     if lost := sorted(set(ref_names) - metadata.refs.keys()):
         raise CommitConflict(f"the table has no branch or tag {lost[0]} any more")
     refs = tuple((name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items()))
-    request: dict[str, Any] = {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            *({"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": at} for name, at in refs),
-        ],
-        "updates": list(_updates(table, snapshot_ids, ref_names, clean)),
-    }
-    if own_metadata:
-        request["metadata-location"] = table.metadata_location
+    updates = _updates(table, snapshot_ids, ref_names, clean)
+    payload = commit_request(table, updates, (ref_required(*ref) for ref in refs), own_metadata=own_metadata)
     evidence = SnapshotsGone(
         tuple(sorted(snapshot_ids)),
         refs,
@@ -102,19 +95,13 @@ def stage_expiry(
         metadata.last_updated_ms,
         table.metadata_location if own_metadata else "",
     )
-    return json.dumps(request, separators=(",", ":")).encode(), evidence
+    return payload, evidence
 
 
-def _updates(table: Table, gone: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[dict[str, Any]]:
-    metadata = table.metadata
+def _updates(table: Table, gone: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[Json]:
     for name in sorted(ref_names):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
-    for action, entries in (
-        ("remove-statistics", metadata.statistics),
-        ("remove-partition-statistics", metadata.partition_statistics),
-    ):
-        for snapshot_id in sorted({one.snapshot_id for one in entries} & gone):
-            yield {"action": action, "snapshot-id": snapshot_id}
+    yield from statistics_removals(table.metadata, lambda one: one.snapshot_id in gone)
     if gone:
         yield {"action": "remove-snapshots", "snapshot-ids": sorted(gone)}
     if clean:
@@ -140,8 +127,8 @@ def is_older(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
     return metadata.last_updated_ms < wanted.updated_ms - _CLOCKS_DIFFER_MS
 
 
-def is_gone(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
-    """Whether a later state has none of the snapshots or, if there are none, none of the references."""
+def is_removed(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
+    """Whether a state, later than the change's, lacks all of the snapshots or, if there are none, of the references."""
     if wanted.snapshot_ids:
         return not {one.snapshot_id for one in metadata.snapshots}.intersection(wanted.snapshot_ids)
     was = dict(wanted.refs)
@@ -218,10 +205,8 @@ def _exact(update: TableUpdate) -> TableUpdate:
 
 @contextmanager
 def based_on(catalog: Catalog, metadata_location: str) -> Iterator[None]:
-    """Within the block, commits apply only to that state: CommitFailedException for any other.
-
-    Only for catalogs whose metadata files the client writes, and which swap the file's location. "": any state.
-    """
+    """Within the block, if the client writes the metadata files, commits apply only to that state and raise
+    CommitFailedException for any other; "": any state."""
     if not metadata_location or not isinstance(catalog, MetastoreCatalog):
         yield
         return
@@ -248,11 +233,11 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class LostRef:
-    """A branch or tag that vanished with its snapshot, although its removal was not requested."""
+    """A branch or tag to restore on the content of an expired snapshot."""
 
     name: str
     snapshot: Snapshot
-    ref: SnapshotRef
+    ref: SnapshotRef | None = None  # has its retention; None: a tag that is kept for ever
 
 
 def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
@@ -263,7 +248,7 @@ def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
     recreated by others are not. Raises CatalogUnavailable.
     """
     gone, known = set(removed.snapshot_ids), dict(removed.refs)
-    state = _last_with(table, gone)
+    state = _with_all(removed, earlier_states(table))
     if state is None:
         return ()
     snapshots = {one.snapshot_id: one for one in state.snapshots}
@@ -277,41 +262,35 @@ def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
 def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
     now = table.metadata.refs.get(name)
     found = None if now is None else table.snapshot_by_id(now.snapshot_id)
-    return now is None or (found is not None and _summary(found).get(RESTORED_FROM) == str(snapshot_id))
+    return now is None or (found is not None and summary_of(found).get(RESTORED_FROM) == str(snapshot_id))
 
 
 def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
     """The state at that location, else the last one in the log with all of the removed snapshots; None if neither can
     be read any more. Raises CatalogUnavailable."""
-    gone = set(removed.snapshot_ids)
     found = state_at(table, metadata_location)
-    if found is not None and gone <= {one.snapshot_id for one in found.snapshots}:
-        return found
-    return _last_with(table, gone)
+    return _with_all(removed, [found] if found else ()) or _with_all(removed, earlier_states(table))
 
 
-def _last_with(table: Table, snapshot_ids: Set[int]) -> TableMetadata | None:
-    for state in earlier_states(table):
-        if snapshot_ids <= {one.snapshot_id for one in state.snapshots}:
-            return state
-    return None
+def _with_all(removed: SnapshotsGone, states: Iterable[TableMetadata]) -> TableMetadata | None:
+    """The first of the states that has all of the removed snapshots."""
+    gone = set(removed.snapshot_ids)
+    return next((one for one in states if gone <= {snapshot.snapshot_id for snapshot in one.snapshots}), None)
 
 
 def stage_return(
     table: Table, metadata_location: str, removed: SnapshotsGone, *, own_metadata: bool
 ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
-    """The payload that adds the content of all removed snapshots to the table as just loaded, under tags `restored-ID`.
-
-    Like `stage_restored`, in one commit; returns the payload, the evidence that it landed, and the tags. Raises
-    CommitConflict also when no state with the snapshots can be read any more.
-    """
+    """The payload that adds the content of all removed snapshots to the table as just loaded, like `stage_restored`,
+    under tags `restored-ID`; with the evidence that it landed, and the tags. Raises CommitConflict also when no state
+    with the snapshots can be read any more."""
     state = state_before(table, metadata_location, removed)
     if state is None:
         raise CommitConflict("no metadata file with the expired snapshots can be read any more")
     gone = set(removed.snapshot_ids)
     snapshots = [one for one in state.snapshots if one.snapshot_id in gone]
     ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
-    wanted = [_Wanted(one, f"restored-{one.snapshot_id}", None) for one in ordered]
+    wanted = [LostRef(f"restored-{one.snapshot_id}", one) for one in ordered]
     payload, made = _stage(table, wanted, own_metadata)
     metadata = table.metadata
     number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
@@ -320,34 +299,24 @@ def stage_return(
     return payload, evidence, tuple(one.name for one in made)
 
 
-def stage_restored(
-    table: Table, snapshot: Snapshot, name: str, ref: SnapshotRef | None = None, *, own_metadata: bool
-) -> tuple[bytes, RefAt]:
+def stage_restored(table: Table, lost: LostRef, *, own_metadata: bool) -> tuple[bytes, RefAt]:
     """The payload that adds the content of an expired snapshot to the table as just loaded, under a ref of its own.
 
     Under its old id it would be refused for its old sequence number. So it is a new snapshot without parent, with the
-    old manifest list, whose files must still exist. `ref` has its retention; None: a tag kept for ever. Catalogs accept
-    any sequence number for a snapshot without parent, so every reference is required to be unchanged; `own_metadata` as
-    in `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("metadata") without a next row id in
-    format 3.
+    old manifest list, whose files must still exist. Catalogs accept any sequence number for a snapshot without parent,
+    so every reference is required to be unchanged; `own_metadata` as in `commit_request`. Raises CommitConflict when
+    the name is taken, TableRefused("metadata") without a next row id in format 3.
     """
-    payload, (made,) = _stage(table, [_Wanted(snapshot, name, ref)], own_metadata)
+    payload, (made,) = _stage(table, [lost], own_metadata)
     return payload, made
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    snapshot: Snapshot
-    name: str
-    ref: SnapshotRef | None
-
-
-def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple[bytes, tuple[RefAt, ...]]:
+def _stage(table: Table, wanted: Sequence[LostRef], own_metadata: bool) -> tuple[bytes, tuple[RefAt, ...]]:
     metadata = table.metadata
     for one in wanted:
         if one.name in metadata.refs:
             raise CommitConflict(f"the table has a branch or tag {one.name} already")
-    updates: list[dict[str, Any]] = []
+    updates: list[Json] = []
     made: list[RefAt] = []
     for number, one in enumerate(wanted):
         added = _again(metadata, one.snapshot, number)
@@ -357,64 +326,44 @@ def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple
             {"action": "set-snapshot-ref", "ref-name": one.name, **kept, "snapshot-id": added["snapshot-id"]},
         ]
         made.append(RefAt(one.name, added["snapshot-id"]))
-    request: dict[str, Any] = {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            *({"type": "assert-ref-snapshot-id", "ref": one.name, "snapshot-id": None} for one in wanted),
-            *(
-                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref.snapshot_id}
-                for name, ref in sorted(metadata.refs.items())
-            ),
-        ],
-        "updates": updates,
-    }
-    if own_metadata:
-        request["metadata-location"] = table.metadata_location
-    return json.dumps(request, separators=(",", ":")).encode(), tuple(made)
+    required = [
+        *(ref_required(one.name, None) for one in wanted),
+        *(ref_required(name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items())),
+    ]
+    return commit_request(table, updates, required, own_metadata=own_metadata), tuple(made)
 
 
 def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str, Any]:
     """The snapshot as a new one without parent; `number` is its index among the new ones."""
-    said: dict[str, Any] = snapshot.model_dump(by_alias=True, exclude_none=True)
-    said.pop("parent-snapshot-id", None)
-    said["snapshot-id"] = metadata.new_snapshot_id()
-    said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
+    new: dict[str, Any] = snapshot.model_dump(by_alias=True, exclude_none=True)
+    new.pop("parent-snapshot-id", None)
+    new["snapshot-id"] = metadata.new_snapshot_id()
+    new["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
     if (next_row_id := first_new_row_id(metadata)) is not None:
         # Its list has the row ids of its manifests, so that none is assigned; rows from before format 3 have none.
-        said |= {"first-row-id": next_row_id, "added-rows": 0}
+        new |= {"first-row-id": next_row_id, "added-rows": 0}
     if metadata.format_version != 1:
-        said["sequence-number"] = metadata.next_sequence_number() + number
-    said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
-    return said
-
-
-def _summary(snapshot: Snapshot) -> dict[str, str]:
-    if snapshot.summary is None:
-        return {"operation": "append"}
-    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+        new["sequence-number"] = metadata.next_sequence_number() + number
+    operation = snapshot.summary.operation.value if snapshot.summary else "append"
+    new["summary"] = {"operation": operation, **summary_of(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
+    return new
 
 
 def bring_back(
     load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
 ) -> tuple[str, ...]:
-    """Restore the lost references under their names, also while others commit.
-
-    Returns their names, including those restored by an earlier call. Raises like `send` and `stage_restored`.
-    """
+    """Restore the lost references under their names, also while others commit. Returns their names, including those
+    restored by an earlier call. Raises like `send` and `stage_restored`."""
     lost = lost_refs(load(), removed)
     for one in lost:
-        _bring_back(load, send, one, own_metadata)
+        for again in reversed(range(_TRIES)):
+            table = load()
+            if one.name in table.metadata.refs:
+                break
+            payload, _ = stage_restored(table, one, own_metadata=own_metadata)
+            try:
+                send(payload)
+            except CommitConflict:
+                if not again:
+                    raise
     return tuple(one.name for one in lost)
-
-
-def _bring_back(load: Callable[[], Table], send: Callable[[bytes], None], lost: LostRef, own_metadata: bool) -> None:
-    for again in reversed(range(_TRIES)):
-        table = load()
-        if lost.name in table.metadata.refs:
-            return
-        payload, _ = stage_restored(table, lost.snapshot, lost.name, lost.ref, own_metadata=own_metadata)
-        try:
-            send(payload)
-        except CommitConflict:
-            if not again:
-                raise

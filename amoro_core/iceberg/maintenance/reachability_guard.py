@@ -82,7 +82,7 @@ class Guard:
     """The guard of one table during a sweep; each call reloads the table and reads only new manifests.
 
     Every call raises CommitConflict when the name belongs to another table or the table has moved; CatalogUnavailable
-    for a state older than one seen before; DataFileMissing and UnreadableFile for a manifest or list that is gone,
+    for a state older than an earlier one; DataFileMissing and UnreadableFile for a manifest or list that is gone,
     truncated or broken; and what loading the table raises.
     """
 

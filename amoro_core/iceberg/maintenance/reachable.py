@@ -1,7 +1,7 @@
 """Which files a table references, for planning: manifest by manifest, as arrays of keys, never all paths at once.
 
-Whatever can't be read raises, so that nothing is taken for unreferenced by mistake. The guard (`guarding`) checks the
-same again with code of its own.
+Whatever can't be read raises, so that nothing is taken for unreferenced by mistake. The guard (`reachability_guard`)
+checks the same again with code of its own.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from amoro_core.files.storage.inventory import (
     seeking_places,
 )
 from amoro_core.iceberg.manifest.columns import read_paths
-from amoro_core.iceberg.manifest.reading import read_list
+from amoro_core.iceberg.manifest.reading import read_list, summary_of
 from amoro_core.maintenance.table_locations import ReferencedFiles
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import path_aliases, split_place
@@ -39,19 +39,13 @@ def named(table: Table) -> ReferencedFiles:
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable when any list or manifest can't be read.
     """
-    metadata = table.metadata
-    manifests = _manifests_of(table.io, metadata.snapshots)
-    columns: defaultdict[StorageRoot, list[Keys]] = defaultdict(list)
-    _add_by_place(columns, [*_named_by(metadata, table.metadata_location), *manifests])
-    for file in manifests.values():
-        _add_by_place(columns, (one.path for one in _entries(table.io, file, live=False)))
-    return ReferencedFiles(seeking_places({place: merged(parts) for place, parts in columns.items()}))
+    return ReferencedFiles(seeking_places(*named_in_ranges(table, ())))
 
 
 def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageRoot, Keys], ...]:
-    """What `named` says as keys, apart for each range of paths: after `cuts[n - 1]` and not after `cuts[n]`.
+    """Like `named`, as keys for each range of paths: after `cuts[n - 1]` and not after `cuts[n]`.
 
-    A path stands in every range in which one of its spellings lies. Raises as `named`.
+    A path is in every range in which one of its spellings lies. Raises as `named`.
     """
     metadata = table.metadata
     manifests = _manifests_of(table.io, metadata.snapshots)
@@ -73,19 +67,12 @@ def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageR
 
 def sampled(table: Table) -> list[str]:
     """Some of the paths that the table names, from all over it. Raises as `named`."""
-    metadata = table.metadata
-    manifests = list(_manifests_of(table.io, metadata.snapshots[-1:]).values())
+    manifests = list(_manifests_of(table.io, table.metadata.snapshots[-1:]).values())
     step = max(1, len(manifests) // _SAMPLED_MANIFESTS)
     return [one.path for file in manifests[::step] for one in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
 
 
 _SAMPLED_MANIFESTS, _SAMPLED_PATHS = 100, 1000
-
-
-def _add_by_place(columns: defaultdict[StorageRoot, list[Keys]], paths: Iterable[str]) -> None:
-    """Add the keys of the paths to those of their schemes and authorities."""
-    for place, some in _by_place(paths).items():
-        columns[place].append(keys_of(some))
 
 
 def _by_place(paths: Iterable[str]) -> dict[StorageRoot, list[str]]:
@@ -140,18 +127,24 @@ def _released(
     lists = {one.manifest_list: one for one in wanted if not is_named(one.manifest_list)}
     left = {path: one for path, one in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
     candidates = merged(keys_of(one.path for one in _entries_of(io, file, are_known)) for file in left.values())
-    is_needed = seeking(merged([ours, _found(io, manifests.values(), candidates)]))
+    is_needed = seeking(merged([ours, _live(io, manifests.values(), candidates)]))
     yield from _once(
         one
         for kind in ManifestContent
-        for one in _files_of(io, left.values(), kind, are_known)
+        for file in left.values()
+        if file.content == kind
+        for one in _entries_of(io, file, are_known)
         if not is_needed(one.path)
     )
     for path, file in left.items():
         yield Released(path, FileKind.MANIFEST, file.manifest_length)
     for path in lists:
         yield Released(path, FileKind.MANIFEST_LIST, None)
-    yield from _once(one for one in _statistics(base, gone) if not is_needed(one.path))
+    yield from _once(
+        Released(one.statistics_path, FileKind.STATISTICS, one.file_size_in_bytes)
+        for one in (*base.statistics, *base.partition_statistics)
+        if one.snapshot_id in gone and not is_needed(one.statistics_path)
+    )
 
 
 def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
@@ -175,8 +168,7 @@ def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, Manife
 
 def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
     """Raise for an empty manifest list of a snapshot whose summary counts files."""
-    summary = snapshot.summary.additional_properties if snapshot.summary else {}
-    files = str(summary.get("total-data-files") or "0")
+    files = str(summary_of(snapshot).get("total-data-files") or "0")
     if files != "0" and not listed:
         raise UnreadableFile(
             f"snapshot {snapshot.snapshot_id} has {files} data files, and its manifest list "
@@ -218,7 +210,7 @@ def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Rel
             raise
 
 
-def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
+def _live(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
     """Those of the candidates that are live in a manifest."""
     found = NO_KEYS
     for file in manifests:
@@ -227,20 +219,6 @@ def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> K
         live = keys_of(one.path for one in _entries(io, file, live=True))
         found = merged([found, np.intersect1d(live, candidates, assume_unique=True)])
     return found
-
-
-def _files_of(
-    io: FileIO, manifests: Iterable[ManifestFile], kind: ManifestContent, are_known: bool
-) -> Iterator[Released]:
-    for file in manifests:
-        if file.content == kind:
-            yield from _entries_of(io, file, are_known)
-
-
-def _statistics(base: TableMetadata, gone: Set[int]) -> Iterator[Released]:
-    for one in (*base.statistics, *base.partition_statistics):
-        if one.snapshot_id in gone:
-            yield Released(one.statistics_path, FileKind.STATISTICS, one.file_size_in_bytes)
 
 
 def _once(files: Iterable[Released]) -> Iterator[Released]:

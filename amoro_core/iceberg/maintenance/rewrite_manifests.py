@@ -17,7 +17,7 @@ from amoro_core.errors import CheckFailed, CommitConflict
 from amoro_core.iceberg.commit.rewrite_files import FORMAT_VERSIONS, MAIN, Draft, is_counted, is_writable, totals
 from amoro_core.iceberg.manifest.avro import has_no_row_id, with_first_row_id
 from amoro_core.iceberg.manifest.manifest_cache import ManifestReader
-from amoro_core.iceberg.manifest.reading import is_unpartitioned, read_manifest
+from amoro_core.iceberg.manifest.reading import is_unpartitioned, live_files, read_manifest
 from amoro_core.iceberg.manifest.writing import counted, existing_entry, merge_settings, new_header
 from amoro_core.iceberg.scan import live_manifests
 from amoro_core.maintenance.manifests import (
@@ -70,17 +70,20 @@ def clusters(source: ManifestSource, min_count: int | None) -> tuple[ManifestClu
 
     `min_count` is the number of small manifests that makes it due; None: requested, so that any gain suffices.
     """
-    return tuple(_told(content, spec_id, *found) for content, spec_id, found in _chosen(source, min_count))
+    return tuple(
+        ManifestCluster(
+            _WORDS[content],
+            spec_id,
+            tuple(one.manifest_path for one in files),
+            sum(one.manifest_length for one in files),
+            _files_in(files),
+            reason,
+        )
+        for content, spec_id, (files, reason) in _chosen(source, min_count)
+    )
 
 
 Found = tuple[list[ManifestFile], str]  # the manifests, and why
-
-
-def _told(content: ManifestContent, spec_id: int, files: list[ManifestFile], reason: str) -> ManifestCluster:
-    size = sum(one.manifest_length for one in files)
-    return ManifestCluster(
-        _WORDS[content], spec_id, tuple(one.manifest_path for one in files), size, sum(map(_files_in, files)), reason
-    )
 
 
 def _chosen(source: ManifestSource, min_count: int | None) -> list[tuple[ManifestContent, int, Found]]:
@@ -116,13 +119,13 @@ def _worth(source: ManifestSource, files: list[ManifestFile], target: int, min_c
     return chosen, f"a partition lies in {before:.1f} of {len(chosen)} {of}, in {after:.1f} once they are clustered"
 
 
+def _files_in(manifests: Iterable[ManifestFile]) -> int:
+    return sum(live_files(one) or 0 for one in manifests)
+
+
 def _most(files: Sequence[ManifestFile], target: int) -> int:
     """How many entries a manifest of the target size holds, estimated from these."""
-    return max(1, target * sum(map(_files_in, files)) // max(1, sum(one.manifest_length for one in files)))
-
-
-def _files_in(file: ManifestFile) -> int:
-    return (file.added_files_count or 0) + (file.existing_files_count or 0)
+    return max(1, target * _files_in(files) // max(1, sum(one.manifest_length for one in files)))
 
 
 def _listed(source: ManifestSource, file: ManifestFile) -> Listed:
@@ -132,12 +135,12 @@ def _listed(source: ManifestSource, file: ManifestFile) -> Listed:
     if not is_unpartitioned(spec) and file.partitions and len(file.partitions) == len(spec.fields):
         kinds = [field.field_type for field in new_header(metadata, file.partition_spec_id).partition_type.fields]
         low, high = [], []
-        for kind, said in zip(kinds, file.partitions, strict=True):
-            bounds = [_bound(kind, one) for one in (said.lower_bound, said.upper_bound)]
-            low.append(key_of(None) if said.contains_null or bounds[0] is None else key_of(bounds[0]))
-            high.append(key_of(float("nan")) if said.contains_nan else key_of(bounds[1]))
+        for kind, field in zip(kinds, file.partitions, strict=True):
+            lower, upper = _bound(kind, field.lower_bound), _bound(kind, field.upper_bound)
+            low.append(key_of(None if field.contains_null else lower))
+            high.append(key_of(float("nan") if field.contains_nan else upper))
         box = Box(tuple(low), tuple(high))
-    return Listed(file.manifest_length, _files_in(file), box)
+    return Listed(file.manifest_length, live_files(file) or 0, box)
 
 
 def _bound(kind: Any, bound: bytes | None) -> Any:
@@ -191,12 +194,14 @@ def _written(draft: Draft, source: ManifestSource, files: list[ManifestFile], ta
 
 def _require_same(source: ManifestSource, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
     """Read back what was written: the same multiset of live entries with all their fields, none with a new snapshot."""
-    expected, found = Counter(map(_said, entries)), Counter[bytes]()
+    expected, found = Counter(map(_hash_of, entries)), Counter[bytes]()
     # Without an id of its own a manifest gives none to its files. After an upgrade none has one, then all do.
     first_row_id = None if all(has_no_row_id(entry) for entry in entries) else 0
     for one in written:
-        read = read_manifest(source.table.io, _as_listed(source, one, first_row_id)).entries
-        found.update(_said(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
+        if source.table.metadata.format_version == 1:  # its entries have no sequence numbers of their own
+            one.sequence_number = one.min_sequence_number = 0
+        read = read_manifest(source.table.io, with_first_row_id(one, first_row_id)).entries
+        found.update(_hash_of(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
     if found != expected:
         raise CheckFailed(
             f"{len(written)} new manifests do not have the {len(entries)} entries of the old ones",
@@ -204,14 +209,7 @@ def _require_same(source: ManifestSource, entries: Sequence[ManifestEntry], writ
         )
 
 
-def _as_listed(source: ManifestSource, file: ManifestFile, first_row_id: int | None) -> ManifestFile:
-    """The new manifest's entry in the list; in format 1 entries have no sequence numbers of their own."""
-    if source.table.metadata.format_version == 1:
-        file.sequence_number = file.min_sequence_number = 0
-    return with_first_row_id(file, first_row_id)
-
-
-def _said(entry: ManifestEntry) -> bytes:
+def _hash_of(entry: ManifestEntry) -> bytes:
     """A hash of an entry's fields, without its status."""
     file = entry.data_file
     fields = [_value(file[at]) for at in range(len(file))]
@@ -247,7 +245,7 @@ def _staged(
     if not new:
         raise CommitConflict("; ".join(dropped) or "no manifest is worth rewriting any more")
     kept = [one for one in listed if one.manifest_path not in gone]
-    entries = sum(map(_files_in, new))
+    entries = _files_in(new)
     counts = {
         "manifests-created": str(len(new)),
         "manifests-kept": str(len(kept)),

@@ -1,16 +1,15 @@
 """Partition statistics and column sketches of a snapshot, and the commits that set or remove them.
 
-Partition statistics from the manifests of a snapshot: a row for each partition of each spec.
-
-As in the specification ("Partition Statistics"), and as Iceberg's Java library computes them from scratch; except that
-the number of rows is also left null where deletes of another spec apply.
+Partition statistics have a row for each partition of each spec, as in the specification ("Partition Statistics") and as
+Iceberg's Java library computes them from scratch; but the number of rows is null, too, where deletes of another spec
+apply.
 """
 
-import json
+import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -23,27 +22,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, StatisticsFile
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
     FixedType,
-    FloatType,
+    GeographyType,
+    GeometryType,
     IntegerType,
     LongType,
     NestedField,
     PrimitiveType,
-    StringType,
     StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
     UnknownType,
     UUIDType,
 )
@@ -60,7 +49,7 @@ from amoro_core.iceberg.manifest.reading import (
     read_manifest,
     to_partition,
 )
-from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.iceberg.metadata import Json, commit_request, metadata_location, statistics_removals
 from amoro_core.model.commits import ColumnSketch, KnownStatistics, StagedStatistics, StatisticsEntry
 from amoro_core.model.files import Partition
 
@@ -145,10 +134,8 @@ def unified_type(metadata: TableMetadata) -> StructType:
 
 
 def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> Rows:
-    """The rows of the snapshot's partitions, including those whose last file it removed.
-
-    Raises DataFileMissing, UnreadableFile or CatalogUnavailable (a manifest list or manifest), TableRefused.
-    """
+    """The rows of the snapshot's partitions, including those whose last file it removed. Raises DataFileMissing,
+    UnreadableFile or CatalogUnavailable (a manifest list or manifest), TableRefused."""
     metadata = table.metadata
     specs = metadata.specs()
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in specs.items()}
@@ -164,16 +151,13 @@ def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> 
             if entry.status == ManifestEntryStatus.DELETED:
                 continue
             row.add(entry)
-            holds_everywhere = holds_everywhere or _holds_everywhere(entry, specs[spec_id])
+            # An equality delete of an unpartitioned spec applies to the rows of every partition.
+            is_equality = entry.data_file.content == DataFileContent.EQUALITY_DELETES
+            holds_everywhere = holds_everywhere or (is_equality and is_unpartitioned(specs[spec_id]))
     for row in rows.values():
         has_deletes = row.position_delete_file_count or row.equality_delete_file_count
         row.total_record_count = None if has_deletes or holds_everywhere else row.data_record_count
     return rows
-
-
-def _holds_everywhere(entry: ManifestEntry, spec: PartitionSpec) -> bool:
-    """Whether it is an equality delete of an unpartitioned spec, which applies to the rows of every partition."""
-    return entry.data_file.content == DataFileContent.EQUALITY_DELETES and is_unpartitioned(spec)
 
 
 def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
@@ -181,7 +165,7 @@ def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
     unified = unified_type(metadata)
     places = {spec_id: _places(spec, unified) for spec_id, spec in metadata.specs().items()}
     known = {key: tuple(None if at is None else key[1][at] for at in places[key[0]]) for key in rows}
-    kinds = [_primitive(field.field_type) for field in unified.fields]
+    kinds: list[Any] = [field.field_type for field in unified.fields]  # primitive ones
     ordered = sorted(rows, key=lambda key: ([_order(*one) for one in zip(kinds, known[key], strict=True)], key[0]))
     columns = [values_array(kind, [known[key][at] for key in ordered]) for at, kind in enumerate(kinds)]
     schema = arrow_schema(_file_schema(unified))
@@ -205,12 +189,6 @@ def _places(spec: PartitionSpec, unified: StructType) -> list[int | None]:
     return [at.get(field.field_id) for field in unified.fields]
 
 
-def _primitive(kind: object) -> PrimitiveType:
-    if not isinstance(kind, PrimitiveType):
-        raise TypeError(f"partition values are primitive, not {kind}")
-    return kind
-
-
 def _order(kind: PrimitiveType, value: bytes | None) -> tuple[int, object]:
     """The sort key of a value: nulls first, NaN last."""
     if value is None:
@@ -226,85 +204,43 @@ def is_partitioned(metadata: TableMetadata) -> bool:
     return any(not is_unpartitioned(spec) for spec in metadata.specs().values()) and bool(unified_type(metadata).fields)
 
 
-_COUNTED = (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+#: Primitive types whose values are not counted.
+_UNCOUNTED = (GeographyType, GeometryType, UnknownType)
 
 
-def known_statistics(metadata: TableMetadata) -> KnownStatistics:
+def statistics_of(metadata: TableMetadata) -> KnownStatistics:
     """The statistics in the metadata."""
     return KnownStatistics(
-        tuple(_entry(one) for one in metadata.statistics),
-        tuple(_partition_entry(one) for one in metadata.partition_statistics),
+        tuple(_entry(one, frozenset(one for one, _ in _sketches(one))) for one in metadata.statistics),
+        tuple(_entry(one) for one in metadata.partition_statistics),
     )
 
 
-def _entry(one: StatisticsFile) -> StatisticsEntry:
-    ndv = (
-        field_id
-        for blob in one.blob_metadata
-        if blob.type == THETA and len(blob.fields) == 1
-        for field_id in blob.fields
-    )
-    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes, frozenset(ndv))
+def _entry(one: StatisticsFile | PartitionStatisticsFile, ndv: frozenset[int] = frozenset()) -> StatisticsEntry:
+    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes, ndv)
 
 
-def _partition_entry(one: PartitionStatisticsFile) -> StatisticsEntry:
-    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes)
+def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
+    """The sketches of single columns by field id."""
+    return ((blob.fields[0], blob) for blob in file.blob_metadata if blob.type == THETA and len(blob.fields) == 1)
 
 
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
-    """About how many values columns have, by field id, as the statistics of the newest snapshots that have any tell."""
+    """About how many values columns have, by field id, by the statistics of the newest snapshots that have any."""
     order = {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}
     found: dict[int, int] = {}
     for one in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
-        for blob in one.blob_metadata:
-            told = (blob.properties or {}).get(NDV, "")
-            if blob.type == THETA and len(blob.fields) == 1 and told.isascii() and told.isdigit() and len(told) < 19:
-                found[blob.fields[0]] = int(told)
+        for field_id, blob in _sketches(one):
+            number = (blob.properties or {}).get(NDV, "")
+            if re.fullmatch("[0-9]{1,18}", number):
+                found[field_id] = int(number)
     return found
 
 
 def countable_columns(schema: Schema) -> dict[str, int]:
     """The ids of the top-level columns whose distinct values can be counted, by name."""
-    return {field.name: field.field_id for field in schema.fields if isinstance(field.field_type, _COUNTED)}
-
-
-@dataclass(slots=True)
-class _Staging:
-    """The files of one commit being written."""
-
-    metadata: TableMetadata
-    access: FileAccess
-    written: list[str] = field(default_factory=list)
-
-    def create(self, name: str, content: bytes) -> str:
-        path = f"{metadata_location(self.metadata)}/{name}"
-        # Before the first byte, so that a partly written file is cleaned up too.
-        self.written.append(path)
-        with translated(path), self.access.create_output(path) as stream:
-            stream.write(content)
-        return path
-
-    def discard(self) -> None:
-        for path in self.written:
-            with suppress(Exception):  # the error of staging matters more
-                self.access.delete(path)
+    primitive = [field for field in schema.fields if isinstance(field.field_type, PrimitiveType)]
+    return {field.name: field.field_id for field in primitive if not isinstance(field.field_type, _UNCOUNTED)}
 
 
 def stage_statistics(
@@ -326,112 +262,80 @@ def stage_statistics(
     snapshot = metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
-    staging = _Staging(metadata, access)
+    present = {one.snapshot_id for one in metadata.snapshots}
+    updates = statistics_removals(metadata, lambda one: one.snapshot_id not in present)
+    written, count = list[StatisticsEntry](), 0
+    with _created_files(metadata, access) as create:
+        if sketches:
+            puffin, blobs = _puffin(snapshot, sketches)
+            path = create(f"{snapshot_id}-{uuid.uuid4()}.stats", puffin.content)
+            fields = frozenset(one.field_id for one in sketches)
+            written.append(StatisticsEntry(snapshot_id, path, len(puffin.content), fields))
+            more = {"file-footer-size-in-bytes": puffin.footer_bytes, "blob-metadata": blobs}
+            updates.append({"action": "set-statistics", "statistics": _json_of(written[-1]) | more})
+        if partitions and is_partitioned(metadata):
+            rows = partitions_table(metadata, count_partitions(table, snapshot, read))
+            sink, count = pa.BufferOutputStream(), rows.num_rows
+            pq.write_table(rows, sink, compression="zstd", store_schema=False)
+            content = bytes(sink.getvalue())
+            path = create(f"partition-stats-{snapshot_id}-{uuid.uuid4()}.parquet", content)
+            written.append(StatisticsEntry(snapshot_id, path, len(content)))
+            updates.append({"action": "set-partition-statistics", "partition-statistics": _json_of(written[-1])})
+        if not written:
+            raise ValueError("no statistics to be staged")
+    return StagedStatistics(commit_request(table, updates), tuple(written), count)
+
+
+@contextmanager
+def _created_files(metadata: TableMetadata, access: FileAccess) -> Iterator[Callable[[str, bytes], str]]:
+    """Yields a function that writes a metadata file and returns its path; all are deleted when the block fails."""
+    paths = []
+
+    def create(name: str, content: bytes) -> str:
+        path = f"{metadata_location(metadata)}/{name}"
+        # Before the first byte, so that a partly written file is deleted too.
+        paths.append(path)
+        with translated(path), access.create_output(path) as stream:
+            stream.write(content)
+        return path
+
     try:
-        return _stage(staging, table, snapshot, sketches, partitions and is_partitioned(metadata), read)
+        yield create
     except BaseException:
-        staging.discard()
+        for path in paths:
+            with suppress(Exception):  # the error of staging matters more
+                access.delete(path)
         raise
 
 
-def _stage(
-    staging: _Staging,
-    table: Table,
-    snapshot: Snapshot,
-    sketches: Sequence[ColumnSketch],
-    partitions: bool,
-    read: ManifestReader,
-) -> StagedStatistics:
-    updates, written, count = _removals(table.metadata), list[StatisticsEntry](), 0
-    if sketches:
-        puffin = _puffin(snapshot, sketches)
-        path = staging.create(f"{snapshot.snapshot_id}-{uuid.uuid4()}.stats", puffin.content)
-        fields = frozenset(one.field_id for one in sketches)
-        written.append(StatisticsEntry(snapshot.snapshot_id, path, len(puffin.content), fields))
-        updates.append({"action": "set-statistics", "statistics": _described(snapshot, path, puffin, sketches)})
-    if partitions:
-        rows = partitions_table(table.metadata, count_partitions(table, snapshot, read))
-        content, count = _parquet(rows), rows.num_rows
-        path = staging.create(f"partition-stats-{snapshot.snapshot_id}-{uuid.uuid4()}.parquet", content)
-        written.append(StatisticsEntry(snapshot.snapshot_id, path, len(content)))
-        updates.append(
-            {"action": "set-partition-statistics", "partition-statistics": _named(snapshot, path, len(content))}
-        )
-    if not written:
-        raise ValueError("no statistics to be staged")
-    requirement = {"type": "assert-table-uuid", "uuid": str(table.metadata.table_uuid)}
-    request = {"requirements": [requirement], "updates": updates}
-    payload = json.dumps(request, separators=(",", ":")).encode()
-    return StagedStatistics(payload, tuple(written), count)
-
-
 def stage_removal(table: Table, paths: Collection[str]) -> bytes:
-    """The payload that removes these statistics files from the metadata of the table as just loaded.
-
-    Raises CommitConflict when one is not referenced.
-    """
-    metadata, updates = table.metadata, list[dict[str, Any]]()
-    left = set(paths)
-    for action, entries in (
-        ("remove-statistics", metadata.statistics),
-        ("remove-partition-statistics", metadata.partition_statistics),
-    ):
-        for one in entries:
-            if one.statistics_path in left:
-                left.discard(one.statistics_path)
-                updates.append({"action": action, "snapshot-id": one.snapshot_id})
-    if left:
-        raise CommitConflict(f"the table does not name the statistics {min(left)} any more")
-    requirement = {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}
-    return json.dumps({"requirements": [requirement], "updates": updates}, separators=(",", ":")).encode()
+    """The payload that removes these statistics files from the table as just loaded. Raises CommitConflict when one is
+    not referenced."""
+    metadata = table.metadata
+    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    if missing := set(paths) - named:
+        raise CommitConflict(f"the table does not name the statistics {min(missing)} any more")
+    return commit_request(table, statistics_removals(metadata, lambda one: one.statistics_path in paths))
 
 
-def outdated(metadata: TableMetadata) -> tuple[StatisticsEntry, ...]:
-    """The entries of snapshots that are gone."""
-    known = {one.snapshot_id for one in metadata.snapshots}
-    return tuple(one for one in known_statistics(metadata).every if one.snapshot_id not in known)
-
-
-def _removals(metadata: TableMetadata) -> list[dict[str, Any]]:
-    columns = {one.snapshot_id for one in metadata.statistics}
-    partitions = {one.snapshot_id for one in metadata.partition_statistics}
-    gone = {one.snapshot_id for one in outdated(metadata)}
-    return [
-        *({"action": "remove-statistics", "snapshot-id": one} for one in sorted(gone & columns)),
-        *({"action": "remove-partition-statistics", "snapshot-id": one} for one in sorted(gone & partitions)),
-    ]
-
-
-def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> PuffinFile:
+def _puffin(snapshot: Snapshot, sketches: Sequence[ColumnSketch]) -> tuple[PuffinFile, list[Json]]:
+    """The file of the sketches, and the description of its blobs in the metadata."""
     number = snapshot.sequence_number or 0
     blobs = [
         Blob(THETA, (one.field_id,), snapshot.snapshot_id, number, one.payload, {NDV: str(one.ndv)}) for one in sketches
     ]
-    return puffin_of(blobs, f"Amoro in Python {version('amoro')}")
-
-
-def _named(snapshot: Snapshot, path: str, size_bytes: int) -> dict[str, Any]:
-    return {"snapshot-id": snapshot.snapshot_id, "statistics-path": path, "file-size-in-bytes": size_bytes}
-
-
-def _described(
-    snapshot: Snapshot, path: str, puffin: PuffinFile, sketches: Sequence[ColumnSketch]
-) -> Mapping[str, Any]:
-    blobs = [
+    described: list[Json] = [
         {
             "type": THETA,
             "snapshot-id": snapshot.snapshot_id,
-            "sequence-number": snapshot.sequence_number or 0,
-            "fields": [one.field_id],
-            "properties": {NDV: str(one.ndv)},
+            "sequence-number": number,
+            "fields": list(one.fields),
+            "properties": one.properties,
         }
-        for one in sketches
+        for one in blobs
     ]
-    named = _named(snapshot, path, len(puffin.content))
-    return {**named, "file-footer-size-in-bytes": puffin.footer_bytes, "blob-metadata": blobs}
+    return puffin_of(blobs, f"Amoro in Python {version('amoro')}"), described
 
 
-def _parquet(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", store_schema=False)
-    return bytes(sink.getvalue())
+def _json_of(file: StatisticsEntry) -> dict[str, Any]:
+    return {"snapshot-id": file.snapshot_id, "statistics-path": file.path, "file-size-in-bytes": file.size_bytes}

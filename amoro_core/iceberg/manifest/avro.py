@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, Self, TypeVar
@@ -104,7 +103,8 @@ def _named_once(schema: Any, taken: set[str]) -> Any:
         return schema
     done = dict(schema)
     if done.get("type") in ("record", "fixed", "enum"):
-        done["name"] = _free(done["name"], taken)
+        numbered = (f"{done['name']}_{at}" for at in range(2, len(taken) + 3))
+        done["name"] = next(one for one in (done["name"], *numbered) if one not in taken)
         taken.add(done["name"])
     if "fields" in done:
         done["fields"] = [{**field, "type": _named_once(field["type"], taken)} for field in done["fields"]]
@@ -112,11 +112,6 @@ def _named_once(schema: Any, taken: set[str]) -> Any:
         if isinstance(done.get(part), dict | list):
             done[part] = _named_once(done[part], taken)
     return done
-
-
-def _free(name: str, taken: set[str]) -> str:
-    numbered = (f"{name}_{at}" for at in range(2, len(taken) + 3))
-    return next(one for one in (name, *numbered) if one not in taken)
 
 
 #: The first format whose rows have ids.
@@ -128,10 +123,8 @@ _IN_FILE = [field.field_id for field in DATA_FILE_TYPE[RECORD_VERSION].fields].i
 
 
 def first_row_id_of(manifest: ManifestFile) -> int | None:
-    """The first row id of a data manifest, which its entries without one inherit; None: its rows have none.
-
-    pyiceberg's own records of manifest lists lack the field.
-    """
+    """The first row id of a data manifest, which its entries without one inherit; None: its rows have none, or the
+    record is pyiceberg's own."""
     values = manifest._data
     found: int | None = values[_IN_LIST] if len(values) > _IN_LIST else None
     return found
@@ -179,16 +172,9 @@ def first_new_row_id(metadata: TableMetadata) -> int | None:
     return row_id
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """A manifest list's entries with their first row ids, and the number of ids assigned to them."""
-
-    first_row_ids: tuple[int | None, ...]
-    rows: int
-
-
-def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> Assigned:
-    """The first row ids of the manifests of a new list, the table's next one being `first_row_id`.
+def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tuple[list[int | None], int]:
+    """The first row ids of the manifests of a new list, the table's next one being `first_row_id`, and how many ids are
+    assigned.
 
     Data manifests keep theirs; those without one take the next, which grows by their added and existing rows. Delete
     manifests have none. It may skip ids, never give one twice. Raises ValueError for a data manifest without an id of
@@ -206,7 +192,7 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> Assi
                 raise ValueError(f"the number of rows of the manifest {one.manifest_path} is not known")
             given.append(upcoming)
             upcoming += one.added_rows_count + one.existing_rows_count
-    return Assigned(tuple(given), upcoming - first_row_id)
+    return given, upcoming - first_row_id
 
 
 D = TypeVar("D", bound=StructProtocol)
@@ -223,11 +209,6 @@ class BoundedDecoder(BinaryDecoder):
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
         self._at = at
-
-    @property
-    def data(self) -> bytes:
-        """All bytes of the input."""
-        return self._data
 
     @property
     def is_at_end(self) -> bool:
@@ -383,7 +364,7 @@ def readers_of(
     enums: dict[int, Callable[..., Enum]],
     changed: Callable[[Reader], Reader] = lambda reader: reader,
 ) -> Readers:
-    """Makes records of a schema from files of any: what a schema needs is made once. `changed` replaces a reader."""
+    """Reads records of a schema from files of any, whose readers are made once. `changed` replaces a reader."""
 
     @lru_cache(_REMEMBERED)
     def reader_of(schema: str) -> tuple[Schema, Reader]:
@@ -429,14 +410,10 @@ class BoundedAvroFile(AvroFile[D]):
                 raise ValueError("a block has more bytes than its records")
             if self._blocks.is_at_end:
                 raise StopIteration
-            self._read_block()
+            records, content = next_block(self._blocks, self.header)
+            self._records = BoundedDecoder(content)
+            self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
         return next(self.block)
-
-    def _read_block(self) -> int:
-        records, content = next_block(self._blocks, self.header)
-        self._records = BoundedDecoder(content)
-        self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
-        return records
 
 
 class PackedReader(Reader):

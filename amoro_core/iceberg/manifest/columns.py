@@ -1,16 +1,16 @@
 """Data manifests as columns, at a fraction of the cost of entries as objects; and the paths of all entries.
 
-Fields are found as bytes, and only those needed are decoded. Entries of one manifest are alike: a regular expression
-made from one (such as the keys of its maps) finds the fields of the next; what differs is found field by field. Every
-length is checked, and nothing is read beyond the end of a block. A manifest that a check would refuse gives None: it is
-then read entry by entry, which reports what is wrong with it.
+Fields are located as bytes, and only those needed are decoded. Entries of one manifest are alike: a regular expression
+made from one (such as the keys of its maps) locates the fields of the next; what differs is located field by field.
+Every length is checked, and nothing is read beyond the end of a block. A manifest that a check would refuse gives None:
+it is then read entry by entry, which reports what is wrong with it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from pyiceberg.avro.reader import (
 )
 from pyiceberg.avro.resolver import EnumReader
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
 
 from amoro_core.iceberg.manifest.avro import (
     BoundedDecoder,
@@ -48,8 +48,10 @@ from amoro_core.iceberg.manifest.avro import (
 from amoro_core.iceberg.manifest.reading import (
     FILE_FIELDS,
     IN_ENTRY,
+    METRICS,
     PartitionTypes,
     entry_reader,
+    live_files,
     read_bytes,
     read_manifest,
     reading_manifest,
@@ -106,12 +108,12 @@ def opened(data: bytes) -> tuple[AvroFileHeader, Iterator[tuple[int, bytes]]]:
     """The header of an Avro file, and of each block the number of records and their bytes. Raises ValueError."""
     decoder = BoundedDecoder(data)
     header = read_header(decoder)
-    return header, _blocks(decoder, header)
 
+    def blocks() -> Iterator[tuple[int, bytes]]:
+        while not decoder.is_at_end:
+            yield next_block(decoder, header)
 
-def _blocks(decoder: BoundedDecoder, header: AvroFileHeader) -> Iterator[tuple[int, bytes]]:
-    while not decoder.is_at_end:
-        yield next_block(decoder, header)
+    return header, blocks()
 
 
 @lru_cache(64)
@@ -318,14 +320,6 @@ def _pattern_of_block(kind: _Kind, raw: bytes) -> bytes:
     return b"".join((*parts, NULL)) if raw[at:] == NULL else _NOTHING
 
 
-def number_of(raw: bytes) -> int:
-    """The number in Avro's encoding, of which all bytes are given."""
-    value = 0
-    for byte in reversed(raw):
-        value = value << 7 | byte & 0x7F
-    return (value >> 1) ^ -(value & 1)
-
-
 @dataclass(frozen=True, slots=True)
 class EntryPath:
     """The file of an entry."""
@@ -344,7 +338,9 @@ def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
         try:
             layout = layout_of(header.meta["avro.schema"])
         except ValueError:  # as in format 1, whose entries lack sequence numbers
-            yield from (_entry_path(entry) for entry in read_manifest(io, manifest).entries)
+            for entry in read_manifest(io, manifest).entries:
+                file, is_live = entry.data_file, entry.status != ManifestEntryStatus.DELETED
+                yield EntryPath(is_live, file.content, file.file_path, file.file_size_in_bytes)
             return
         names = ("status", "content", "file_path", "file_size_in_bytes")
         status, content, path, size = (layout.at[name] for name in names)
@@ -356,11 +352,6 @@ def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
                 yield EntryPath(is_live, kind, str(_required(values[path]), "utf-8"), _number(values[size]))
 
 
-def _entry_path(entry: ManifestEntry) -> EntryPath:
-    file, is_live = entry.data_file, entry.status != ManifestEntryStatus.DELETED
-    return EntryPath(is_live, file.content, file.file_path, file.file_size_in_bytes)
-
-
 def _required(raw: bytes | None) -> bytes:
     if raw is None:
         raise ValueError("an entry lacks a required field")
@@ -368,61 +359,34 @@ def _required(raw: bytes | None) -> bytes:
 
 
 def _number(raw: bytes | None) -> int:
-    return number_of(_required(raw))
+    return number_at(_required(raw), 0)[0]
 
 
 _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
 _FORMATS = {one.value.upper().encode(): format_code(one) for one in FileFormat if one is not FileFormat.PUFFIN}
 _DATA = b"\x00"
-_METRICS = (
-    "column_sizes",
-    "value_counts",
-    "null_value_counts",
-    "nan_value_counts",
-    "lower_bounds",
-    "upper_bounds",
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What a manifest list says about a data manifest, and the types of its partitions."""
-
-    spec_id: int
-    sequence_number: int
-    live_files: int | None  # None: it does not say
-    first_row_id: int | None
-    types: PartitionTypes
-
-    @classmethod
-    def of(cls, listed: ManifestFile, types: PartitionTypes) -> "Listed":
-        """The same of an entry of the list."""
-        counts = (listed.added_files_count, listed.existing_files_count)
-        live = None if None in counts else sum(one or 0 for one in counts)
-        return cls(listed.partition_spec_id, listed.sequence_number, live, first_row_id_of(listed), types)
+#: Reads the live files of a data manifest, given the types of its partitions; None: it must be read entry by entry.
+ColumnReader = Callable[[FileIO, ManifestFile, PartitionTypes], ColumnPart | None]
 
 
-#: Reads data manifests, in their order; what is None must be read entry by entry.
-ColumnReader = Callable[[FileIO, Sequence[tuple[ManifestFile, Listed]]], Iterable[ColumnPart | None]]
-
-
-def read_here(io: FileIO, manifests: Sequence[tuple[ManifestFile, Listed]]) -> Iterator[ColumnPart | None]:
-    """The live files of data manifests, read one by one in this process. Raises like `read_list`."""
-    for manifest, listed in manifests:
-        yield read_columns(read_bytes(io, manifest), listed)
-
-
-def read_columns(data: bytes, listed: Listed) -> ColumnPart | None:
-    """The live files of the data manifest with those bytes, as reading it entry by entry gives them.
+def read_columns(io: FileIO, manifest: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
+    """The live files of a data manifest, as reading it entry by entry gives them. Raises like `read_list`.
 
     None for a manifest that must be read so: it is damaged, contradicts itself or its list, has files that are refused,
     or entries in another order of fields.
     """
+    return decode_columns(read_bytes(io, manifest), manifest, types)
+
+
+def decode_columns(data: bytes, manifest: ManifestFile, types: PartitionTypes) -> ColumnPart | None:
+    """Like `read_columns`, from the manifest's bytes."""
     try:
         header, blocks = opened(data)
         layout = layout_of(header.meta["avro.schema"])
-        _require_header(header.meta, layout, listed)
-        entries, reading = RawEntries(layout), _Reading(layout, listed)
+        _require_header(header.meta, layout, manifest, types)
+        entries, reading = RawEntries(layout), _Reading(layout, manifest, types)
         for records, block in blocks:
             reading.add(list(entries.of(records, block)))
         return reading.ended()
@@ -434,22 +398,22 @@ class _Odd(ValueError):
     """The manifest is to be read entry by entry."""
 
 
-def _require_header(meta: dict[str, str], layout: Layout, listed: Listed) -> None:
-    said = (meta.get("content", "data"), meta.get("partition-spec-id", str(listed.spec_id)), layout.partition_fields)
+def _require_header(meta: dict[str, str], layout: Layout, manifest: ManifestFile, types: PartitionTypes) -> None:
+    spec_id = str(manifest.partition_spec_id)
+    known = (meta.get("content", "data"), meta.get("partition-spec-id", spec_id), layout.partition_fields)
     # Both are required of every manifest, and read by the other reader.
-    if said != ("data", str(listed.spec_id), len(listed.types)) or not {"schema", "partition-spec"} <= meta.keys():
+    if known != ("data", spec_id, len(types)) or not {"schema", "partition-spec"} <= meta.keys():
         raise _Odd
 
 
 class _Reading:
     """The live files of one manifest, gathered."""
 
-    def __init__(self, layout: Layout, listed: Listed) -> None:
-        self._layout, self._listed = layout, listed
+    def __init__(self, layout: Layout, manifest: ManifestFile, types: PartitionTypes) -> None:
+        self._layout, self._manifest, self._types = layout, manifest, types
         self._part = OpenPart()
-        self._places, self._numbers = _Memo(self._place), _Memo(number_of)
-        self._offsets = _Memo(_offsets)
-        self._upcoming = listed.first_row_id
+        self._places, self._numbers, self._offsets = cache(self._place), cache(_number), cache(_offsets)
+        self._upcoming = first_row_id_of(manifest)
 
     def add(self, entries: list[Raw]) -> None:
         """Add the live files of a block's entries."""
@@ -463,28 +427,27 @@ class _Reading:
             raise _Odd
         if any(columns[at["key_metadata"]]):
             raise _Odd
-        number = self._numbers.__getitem__
-        records = list(map(number, columns[at["record_count"]]))
+        records = list(map(self._numbers, columns[at["record_count"]]))
         part.paths += [str(raw, "utf-8") for raw in columns[at["file_path"]]]
-        part.place += map(self._places.__getitem__, columns[at["partition"]])
+        part.place += map(self._places, columns[at["partition"]])
         part.records += records
-        part.sizes += map(number, columns[at["file_size_in_bytes"]])
-        part.numbers += map(self._number, columns[at["sequence_number"]], columns[status])
+        part.sizes += map(self._numbers, columns[at["file_size_in_bytes"]])
+        part.numbers += map(self._sequence_number, columns[at["sequence_number"]], columns[status])
         part.formats += map(_FORMATS.__getitem__, columns[at["file_format"]])
         orders = (_NONE if raw is None else raw for raw in columns[at["sort_order_id"]])
-        offsets = map(self._offsets.__getitem__, columns[at["split_offsets"]])
+        offsets = map(self._offsets, columns[at["split_offsets"]])
         row_ids = self._row_ids(columns[at["first_row_id"]], records)
         part.layouts += map(b"".join, zip(orders, row_ids, offsets, strict=True))
-        maps = ([raw or NULL for raw in columns[at[name]]] for name in _METRICS)
+        maps = ([raw or NULL for raw in columns[at[name]]] for name in METRICS)
         part.metrics += map(b"".join, zip(*maps, strict=True))
 
     def ended(self) -> ColumnPart:
         """The columns. Raises for what is not to be read so."""
-        listed, part = self._listed, self._part.ended()
+        manifest, part = self._manifest, self._part.ended()
         records, sizes, numbers = (part.batch.column(name).to_numpy() for name in ("records", "sizes", "numbers"))
-        if listed.live_files not in (None, len(records)):
+        if live_files(manifest) not in (None, len(records)):
             raise _Odd
-        if not (_within(numbers, listed.sequence_number + 1) and _within(records, MOST) and _within(sizes, MOST)):
+        if not (_within(numbers, manifest.sequence_number + 1) and _within(records, MOST) and _within(sizes, MOST)):
             raise _Odd
         if np.any((records > 0) & (sizes == 0)):
             raise _Odd
@@ -495,17 +458,16 @@ class _Reading:
         record = self._layout.partition.read(decoder)
         if not decoder.is_at_end:
             raise _Odd
-        codes, partition = self._part.codes, to_partition(record, self._listed.types)
-        return codes.setdefault((self._listed.spec_id, partition), len(codes))
+        codes, partition = self._part.codes, to_partition(record, self._types)
+        return codes.setdefault((self._manifest.partition_spec_id, partition), len(codes))
 
-    def _number(self, raw: bytes | None, status: bytes) -> int:
+    def _sequence_number(self, raw: bytes | None, status: bytes) -> int:
         """The file's sequence number, inherited by new files, and by all in a table that was of format 1."""
         if raw is not None:
-            found: int = self._numbers[raw]
-            return found
-        if status != _ADDED and self._listed.sequence_number != 0:
+            return self._numbers(raw)
+        if status != _ADDED and self._manifest.sequence_number != 0:
             raise _Odd
-        return self._listed.sequence_number
+        return self._manifest.sequence_number
 
     def _row_ids(self, raws: Iterable[bytes | None], records: Iterable[int]) -> Iterator[bytes]:
         """The files' first row ids, inherited as `inherit_row_ids` does."""
@@ -517,18 +479,6 @@ class _Reading:
             else:
                 yield pack_numbers((self._upcoming,))
                 self._upcoming += rows
-
-
-class _Memo(dict[Any, Any]):
-    """What a function says of each key, asked once."""
-
-    def __init__(self, ask: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self._ask = ask
-
-    def __missing__(self, key: Any) -> Any:
-        found = self[key] = self._ask(key)
-        return found
 
 
 _NONE = pack_numbers((NONE,))

@@ -67,9 +67,7 @@ T = TypeVar("T")
 
 def key_of(listed: ManifestFile, types: Iterable[str] = ()) -> Key:
     """The identity of a manifest: all that decides what is read from it, inherited and promoted values included.
-
-    `types`: those of the partition's fields, as text, where values of partitions are read by them.
-    """
+    `types`: those of the partition's fields, as text, where values of partitions are read by them."""
     return (*_values(listed._data), listed.content == ManifestContent.DATA, first_row_id_of(listed), *types)
 
 
@@ -100,7 +98,7 @@ class TableManifests:
                 by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
         return ManifestIndex(tuple(map(path_of, self.data)), by_delete)
 
-    def is_made_of(self, manifests: "TableManifests") -> bool:
+    def has_same_manifests(self, manifests: "TableManifests") -> bool:
         """Whether these are its manifests, as they were read then."""
         return (
             self.unpartitioned == manifests.unpartitioned

@@ -10,7 +10,6 @@ from pyiceberg.avro.reader import DefaultReader, NoneReader, Reader, StructReade
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -27,7 +26,7 @@ from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import UpdateMetrics
+from pyiceberg.table.snapshots import Snapshot, UpdateMetrics
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType, StructType, UnknownType
@@ -73,7 +72,7 @@ _OF_LISTS = readers_of(
     {-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
     {_CONTENT: ManifestContent},
 )
-#: The indexes of fields in entries, and in their files.
+#: The indexes of fields in entries, and in their files: they are read in the form of format 3, which has all of them.
 IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
 FILE_FIELDS = {field.name: at for at, field in enumerate(data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]))}
 _OF_ENTRIES = readers_of(
@@ -82,6 +81,10 @@ _OF_ENTRIES = readers_of(
     {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent},
     with_packed_metrics,
 )
+
+
+#: The names of a file's metrics, in entries and in our values, in the order in which they are packed.
+METRICS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +115,8 @@ class Manifest:
 
 
 def read_list(io: FileIO, path: str) -> list[ManifestFile]:
-    """The manifests of a manifest list, in its order, each with its first row id.
-
-    Raises DataFileMissing, UnreadableFile, CatalogUnavailable.
-    """
+    """The manifests of a manifest list, in its order, with their first row ids. Raises DataFileMissing, UnreadableFile,
+    CatalogUnavailable."""
     try:
         # pyiceberg's own method caches objects that are shared between threads.
         source = io.new_input(path)
@@ -128,7 +129,7 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
     with reading_manifest(manifest), BoundedAvroFile[ManifestEntry](_whole(io, manifest), _OF_ENTRIES) as reader:
-        header = header_of(reader.header.meta, reader.schema, manifest)
+        header = _header_of(reader.header.meta, reader.schema, manifest)
         entries = (_inherit_from_manifest(entry, manifest) for entry in reader)
         return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
 
@@ -144,10 +145,7 @@ def _whole(io: FileIO, manifest: ManifestFile) -> InputFile:
 
 
 def entry_reader(schema: str) -> Reader:
-    """What reads entries that are stored by that schema, in JSON, with the metrics packed.
-
-    Raises ValueError, TypeError.
-    """
+    """The reader of entries stored by that schema, in JSON, with packed metrics. Raises ValueError, TypeError."""
     return _OF_ENTRIES(schema)[1]
 
 
@@ -204,35 +202,28 @@ def _translated(error: Exception, what: str, path: str) -> Exception:
     return UnreadableFile(f"the {what} {path} can't be read: {error_text(error)}")
 
 
-def header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:
+def _header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:
     """The header of a manifest with that metadata and schema of entries. Raises KeyError, StopIteration, ValueError."""
     # The file's own type: the table's current schema may lack the partition's source column.
     partition = next(field for field in data_file_fields(schema) if field.field_id == PARTITION).field_type
     if not isinstance(partition, StructType):
         raise ValueError(f"the partition has the type {partition}")
+    # Optional fields, as specified; pyiceberg makes them required if their source is.
+    fields = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in partition.fields)
     return ManifestHeader(
         spec_id=manifest.partition_spec_id,
         spec_json=meta["partition-spec"],
         schema_json=meta["schema"],
         schema_id=meta.get("schema-id"),
-        partition_type=_optional(partition),
+        partition_type=StructType(*fields),
         content=meta.get("content"),
         own_spec_id=meta.get("partition-spec-id"),
     )
 
 
-def _optional(partition: StructType) -> StructType:
-    """The type with optional fields, as specified; pyiceberg makes them required if their source is."""
-    fields = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in partition.fields)
-    return StructType(*fields)
-
-
 def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
-    """The manifests, and the files that they name.
-
-    Raises CatalogUnavailable for one that has vanished meanwhile: its files may be committed since the table was
-    loaded. Raises UnreadableFile for one that can't be read.
-    """
+    """The manifests, and the files that they name. Raises UnreadableFile, and CatalogUnavailable for one that has
+    vanished meanwhile: its files may be committed since the table was loaded."""
     found: set[str] = set()
     for one in manifests:
         file = ManifestFile.from_args(
@@ -254,11 +245,8 @@ def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
 
 PartitionTypes = tuple[PrimitiveType, ...]
 
-#: Entries are read in the form of format 3, the only one in which pyiceberg has these fields.
-_AT = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
-_FIRST_ROW_ID = _AT["first_row_id"]
-_REFERENCED_DATA_FILE = _AT["referenced_data_file"]
-_CONTENT_OFFSET, _CONTENT_SIZE = _AT["content_offset"], _AT["content_size_in_bytes"]
+_FIRST_ROW_ID, _REFERENCED_DATA_FILE = FILE_FIELDS["first_row_id"], FILE_FIELDS["referenced_data_file"]
+_CONTENT_OFFSET, _CONTENT_SIZE = FILE_FIELDS["content_offset"], FILE_FIELDS["content_size_in_bytes"]
 
 
 def schemas_newest_first(metadata: TableMetadata) -> list[Schema]:
@@ -275,11 +263,27 @@ def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField
     return None
 
 
-def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The source columns of the spec's partitions, including columns dropped since; for types, not for names.
+def live_files(manifest: ManifestFile) -> int | None:
+    """The number of live files by the manifest list; None if it does not say."""
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    return None if None in counts else sum(one or 0 for one in counts)
 
-    Leaves of different structs may share a name, which a schema can't repeat, so they are named by their ids.
-    """
+
+def parents_of(schema: Schema, field_id: int) -> Iterator[int]:
+    """The structs, lists and maps around the column, from the inside out."""
+    while (parent := schema._lazy_id_to_parent.get(field_id)) is not None:
+        yield parent
+        field_id = parent
+
+
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """The snapshot's summary without its operation, empty if it has none."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """The source columns of the spec's partitions, dropped ones included; for types only, since their names are made of
+    their ids: leaves of different structs may share a name."""
     found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
     leaves = (one[0] for one in found.values() if one is not None)
     return Schema(*(NestedField(leaf.field_id, f"source-{leaf.field_id}", leaf.field_type) for leaf in leaves))
@@ -297,10 +301,8 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 def to_partition(record: Record, types: PartitionTypes, path: str = "a file") -> Partition:
-    """The partition's values in single-value serialization, NaNs normalised. `path` is its file, for messages.
-
-    Raises TableRefused("metadata") for values of a wrong type, ("partition-source") for those of an unknown type.
-    """
+    """The partition's values in single-value serialization, NaNs normalised; `path` is its file, for messages. Raises
+    TableRefused("metadata") for values of a wrong type, ("partition-source") for those of an unknown type."""
     return tuple(_to_bytes(kind, record[at], path) for at, kind in enumerate(types))
 
 
@@ -395,8 +397,8 @@ def _format(file: EntryFile) -> FileFormat:
 
 def _refuse_odd_vector(file: EntryFile) -> None:
     """Refuse a Puffin file that is not a position delete, or lacks its blob's place or its data file."""
-    told = {name: file[_AT[name]] for name in ("referenced_data_file", "content_offset", "content_size_in_bytes")}
-    lacking = [name for name, value in told.items() if value is None]
+    needed = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+    lacking = [name for name in needed if file[FILE_FIELDS[name]] is None]
     if file.content != DataFileContent.POSITION_DELETES:
         raise TableRefused(f"{file.file_path} is a Puffin file, but no deletion vector", reason="deletion-vector")
     if lacking:
@@ -415,15 +417,7 @@ def _sequence_number(entry: ManifestEntry) -> int:
 
 
 def _metrics(file: EntryFile) -> ColumnMetrics:
-    maps = (
-        file.column_sizes,
-        file.value_counts,
-        file.null_value_counts,
-        file.nan_value_counts,
-        file.lower_bounds,
-        file.upper_bounds,
-    )
-    return PackedMetrics(b"".join(pack_map(one) for one in maps))
+    return PackedMetrics(b"".join(pack_map(getattr(file, name)) for name in METRICS))
 
 
 class PartitionPaths:
@@ -448,8 +442,7 @@ class ChangeCounts(UpdateMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.added_vectors = 0
-        self.removed_vectors = 0
+        self.added_vectors = self.removed_vectors = 0
 
     def add_file(self, data_file: EntryFile) -> None:
         """Count a new file."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_json
 from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -39,17 +39,19 @@ from amoro_core.iceberg.manifest.avro import (
     EntryOutput,
     assign_row_ids,
     entry_schema,
-    first_row_id_of,
     with_first_row_id,
 )
 from amoro_core.iceberg.manifest.reading import (
+    METRICS,
     Manifest,
     ManifestHeader,
     find_in_history,
+    live_files,
     partition_types,
     schemas_newest_first,
+    to_record,
 )
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.properties import boolean, declared, duration, parse_into, whole
 
 #: Readers decode a block as a whole: many entries are fast to read, few need little memory.
@@ -97,35 +99,21 @@ def added_entry(file: DataFile | DeleteFile, header: ManifestHeader, snapshot_id
 
 
 def _entry_file(file: DataFile | DeleteFile, header: ManifestHeader) -> EntryFile:
-    metrics = file.metrics
+    types = tuple(_primitive(field.field_type) for field in header.partition_type.fields)
     own = _data_fields(file) if isinstance(file, DataFile) else _delete_fields(file)
     done = EntryFile.from_args(
         _table_format_version=RECORD_VERSION,
         file_path=file.path,
         file_format=EntryFormat(file.file_format.value),
-        partition=_to_record(file.partition, header.partition_type),
+        partition=to_record(file.partition, types),
         record_count=file.record_count,
         file_size_in_bytes=file.size_bytes,
-        column_sizes=dict(metrics.column_sizes) or None,
-        value_counts=dict(metrics.value_counts) or None,
-        null_value_counts=dict(metrics.null_value_counts) or None,
-        nan_value_counts=dict(metrics.nan_value_counts) or None,
-        lower_bounds=dict(metrics.lower_bounds) or None,
-        upper_bounds=dict(metrics.upper_bounds) or None,
+        **{name: dict(getattr(file.metrics, name)) or None for name in METRICS},
         split_offsets=list(file.split_offsets) or None,
         **own,
     )
     done.spec_id = file.spec_id
     return done
-
-
-def _to_record(partition: Partition, kind: StructType) -> Record:
-    return Record(
-        *(
-            None if value is None else from_bytes(_primitive(field.field_type), value)
-            for field, value in zip(kind.fields, partition, strict=True)
-        )
-    )
 
 
 def _primitive(kind: Any) -> PrimitiveType:
@@ -184,10 +172,8 @@ def write_manifest(
     snapshot_id: int,
     entries: Sequence[ManifestEntry],
 ) -> ManifestFile:
-    """Write a new manifest and return its entry for the manifest list. Raises ValueError without entries.
-
-    Its min_sequence_number is that of the live entries, so that no commit drops a delete that they still need.
-    """
+    """Write a new manifest and return its entry for the manifest list. Raises ValueError without entries. Its
+    min_sequence_number is that of the live entries, so that no commit drops a delete that they still need."""
     if not entries:
         raise ValueError("a manifest needs at least one entry")
     output = io.new_output(path)
@@ -196,10 +182,10 @@ def write_manifest(
         file_schema=entry_schema(format_version, header.partition_type),
         record_schema=entry_schema(RECORD_VERSION, header.partition_type),
         schema_name="manifest_entry",
-        metadata=manifest_metadata(format_version, content, header),
+        metadata=_manifest_metadata(format_version, content, header),
     ) as writer:
-        for block in _blocks(entries):
-            writer.write_block(list(block))
+        for start in range(0, len(entries), ENTRIES_IN_A_BLOCK):
+            writer.write_block(list(entries[start : start + ENTRIES_IN_A_BLOCK]))
     live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
     return ManifestFile.from_args(
         manifest_path=path,
@@ -221,12 +207,9 @@ def _number(entry: ManifestEntry) -> int:
     return entry.sequence_number
 
 
-def _blocks(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry]]:
-    for start in range(0, len(entries), ENTRIES_IN_A_BLOCK):
-        yield entries[start : start + ENTRIES_IN_A_BLOCK]
-
-
-def manifest_metadata(format_version: TableVersion, content: ManifestContent, header: ManifestHeader) -> dict[str, str]:
+def _manifest_metadata(
+    format_version: TableVersion, content: ManifestContent, header: ManifestHeader
+) -> dict[str, str]:
     """The metadata of a manifest file beside the schema of its entries."""
     schema_id = header.schema_id
     if schema_id is None:
@@ -247,20 +230,17 @@ def manifest_metadata(format_version: TableVersion, content: ManifestContent, he
 def partition_summaries(partition_type: StructType, partitions: Iterable[Record]) -> list[PartitionFieldSummary]:
     """For each partition field, whether there are nulls and NaNs, and the bounds of the other values."""
     rows = list(partitions)
-    return [
-        _summary(_primitive(field.field_type), [row[at] for row in rows])
-        for at, field in enumerate(partition_type.fields)
-    ]
+    types = [_primitive(field.field_type) for field in partition_type.fields]
+    return [_summary(kind, [row[at] for row in rows]) for at, kind in enumerate(types)]
 
 
-def _summary(kind: PrimitiveType, values: Iterable[Any]) -> PartitionFieldSummary:
-    distinct = list(values)
-    numbers = [value for value in distinct if value is not None and value == value]
-    has_nan = any(value is not None and value != value for value in distinct)
+def _summary(kind: PrimitiveType, values: Sequence[Any]) -> PartitionFieldSummary:
+    present = [value for value in values if value is not None]
+    numbers = [value for value in present if value == value]
     lower, upper = (min(numbers, key=_order), max(numbers, key=_order)) if numbers else (None, None)
     return PartitionFieldSummary(
-        any(value is None for value in distinct),
-        has_nan,
+        len(present) < len(values),
+        len(numbers) < len(present),
         None if lower is None else to_bytes(kind, lower),
         None if upper is None else to_bytes(kind, upper),
     )
@@ -273,21 +253,9 @@ def _order(value: Any) -> Any:
 
 def counted(manifest: Manifest) -> ManifestFile:
     """The manifest's entry for a manifest list with its counts, which lists of format 1 may lack."""
-    file = manifest.file
-    return ManifestFile.from_args(
-        _table_format_version=RECORD_VERSION,
-        manifest_path=file.manifest_path,
-        manifest_length=file.manifest_length,
-        partition_spec_id=file.partition_spec_id,
-        content=file.content,
-        sequence_number=file.sequence_number,
-        min_sequence_number=file.min_sequence_number,
-        added_snapshot_id=file.added_snapshot_id,
-        **_counts(manifest.entries),
-        partitions=file.partitions,
-        key_metadata=file.key_metadata,
-        first_row_id=first_row_id_of(file),
-    )
+    names = (field.name for field in MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION].fields)
+    values = dict(zip(names, manifest.file._data, strict=False))
+    return ManifestFile.from_args(_table_format_version=RECORD_VERSION, **values | _counts(manifest.entries))
 
 
 def _counts(entries: Iterable[ManifestEntry]) -> dict[str, Any]:
@@ -318,12 +286,11 @@ def write_list(io: FileIO, path: str, listing: Listing, manifests: Sequence[Mani
     format 1, and like `assign_row_ids`; what the storage raises.
     """
     first, rows = listing.first_row_id, 0
-    ids: tuple[int | None, ...] = (None,) * len(manifests)
+    ids: Sequence[int | None] = (None,) * len(manifests)
     if listing.format_version >= ROW_IDS_SINCE:
         if first is None:
             raise ValueError(f"snapshot {listing.snapshot_id} of format {listing.format_version} has no first row id")
-        assigned = assign_row_ids(manifests, first)
-        ids, rows = assigned.first_row_ids, assigned.rows
+        ids, rows = assign_row_ids(manifests, first)
     listed = [_listed(listing, one, row_id) for one, row_id in zip(manifests, ids, strict=True)]
     with AvroOutputFile[ManifestFile](
         output_file=io.new_output(path),
@@ -338,17 +305,17 @@ def write_list(io: FileIO, path: str, listing: Listing, manifests: Sequence[Mani
 
 def _metadata(listing: Listing) -> dict[str, Any]:
     parent = listing.parent_snapshot_id
-    said = {
+    metadata = {
         "snapshot-id": str(listing.snapshot_id),
         "parent-snapshot-id": "null" if parent is None else str(parent),
         "format-version": str(listing.format_version),
         "avro.codec": CODEC,
     }
     if listing.format_version > 1:
-        said["sequence-number"] = str(listing.sequence_number)
+        metadata["sequence-number"] = str(listing.sequence_number)
     if listing.format_version >= ROW_IDS_SINCE:
-        said["first-row-id"] = str(listing.first_row_id)
-    return said
+        metadata["first-row-id"] = str(listing.first_row_id)
+    return metadata
 
 
 def _listed(listing: Listing, manifest: ManifestFile, first_row_id: int | None) -> ManifestFile:
@@ -390,11 +357,6 @@ class MergeSettings:
     target_bytes: int = declared(TARGET_SIZE_KEY, "8388608", whole(1))
     budget: timedelta = declared(BUDGET_KEY, "1s", duration)
 
-    @property
-    def most_entries(self) -> int:
-        """The number of entries that one commit merges at most."""
-        return self.budget // ENTRY_COST
-
 
 def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
     """The settings in the table's properties. Raises TableRefused("configuration") for a malformed value."""
@@ -402,11 +364,9 @@ def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
 
 
 def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Iterator[tuple[ManifestFile, ...]]:
-    """Bins of manifests of one content, newest first, each to become one manifest; all manifests of a bin share a spec.
-
-    Bins are filled in order from the oldest, so that only the newest one is not full. It is merged once it has the
-    minimum count: otherwise each commit would rewrite it.
-    """
+    """Bins of manifests of one content and spec, newest first, each to become one manifest. They are filled in order
+    from the oldest, so that only the newest one is not full; it is merged once it has the minimum count: otherwise each
+    commit would rewrite it."""
     if not settings.enabled:
         yield from ((one,) for one in manifests)
         return
@@ -423,11 +383,9 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
 
 
 def within_budget(bins: Iterable[Bin], settings: MergeSettings) -> Iterator[Bin]:
-    """The bins; those whose entries do not fit into the budget with those before them fall apart.
-
-    Manifests of which the list does not say the number of entries count as many as there may be.
-    """
-    room = settings.most_entries
+    """The bins, those split that exceed the rest of the budget. Manifests whose list does not count their entries
+    exceed any."""
+    room = settings.budget // ENTRY_COST
     for some in bins:
         entries = sum(map(_entries, some)) if len(some) > 1 else 0
         if entries > room:
@@ -438,8 +396,8 @@ def within_budget(bins: Iterable[Bin], settings: MergeSettings) -> Iterator[Bin]
 
 
 def _entries(manifest: ManifestFile) -> int:
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-    return _UNCOUNTED if None in counts else sum(one or 0 for one in counts)
+    live, deleted = live_files(manifest), manifest.deleted_files_count
+    return _UNCOUNTED if live is None or deleted is None else live + deleted
 
 
 def packed(items: Sequence[T], size: Callable[[T], int], target: int) -> list[tuple[T, ...]]:

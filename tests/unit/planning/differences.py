@@ -137,7 +137,7 @@ class History:
             (number,): some for number, some in self.applied.items()
         }
         manifests = TableManifests(data, deletes, UNPARTITIONED)
-        if self.known.matched is not None and self.known.is_made_of(manifests):
+        if self.known.matched is not None and self.known.has_same_manifests(manifests):
             self.seen["unchanged"] += 1
             return self.known.matched
         gathering = Gathering()
