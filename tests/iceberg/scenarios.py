@@ -1,12 +1,22 @@
-"""A table that another writer fills, and a rewrite of it that is staged through the port."""
+"""A table that another writer fills, tables behind the port, and requests to catalogs that end early."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.ports import AnyTable
+from amoro_core.iceberg.catalog.catalogs import close_catalogs
+from amoro_core.iceberg.catalog.timeouts import limit_requests, limits
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -43,3 +53,55 @@ def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCom
 
 def traced(found: AnyTable, attempt: StagedCommit) -> Trace:
     return found.trace(SnapshotAdded(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number))
+
+
+def port(table: Table | TableMetadata) -> IcebergTable:
+    """The table as it was loaded, or one of which there are only metadata."""
+    nothing: Any = None
+    loaded = table if isinstance(table, Table) else Table(("db", "t"), table, "", nothing, nothing)
+    return IcebergTable(CatalogConfig("cat", (("type", "sql"),)), TableIdentifier("cat", ("db",), "t"), loaded)
+
+
+@contextmanager
+def limited_requests(seconds: float) -> Iterator[None]:
+    """Requests to catalogs end after this time."""
+    before = limits().whole_s
+    limit_requests(timedelta(seconds=seconds))
+    try:
+        yield
+    finally:
+        limit_requests(timedelta(seconds=before))
+
+
+#: Status, headers and body for a path and the headers of a request.
+Answer = Callable[[str, Mapping[str, str]], tuple[int, dict[str, str], str]]
+
+
+@contextmanager
+def http_server(answer: Answer) -> Iterator[str]:
+    """The address of an HTTP server on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(self.path, dict(self.headers))
+            with suppress(ConnectionError):  # the client may have given up
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body.encode()))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+        do_HEAD = do_GET  # noqa: N815 - http.server asks for it
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            close_catalogs()
+            server.shutdown()
+            thread.join()

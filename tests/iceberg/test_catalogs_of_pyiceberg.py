@@ -3,20 +3,23 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import load_file_io
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.types import LongType, NestedField
 
 from amoro_core.bootstrap.coordinator_app import running
@@ -35,7 +38,9 @@ from amoro_core.iceberg.catalog.catalogs import (
     close_catalogs,
     commits_refused,
     load_table,
+    locations,
     open_catalog,
+    other_names,
     pyiceberg_catalogs,
     resolved,
     warehouse_of,
@@ -43,8 +48,8 @@ from amoro_core.iceberg.catalog.catalogs import (
 from amoro_core.iceberg.catalog.rest import GuardedRestCatalog
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
-from amoro_core.model.text_sanitizing import masked
 from tests.engine.writer import make_catalog, make_table
+from tests.iceberg.scenarios import Answer, http_server
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TABLE = TableIdentifier("cat", ("ns",), "t")
@@ -87,28 +92,6 @@ def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("version", ["v0", "v1"])
-def test_a_table_of_a_sql_catalog_is_loaded_as_pyiceberg_loads_it(tmp_path: Path, version: str) -> None:
-    theirs = make_catalog(tmp_path)
-    made = {name: make_table(theirs, name, SCHEMA) for name in ("ns.t", "ns.u", "ns.inner.t", "other.t")}
-    theirs.close()
-    with closing(sqlite3.connect(tmp_path / "catalog.db")) as rows, rows:
-        if version == "v0":
-            rows.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
-        else:
-            rows.execute("UPDATE iceberg_tables SET iceberg_type = 'VIEW' WHERE table_name = 'u'")
-            rows.execute("UPDATE iceberg_tables SET iceberg_type = NULL WHERE table_namespace = 'other'")
-    ours = open_catalog(own(tmp_path))
-
-    for name in made.keys() - ({"ns.u"} if version == "v1" else set()):
-        found, expected = ours.load_table(name), made[name]
-        assert found.name() == expected.name()
-        assert (found.metadata, found.metadata_location) == (expected.metadata, expected.metadata_location)
-    for name in ("ns.gone", "none.t", *(("ns.u",) if version == "v1" else ())):
-        with pytest.raises(NoSuchTableError, match="Table does not exist"):
-            ours.load_table(name)
-
-
 def test_pyiceberg_catalogs_come_from_the_home_directory(own_environment: Path) -> None:
     (own_environment / "home" / ".pyiceberg.yaml").write_text(
         "catalog:\n  Zoo:\n    URI: http://zoo\n  alpha:\n    uri: sqlite:///a.db\n    ssl:\n      cabundle: /ca\n"
@@ -149,30 +132,6 @@ def test_a_malformed_file_is_named(own_environment: Path) -> None:
     (own_environment / "home" / ".pyiceberg.yaml").write_text("catalog: [\n")
     with pytest.raises(InvalidSettings, match=r"home/\.pyiceberg\.yaml"):
         pyiceberg_catalogs()
-
-
-def test_secrets_are_masked_and_the_rest_is_shown() -> None:
-    assert masked(
-        {
-            "uri": "postgresql+psycopg2://me:pa:ss@w/rd@db:5432/x?password=also&sslmode=require",
-            "s3.endpoint": "http://store:9000",
-            "s3.access-key-id": "AKIA",
-            "s3.secret-access-key": "hidden",
-            "credential": "id:secret",
-            "Token": "t",
-            "auth": '{"type": "basic"}',
-            "warehouse": "s3://bucket/wh",
-        }
-    ) == {
-        "uri": "postgresql+psycopg2://me:***@db:5432/x?password=***&sslmode=require",
-        "s3.endpoint": "http://store:9000",
-        "s3.access-key-id": "***",
-        "s3.secret-access-key": "***",
-        "credential": "***",
-        "Token": "***",
-        "auth": "***",
-        "warehouse": "s3://bucket/wh",
-    }
 
 
 def test_references_are_resolved_when_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,41 +259,11 @@ def test_a_missing_extra_is_named() -> None:
     assert "topsecret" not in failed.value.message
 
 
-Answer = Callable[[str], tuple[int, str]]
-
-
-@pytest.fixture
-def rest_server() -> Iterator[Callable[[Answer], str]]:
-    """Starts a server on a free port whose answers are status and body for a path; returns its address."""
-    running: list[ThreadingHTTPServer] = []
-
-    def start(answer: Answer) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                status, body = answer(self.path)
-                with suppress(ConnectionError):  # the client may have given up
-                    self.send_response(status)
-                    self.send_header("Content-Length", str(len(body.encode())))
-                    self.end_headers()
-                    self.wfile.write(body.encode())
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        running.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{server.server_address[1]}"
-
-    yield start
-    close_catalogs()
-    for server in running:
-        server.shutdown()
-        server.server_close()
-
-
 def only_for_tables(status: int, body: str) -> Answer:
-    return lambda path: (status, body) if "/tables/" in path else (200, '{"defaults": {}, "overrides": {}}')
+    return lambda path, headers: (status, {}, body) if "/tables/" in path else (200, {}, EMPTY)
+
+
+EMPTY = '{"defaults": {}, "overrides": {}}'
 
 
 NO_TABLE = '{"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}'
@@ -354,10 +283,9 @@ BUSY = '{"error": {"message": "busy", "type": "Busy", "code": 503}}'
     ids=["catalog's own 404", "html", "empty", "other json", "503", "200 without json"],
 )
 def test_only_the_catalog_itself_can_say_that_a_table_is_gone(
-    rest_server: Callable[[Answer], str], status: int, body: str, expected: type[AmoroError]
+    status: int, body: str, expected: type[AmoroError]
 ) -> None:
-    uri = rest_server(only_for_tables(status, body))
-    with pytest.raises(AmoroError) as failed:
+    with http_server(only_for_tables(status, body)) as uri, pytest.raises(AmoroError) as failed:
         load_table(config(type="rest", uri=uri), TABLE)
     assert type(failed.value) is expected
 
@@ -402,12 +330,13 @@ def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Ca
     assert not canary.was_imported()
 
 
-def test_an_auth_manager_that_a_server_names_is_not_imported(
-    rest_server: Callable[[Answer], str], canary: Canary
-) -> None:
+def test_an_auth_manager_that_a_server_names_is_not_imported(canary: Canary) -> None:
     auth = f'{{"type": "custom", "impl": "{canary.name}", "custom": {{}}}}'
-    uri = rest_server(lambda path: (200, f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'))
-    with pytest.raises((TableRefused, CatalogUnavailable)):
+    answer = f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'
+    with (
+        http_server(lambda path, headers: (200, {}, answer)) as uri,
+        pytest.raises((TableRefused, CatalogUnavailable)),
+    ):
         open_catalog(config(type="rest", uri=uri))
     assert not canary.was_imported()
 
@@ -429,16 +358,16 @@ def own_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 @pytest.mark.usefixtures("own_classes")
-def test_what_an_administrator_allows_is_imported(sqlite: CatalogConfig, rest_server: Callable[[Answer], str]) -> None:
+def test_what_an_administrator_allows_is_imported(sqlite: CatalogConfig) -> None:
     set_foreign_property(load_table(sqlite, TABLE), "py-io-impl", "classes_of_amoro.OwnFileIO")
     loaded = load_table(sqlite, TABLE).io
     assert isinstance(loaded, ConfinedFileIO)
     assert type(loaded.inner).__name__ == "OwnFileIO"
     custom = {"username": "u", "password": "p"}
     auth = json.dumps({"type": "custom", "impl": "classes_of_amoro.OwnAuth", "custom": custom})
-    uri = rest_server(lambda path: (200, '{"defaults": {}, "overrides": {}}'))
-    opened = open_catalog(CatalogConfig("own", (("type", "rest"), ("uri", uri), ("auth", auth))))
-    assert type(cast("Any", opened)._auth_manager).__name__ == "OwnAuth"
+    with http_server(lambda path, headers: (200, {}, EMPTY)) as uri:
+        opened = open_catalog(CatalogConfig("own", (("type", "rest"), ("uri", uri), ("auth", auth))))
+        assert type(cast("Any", opened)._auth_manager).__name__ == "OwnAuth"
 
 
 @pytest.mark.usefixtures("own_classes")
@@ -459,16 +388,17 @@ def test_a_location_provider_is_not_imported_even_so(sqlite: CatalogConfig, cana
     assert not canary.was_imported()
 
 
-def test_a_tables_own_token_does_not_stay_with_the_catalog(rest_server: Callable[[Answer], str]) -> None:
-    catalog = open_catalog(config(type="rest", uri=rest_server(only_for_tables(503, BUSY))))
-    assert isinstance(catalog, GuardedRestCatalog)
-    before = dict(catalog._session.headers)
+def test_a_tables_own_token_does_not_stay_with_the_catalog() -> None:
     metadata = new_table_metadata(SCHEMA, PartitionSpec(), SortOrder(), "file:///t")
     own = {"token": "of this table only"}
-    table = Table(("ns", "t"), metadata, "file:///t/metadata/1.json", load_file_io(), catalog, own)
-    with pytest.raises(NotImplementedError):  # the server has no POST
-        catalog.commit_table(table, (), ())
-    assert dict(catalog._session.headers) == before
+    with http_server(only_for_tables(503, BUSY)) as uri:
+        catalog = open_catalog(config(type="rest", uri=uri))
+        assert isinstance(catalog, GuardedRestCatalog)
+        before = dict(catalog._session.headers)
+        table = Table(("ns", "t"), metadata, "file:///t/metadata/1.json", load_file_io(), catalog, own)
+        with pytest.raises(NotImplementedError):  # the server has no POST
+            catalog.commit_table(table, (), ())
+        assert dict(catalog._session.headers) == before
 
 
 def test_pyicebergs_own_classes_may_be_named(tmp_path: Path) -> None:
@@ -477,3 +407,94 @@ def test_pyicebergs_own_classes_may_be_named(tmp_path: Path) -> None:
     make_table(catalog, "ns.t", SCHEMA, properties=named)
     catalog.close()
     assert load_table(own(tmp_path), TABLE).properties == named
+
+
+# A catalog in a file of SQLite: whose tables it has, which of several commits wins, and locks of others
+
+
+TABLES = ("db.a", "db.b")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    opened.create_namespace("empty.within")
+    for name in TABLES:
+        make_table(opened, name, SCHEMA)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def file(theirs: SqlCatalog, tmp_path: Path) -> Path:
+    return tmp_path / "catalog.db"
+
+
+@pytest.fixture
+def shared(theirs: SqlCatalog, file: Path) -> CatalogConfig:
+    return configured(theirs, file)
+
+
+def configured(theirs: SqlCatalog, file: Path, timeout_s: float = 5) -> CatalogConfig:
+    uri, warehouse = f"sqlite:///{file}?timeout={timeout_s:g}", theirs.properties["warehouse"]
+    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+
+
+def test_tables_of_another_name_are_not_seen(theirs: SqlCatalog, file: Path) -> None:
+    uri = f"sqlite:///{file}"
+    other = CatalogConfig("other", (("type", "sql"), ("uri", uri), ("warehouse", theirs.properties["warehouse"])))
+    assert open_catalog(other).list_namespaces() == []
+    assert locations(other, ()) == {}
+    assert other_names(other) == ("cat",)
+
+
+def set_property(catalog: Catalog, table: Table, value: str) -> None:
+    required = AssertTableUUID(uuid=table.metadata.table_uuid)
+    catalog.commit_table(table, (required,), (SetPropertiesUpdate(updates={"p": value}),))
+
+
+def test_of_commits_to_one_state_one_wins(theirs: SqlCatalog, file: Path) -> None:
+    """All have loaded the same state when the first one swaps."""
+    together = threading.Barrier(8)
+    table = theirs.load_table("db.a")
+
+    def committed(number: int) -> str:
+        own: Any = open_catalog(configured(theirs, file, 60))
+        write = own._write_metadata
+
+        def writing(*arguments: Any, **named: Any) -> None:
+            write(*arguments, **named)
+            together.wait(60)
+
+        vars(own)["_write_metadata"] = writing
+        try:
+            set_property(own, table, str(number))
+        except CommitFailedException as error:
+            return str(error)
+        finally:
+            close_catalogs()
+        return "committed"
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(committed, range(8)))
+    assert sorted(done) == ["Table has been updated by another process: db.a"] * 7 + ["committed"]
+    assert theirs.load_table("db.a").properties["p"] == str(done.index("committed"))
+
+
+def test_a_query_holds_no_lock(shared: CatalogConfig, file: Path) -> None:
+    open_catalog(shared).load_table("db.a")
+    assert locations(shared, ()) != {}
+    with closing(sqlite3.connect(file, 0.05, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+
+def test_a_failed_query_is_an_error_of_the_catalog(theirs: SqlCatalog, file: Path) -> None:
+    impatient = CatalogConfig("cat", (("uri", f"sqlite:///{file}?timeout=0.05"),))
+    open_catalog(impatient)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(AmoroError, match="the database says: database is locked"):
+            locations(impatient, ())
+        other.execute("ROLLBACK")
+    assert locations(impatient, ()) != {}

@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_core.model.plans import PartitionKey
-from tests.iceberg.port import port
+from tests.iceberg.scenarios import port
 
 COLUMNS: list[tuple[str, PrimitiveType]] = [
     ("id", LongType()),

@@ -1,35 +1,26 @@
-"""Random histories, and another reader of the manifests that commits write."""
+"""Random histories, and the cache of what was decoded of manifests."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-import datafusion
 import pytest
-from pyiceberg.avro.file import MAGIC
-from pyiceberg.manifest import ManifestFile
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.iceberg.manifest.reading import read_list, read_manifest
-from amoro_core.iceberg.manifest.writing import MIN_COUNT_KEY
-from tests.engine import oracle
+from amoro_core.iceberg.manifest.manifest_cache import NO_MANIFESTS, ManifestReader, TableManifestCache
+from amoro_core.iceberg.manifest.reading import read_manifest
+from amoro_core.iceberg.scan import DEFAULT_SOURCES, ManifestSources, scan
+from amoro_core.model.files import TableScan
+from tests.engine import writer
 from tests.engine.chance import seed_ids
-from tests.engine.oracle import assert_same_rows, live_files, live_rows
-from tests.engine.parquet_rows import local_path
-from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert
 from tests.iceberg.histories import CHANGES, random_lake
-from tests.iceberg.looking import watched
-from tests.iceberg.rewriting import loaded, optimized, rewritten
+from tests.iceberg.looking import Reader, said, watched
+from tests.model.lake import Lake
+from tests.model.lake import row as lake_row
 from tests.tiers import seeds
 
 COMMITS, MOST = 12, 80
@@ -56,121 +47,57 @@ def test_random_tables_are_seen_as_without_memory(tmp_path: Path, monkeypatch: p
     assert WANTED - seen.keys() == set(), seen
 
 
-# DataFusion's Avro reader, another reader of ours, on the manifests that commits write
+# What was decoded of manifests is kept in memory: a scan reads new ones alone, and says what one without it says
 
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "a b", StringType(), required=False),
-    NestedField(3, "at", TimestampType(), required=False),
-)
-PARTITIONED = PartitionSpec(
-    PartitionField(2, 1000, IdentityTransform(), "a b"), PartitionField(3, 1001, DayTransform(), "day")
-)
+ROOM = 2**30
 
 
-def rows(*ids: int) -> list[dict[str, Any]]:
-    return [{"id": one, "a b": "é/=", "at": None} for one in ids]
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake.created(writer.make_catalog(tmp_path), partitioned=True)
+    for number in range(3):
+        made.append([lake_row(3 * number + at, part) for at, part in enumerate(("a", "b", None))])
+    made.upsert([lake_row(1, "b", "new")])
+    return made
 
 
-def read_by_datafusion(path: Path) -> list[dict[str, Any]]:
-    context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
-    return [row for batch in context.read_avro(str(path)).collect() for row in batch.to_pylist()]
+def scanned(
+    table: Table, sources: ManifestSources = DEFAULT_SOURCES, read: ManifestReader = read_manifest
+) -> TableScan:
+    found = scan(table.refresh(), [table.location()], read, sources=sources)
+    assert found is not None
+    return found
 
 
-def without_empty_partition(path: Path, target: Path) -> Path:
-    """A copy whose header leaves out the partition, a record without fields: DataFusion has no such thing.
-
-    Such a record takes no bytes, so that the rest of the file stays as it is.
-    """
-    raw = path.read_bytes()
-    meta, rest = _header(raw)
-    schema = json.loads(meta[b"avro.schema"])
-    data_file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
-    partition = next(field for field in data_file["fields"] if field["name"] == "partition")
-    assert partition["type"]["fields"] == []
-    data_file["fields"].remove(partition)
-    meta[b"avro.schema"] = json.dumps(schema).encode()
-    target.write_bytes(MAGIC + _long(len(meta)) + b"".join(_text(k) + _text(v) for k, v in meta.items()) + b"\0" + rest)
-    return target
+def uuid(table: Table) -> str:
+    return str(table.metadata.table_uuid)
 
 
-def _header(raw: bytes) -> tuple[dict[bytes, bytes], bytes]:
-    """The metadata of an Avro file, and all that follows it."""
-    source = BytesIO(raw)
-    assert source.read(len(MAGIC)) == MAGIC
-    meta: dict[bytes, bytes] = {}
-    while count := _read_long(source):
-        assert count > 0
-        for _ in range(count):
-            key = source.read(_read_long(source))
-            meta[key] = source.read(_read_long(source))
-    return meta, source.read()
+def test_a_scan_reads_new_manifests_alone_of_either_content(lake: Lake) -> None:
+    cached, first, second, third = ManifestSources(TableManifestCache(ROOM, 0)), Reader(), Reader(), Reader()
+    plain = said(scanned(lake.table))
+    assert said(scanned(lake.table, cached, first)) == plain
+    assert said(scanned(lake.table, cached, second)) == plain
+    assert (len(first.read), second.read) == (5, [])
+    lake.append([lake_row(50, "c")])
+    assert said(scanned(lake.table, cached, third)) == said(scanned(lake.table))
+    assert third.read == [ManifestContent.DATA]
 
 
-def _read_long(source: BytesIO) -> int:
-    value = shift = 0
-    while (byte := source.read(1)[0]) & 0x80:
-        value, shift = value | (byte & 0x7F) << shift, shift + 7
-    value |= byte << shift
-    return (value >> 1) ^ -(value & 1)
+def test_small_tables_are_not_kept_nor_those_that_are_larger_than_the_memory(lake: Lake) -> None:
+    for tables in (TableManifestCache(ROOM), TableManifestCache(1000, 0)):
+        assert said(scanned(lake.table, ManifestSources(tables=tables))) == said(scanned(lake.table))
+        assert tables.find(uuid(lake.table)) is NO_MANIFESTS
 
 
-def _long(value: int) -> bytes:
-    done, rest = b"", value << 1
-    while rest > 0x7F:
-        done, rest = done + bytes([rest & 0x7F | 0x80]), rest >> 7
-    return done + bytes([rest])
-
-
-def _text(value: bytes) -> bytes:
-    return _long(len(value)) + value
-
-
-def ours(table: Table) -> list[ManifestFile]:
-    snapshot = loaded(table).current_snapshot()
-    assert snapshot is not None
-    found = read_list(table.io, snapshot.manifest_list)
-    return [one for one in found if one.added_snapshot_id == snapshot.snapshot_id]
-
-
-def assert_read_alike(table: Table, manifest: ManifestFile, target: Path) -> None:
-    path = Path(local_path(manifest.manifest_path))
-    if manifest.partition_spec_id == 0 and not table.metadata.specs()[0].fields:
-        path = without_empty_partition(path, target)
-    read = read_by_datafusion(path)
-    expected = read_manifest(table.io, manifest).entries
-    assert [row["status"] for row in read] == [entry.status.value for entry in expected]
-    assert [row["snapshot_id"] for row in read] == [entry.snapshot_id for entry in expected]
-    assert [row["sequence_number"] for row in read] == [entry.sequence_number for entry in expected]
-    assert [row["data_file"]["file_path"] for row in read] == [entry.data_file.file_path for entry in expected]
-    assert [row["data_file"]["record_count"] for row in read] == [entry.data_file.record_count for entry in expected]
-    assert [row["data_file"]["equality_ids"] for row in read] == [entry.data_file.equality_ids for entry in expected]
-    assert [{pair["key"]: pair["value"] for pair in row["data_file"]["lower_bounds"] or ()} for row in read] == [
-        dict(entry.data_file.lower_bounds or {}) for entry in expected
-    ]
-    if path == Path(local_path(manifest.manifest_path)):
-        places = [list(row["data_file"]["partition"].values()) for row in read]
-        assert places == [[entry.data_file.partition[0], entry.data_file.partition[1]] for entry in expected]
-
-
-@pytest.mark.parametrize(("least", "count"), [("2", 2), ("100", 6)], ids=["merged", "ordinary"])
-@pytest.mark.parametrize("spec", [UNPARTITIONED_PARTITION_SPEC, PARTITIONED], ids=["unpartitioned", "partitioned"])
-def test_manifests_of_a_commit_are_read_alike(tmp_path: Path, spec: PartitionSpec, least: str, count: int) -> None:
-    table = make_table(make_catalog(tmp_path), "db.t", SCHEMA, spec, properties={MIN_COUNT_KEY: least})
-    for one in range(3):
-        append(table, rows(one, one + 10))
-    upsert(table, rows(1), ["id"])
-    delete_where(table, lambda row: row["id"] == 12)
-    paths = [file.path for file in live_files(table) if file.content == oracle.DATA]
-    plan = rewritten(table, only=paths[:2], converted=[paths[2]])
-    upsert(table, rows(0), ["id"])
-    before = live_rows(table)
-
-    optimized(table, plan)
-
-    written = ours(table)
-    assert len(written) == count
-    for at, manifest in enumerate(written):
-        assert_read_alike(table, manifest, tmp_path / f"patched-{at}.avro")
-    assert_same_rows(before, live_rows(table))
+def test_the_least_recently_used_tables_are_forgotten(lake: Lake) -> None:
+    tables = TableManifestCache(ROOM, 0)
+    scanned(lake.table, ManifestSources(tables=tables))
+    known = tables.find(uuid(lake.table))
+    tight = TableManifestCache(int(2.5 * known.size_bytes), 0)
+    for name in ("one", "two"):
+        tight.keep(name, known)
+    assert tight.find("one") is known
+    tight.keep("three", known)
+    assert [tight.find(name) is known for name in ("one", "two", "three")] == [True, False, True]

@@ -5,11 +5,10 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.scheduling.policy import REFRESH_INTERVAL
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
-from tests.iceberg.listed import limited_requests
+from tests.iceberg.scenarios import http_server, limited_requests
 from tests.services.world import World
 
 #: Of a request whose server sends a byte much more often than that.
@@ -207,16 +206,16 @@ class Rest:
         self.is_broken = False
         self.asked: list[str] = []  # the ETag of each request for the table
 
-    def answer(self, path: str, etag: str) -> tuple[int, str, str]:
-        """Status, ETag, body."""
-        if not path.endswith("/tables/t"):
-            return 200, "", '{"defaults": {}, "overrides": {}, "namespaces": []}'
+    def answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], str]:
+        etag = headers.get("If-None-Match", "")
+        if not path.partition("?")[0].endswith("/tables/t"):
+            return 200, {}, '{"defaults": {}, "overrides": {}, "namespaces": []}'
         self.asked.append(etag)
         if self.is_broken:
-            return 500, "", "{}"
+            return 500, {}, "{}"
         place = self.table.metadata_location
-        own = f'"{place}"' if self.has_etags else ""
-        if etag and etag == own:
+        own = {"ETag": f'"{place}"'} if self.has_etags else {}
+        if etag and etag == own.get("ETag"):
             return 304, own, ""
         metadata = json.loads(self.table.metadata.model_dump_json())
         return 200, own, json.dumps({"metadata-location": place, "metadata": metadata})
@@ -231,27 +230,8 @@ def rest(tmp_path: Path) -> Iterator[Rest]:
 
 @pytest.fixture
 def rest_config(rest: Rest, tmp_path: Path) -> Iterator[CatalogConfig]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, etag, body = rest.answer(self.path.partition("?")[0], self.headers.get("If-None-Match", ""))
-            self.send_response(status)
-            if etag:
-                self.send_header("ETag", etag)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        uri = f"http://127.0.0.1:{server.server_address[1]}"
+    with http_server(rest.answer) as uri:
         yield CatalogConfig("cat", (("type", "rest"), ("uri", uri), ("warehouse", (tmp_path / "warehouse").as_uri())))
-        close_catalogs()
-        server.shutdown()
-        thread.join()
 
 
 def is_unchanged(config: CatalogConfig, location: str) -> bool:

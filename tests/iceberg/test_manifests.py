@@ -1,4 +1,4 @@
-"""Reading a manifest list by what is known of the one before gives what reading it alone gives."""
+"""Manifests and manifest lists as they are written, and as they are read back."""
 
 from __future__ import annotations
 
@@ -391,10 +391,10 @@ def test_summaries_have_bounds_nulls_and_nans() -> None:
 def test_a_missing_or_broken_manifest_says_which(plain: Table) -> None:
     manifest = written(plain, [added_entry(data(), new_header(plain.metadata, 0), OURS)])
     file = Path(local_path(manifest.manifest_path))
-    file.write_bytes(file.read_bytes()[:-20])
-
-    with pytest.raises(UnreadableFile, match=f"the manifest .*{file.name} can't be read"):
-        read_manifest(plain.io, manifest)
+    for content in (b"", b"no avro at all", file.read_bytes()[:-20]):
+        file.write_bytes(content)
+        with pytest.raises(UnreadableFile, match=f"the manifest .*{file.name} can't be read"):
+            read_manifest(plain.io, manifest)
     file.unlink()
     with pytest.raises(DataFileMissing, match=f"the manifest .*{file.name} does not exist"):
         read_manifest(plain.io, manifest)

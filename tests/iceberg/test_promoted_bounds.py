@@ -38,7 +38,7 @@ from amoro_core.iceberg.metadata import bound_key
 from amoro_core.maintenance.data_expiry import DataExpiryConfig, Limit, _latest
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
 from amoro_optimizer.cluster.sort_keys import transform_parts
-from tests.iceberg.port import port
+from tests.iceberg.scenarios import port
 
 DAY = 86_400_000_000  # microseconds
 NANOS = (TimestampNanoType(), TimestamptzNanoType())

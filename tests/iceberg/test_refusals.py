@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,7 @@ from tests.engine.oracle import assert_same_rows, live_rows
 from tests.engine.parquet_rows import local_path
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
 from tests.iceberg.rewriting import rewritten
-from tests.iceberg.scenarios import filled, staged, traced
+from tests.iceberg.scenarios import filled, http_server, staged, traced
 from tests.tiers import sample
 
 
@@ -48,18 +46,9 @@ def table(tmp_path: Path) -> Iterator[Table]:
     catalog.close()
 
 
-#: An option that SQLite's driver would not be given by us, so that SQLAlchemy opens the file.
-THROUGH_SQLALCHEMY = "&cached_statements=100"
-
-
-@pytest.fixture(params=["", THROUGH_SQLALCHEMY], ids=["driver", "sqlalchemy"])
-def through(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def config(table: Table, through: str) -> Iterator[CatalogConfig]:
-    yield with_uri(table, f"{table.catalog.properties['uri']}{through}")
+def config(table: Table) -> Iterator[CatalogConfig]:
+    yield with_uri(table, table.catalog.properties["uri"])
     close_catalogs()
 
 
@@ -99,11 +88,9 @@ def test_a_database_that_is_read_only_refuses(table: Table, config: CatalogConfi
 
 
 @pytest.mark.parametrize("by", ["writer", "reader"])
-def test_a_database_that_others_have_locked_has_applied_nothing(
-    table: Table, config: CatalogConfig, by: str, through: str
-) -> None:
+def test_a_database_that_others_have_locked_has_applied_nothing(table: Table, config: CatalogConfig, by: str) -> None:
     """A writer keeps us from the statement, a reader from the COMMIT, which SQLAlchemy then leaves open."""
-    impatient = with_uri(table, f"sqlite:///{file_of(config)}?timeout=0.1{through}")
+    impatient = with_uri(table, f"sqlite:///{file_of(config)}?timeout=0.1")
     other = sqlite3.connect(file_of(config), isolation_level=None)
     plan = rewritten(table)
     found, attempt = staged(impatient, plan)
@@ -220,30 +207,11 @@ def test_a_right_that_storage_denies_is_no_answer_of_the_catalog() -> None:
 HTML = "<!DOCTYPE html>\n<html>\n<title>Log in</title>" + "x" * 5000
 
 
-class _Pages(BaseHTTPRequestHandler):
-    """A server of something else than a catalog."""
-
-    def do_GET(self) -> None:
-        body = HTML.encode()
-        self.send_response(502 if self.path.startswith("/bad") else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_HEAD = do_GET  # noqa: N815 - http.server asks for it
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Log nothing."""
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pages() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    """A server of something else than a catalog."""
+    with http_server(lambda path, headers: (502 if path.startswith("/bad") else 200, {}, HTML)) as uri:
+        yield uri
 
 
 @pytest.mark.parametrize(("path", "status"), [("", ""), ("/bad", " with status 502")])

@@ -52,7 +52,7 @@ from pyiceberg.types import (
 from amoro_core.iceberg.metadata import bound_key
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.plans import PartitionKey
-from tests.iceberg.port import port
+from tests.iceberg.scenarios import port
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

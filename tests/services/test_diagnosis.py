@@ -26,7 +26,7 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.faults.proxy import Applied, Cut, Fault
 from tests.faults.rest import RestServer
-from tests.iceberg.listed import limited_requests
+from tests.iceberg.scenarios import limited_requests
 from tests.services.rigs import Limits
 
 

@@ -32,7 +32,7 @@ from amoro_core.transactions.process_context import read_context
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
-from tests.iceberg.port import port
+from tests.iceberg.scenarios import port
 from tests.large import Worker, count_as_large
 from tests.services.rigs import Limits
 from tests.services.world import World
