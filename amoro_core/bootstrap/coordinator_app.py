@@ -36,7 +36,7 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 
 if TYPE_CHECKING:
     from amoro_core.web.app_context import AppContext
-    from amoro_core.web.oidc import OidcLogin
+    from amoro_core.web.login import OidcLogin
     from amoro_core.web.oidc_client import OpenIdProvider
     from amoro_core.web.server import Listener
 
@@ -429,7 +429,7 @@ def oidc_login_of(settings: Settings, port: int) -> "OidcLogin | None":
     provider, terms = provider_of(settings), settings.provider_terms()
     if provider is None or terms is None:
         return None
-    from amoro_core.web.oidc import OidcLogin, OwnAddress
+    from amoro_core.web.login import OidcLogin, OwnAddress
 
     address = OwnAddress(
         (*settings.http_hosts, settings.http_host),

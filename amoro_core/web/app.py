@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from amoro_core.errors import UnknownToken
 from amoro_core.logger import get_logger
-from amoro_core.web import mcp_endpoint, pages, scan_reports, static
+from amoro_core.web import mcp_endpoint, pages, static
 from amoro_core.web.app_context import AppContext, bearer, context_of
 from amoro_core.web.middleware import HeaderGuard, HostGuard, OriginGuard, Timing
 from amoro_core.web.rest import handler
@@ -28,7 +28,7 @@ def make_app(parts: AppContext, hosts: Collection[str]) -> Starlette:
         *static.routes(),
         *handler.routes(),
         *mcp_endpoint.routes(),
-        *scan_reports.routes(),
+        *handler.scan_report_routes(),
         *pages.routes(),
     ]
     timing = Middleware(Timing, meters=parts.meters, routes=routes)

@@ -13,8 +13,7 @@ from amoro_core.errors import UnknownToken
 from amoro_core.metrics_registry import Meters
 from amoro_core.model.principals import Channel, Principal
 from amoro_core.services.history import RepeatingService
-from amoro_core.web.login import LoginService, address_of
-from amoro_core.web.oidc import OidcLogin
+from amoro_core.web.login import LoginService, OidcLogin, address_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,7 @@ from collections.abc import Sequence
 
 from starlette.routing import BaseRoute
 
-from amoro_core.web.pages import (
-    groups,
-    journal,
-    login,
-    maintenance,
-    overview,
-    processes,
-    table,
-    table_actions,
-    tables,
-    users,
-)
+from amoro_core.web.pages import groups, journal, login, maintenance, overview, processes, table_actions, tables, users
 from amoro_core.web.pages.framework import Site
 from amoro_core.web.pages.processes import ProcessPage
 from amoro_core.web.pages.table_files import Files, ReadLimiter, Snapshots
@@ -52,13 +41,13 @@ def _table_routes(site: Site) -> Sequence[BaseRoute]:
     verifications = table_actions.Verifications()
     plans, files, snapshots = table_actions.Plans(requests), Files(ReadLimiter()), Snapshots(ReadLimiter())
     return (
-        site.page(at, table.show_table),
+        site.page(at, tables.show_table),
         site.page(f"{at}/files", files.show),
         site.page(f"{at}/files/list", files.list_now),
         site.page(f"{at}/snapshots", snapshots.show),
         site.action(f"{at}/snapshots", snapshots.read),
-        site.page(f"{at}/processes", table.show_processes),
-        site.page(f"{at}/properties", table.show_properties),
+        site.page(f"{at}/processes", tables.show_processes),
+        site.page(f"{at}/properties", tables.show_properties),
         site.page(f"{at}/plan", plans.show),
         site.action(f"{at}/plan", plans.make),
         site.action(f"{at}/plan/run", plans.carry_out),

@@ -16,7 +16,7 @@ from amoro_core.protocol import queue_pb2 as queue
 from amoro_core.web.app_context import principal_of
 from amoro_core.web.pages.framework import Site, may
 from amoro_core.web.pages.page_request import Confirmation, Field, Page, PageRequest, Redirect
-from amoro_core.web.pages.table import RANGES, SeriesRequest, drawn, found_series
+from amoro_core.web.pages.tables import RANGES, SeriesRequest, drawn, found_series
 
 _RUNNING, _EVENTS = 10, 20
 _STEP_S = 600

@@ -21,7 +21,7 @@ from amoro_core.web.pages.page_request import (
     to_table,
     whole_number,
 )
-from amoro_core.web.pages.table import table_of, table_page
+from amoro_core.web.pages.tables import table_of, table_page
 
 TYPES = tuple(type_.value for type_ in OptimizingType)
 #: An action that takes longer goes on, while its visitor goes on to the table.
