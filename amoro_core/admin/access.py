@@ -1,6 +1,6 @@
 """Operations on tokens, users and the audit."""
 
-from amoro_core.admin.context import Call, Services, duration, milliseconds, moment, word
+from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, moment, word
 from amoro_core.errors import IllegalState, NotAllowed
 from amoro_core.model.history_events import AuditEvent, AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window, page_limit
@@ -29,22 +29,14 @@ def list_audit(services: Services, request: pb.ListAuditRequest, call: Call) -> 
 
 def _message(item: AuditEvent) -> pb.AuditEvent:
     call, who = item.call, item.call.principal
-    return pb.AuditEvent(
-        event_id=item.event_id,
+    return as_message(
+        pb.AuditEvent,
+        item,
+        call,
+        who,
         happened_ms=milliseconds(item.at),
         actor=who.name,
         actor_kind="user" if who.is_user else "token",
-        said=who.said,
-        role=who.role.value,
-        pattern=who.pattern,
-        address=who.address,
-        way=who.way.value,
-        operation=call.operation,
-        object=call.object,
-        parameters=call.parameters,
-        dry_run=call.is_dry_run,
-        outcome=item.outcome.value,
-        code=item.code,
     )
 
 
@@ -68,14 +60,7 @@ def revoke_token(services: Services, request: admin_pb.RevokeTokenRequest, call:
 
 
 def _token(item: AccessToken, secret: str = "") -> admin_pb.Token:
-    return admin_pb.Token(
-        name=item.name,
-        kind=item.role.value,
-        created_ms=milliseconds(item.created_at),
-        token=secret,
-        pattern=item.pattern,
-        expires_ms=milliseconds(item.expires_at),
-    )
+    return as_message(admin_pb.Token, item, kind=item.role.value, token=secret)
 
 
 def add_user(services: Services, request: accounts_pb.AddUserRequest, call: Call) -> accounts_pb.User:
@@ -121,6 +106,4 @@ def make_login_link(services: Services, request: accounts_pb.MakeLoginLinkReques
 
 
 def _user(user: UserAccount) -> accounts_pb.User:
-    return accounts_pb.User(
-        name=user.name, role=user.role.value, pattern=user.pattern, created_ms=milliseconds(user.created_at)
-    )
+    return as_message(accounts_pb.User, user)

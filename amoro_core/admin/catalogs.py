@@ -1,63 +1,16 @@
 """Operations on catalogs."""
 
 import time
-from collections.abc import Callable, Iterable
+from functools import partial
 
-from amoro_core.admin.context import Call, Services, milliseconds
+from amoro_core.admin.context import Call, Services, as_message
 from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import LONGEST_REASON, briefly, without_secrets
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import CHECKING
-from amoro_core.services.catalogs import CatalogChange, Selected
-from amoro_core.services.discovery import CatalogLook
-
-
-def catalog_message(
-    config: CatalogConfig, refusal: str | None, shown: Callable[[Iterable[tuple[str, str]]], dict[str, str]]
-) -> pb.Catalog:
-    """The catalog; `shown` masks secrets among properties."""
-    return pb.Catalog(
-        name=config.name,
-        origin=config.origin,
-        properties=shown(config.properties),
-        site_files=[
-            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=shown(file.properties))
-            for file in config.site_files
-        ],
-        allowed_locations=config.allowed_locations,
-        commits=refusal is None,
-        refusal=refusal or "",
-    )
-
-
-def look_message(found: CatalogLook) -> pb.CatalogLook:
-    """What is known of a catalog without asking it."""
-    return pb.CatalogLook(
-        catalog=found.catalog,
-        tables=found.tables,
-        tables_is_exact=found.tables_is_exact,
-        heard_ms=milliseconds(found.heard_at),
-        failure=found.failure,
-    )
-
-
-def selection_message(found: Selected) -> pb.SelectTablesResponse:
-    """The selected tables, and the catalogs that could not be listed."""
-    return pb.SelectTablesResponse(
-        tables=[str(table) for table in found.tables],
-        unlisted=[
-            pb.UnlistedCatalog(
-                catalog=name,
-                code=error.code,
-                exit_status=error.exit_status,
-                message=error.message,
-                hint=error.hint or error.remedy,
-            )
-            for name, error in found.unlisted
-        ],
-    )
+from amoro_core.services.catalogs import CatalogChange
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:
@@ -103,11 +56,8 @@ def update_catalog(services: Services, request: pb.UpdateCatalogRequest, call: C
         dict(request.site_files),
         frozenset(request.removed_site_files),
     )
-
-    def shown(config: CatalogConfig) -> pb.Catalog:
-        return _catalog(services, config)
-
-    updated = services.catalogs.update(request.name, change, call.condition(shown))
+    condition = call.condition(partial(_catalog, services))
+    updated = services.catalogs.update(request.name, change, condition)
     services.program.explore()
     return _catalog(services, updated)
 
@@ -120,15 +70,16 @@ def remove_catalog(services: Services, request: pb.RemoveCatalogRequest, call: C
 def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Call) -> pb.ListCatalogsResponse:
     """Catalogs by name, with what is known of each without asking it."""
     page = services.catalogs.page(Window(request.limit, request.after))
-    shown = [_catalog(services, config) for config in page.items]
-    looks = [look_message(one) for one in services.catalog_looks.looks(config.name for config in page.items)]
-    return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total, looks=looks)
+    messages = [_catalog(services, config) for config in page.items]
+    looks = services.catalog_looks.looks(config.name for config in page.items)
+    looks_messages = [as_message(pb.CatalogLook, one) for one in looks]
+    return pb.ListCatalogsResponse(catalogs=messages, next=page.next, total=page.total, looks=looks_messages)
 
 
 def _no_answer(name: str, error: AmoroError, duration_ms: int) -> pb.CatalogCheck:
-    said = briefly(without_secrets(error.message), LONGEST_REASON)
+    message = briefly(without_secrets(error.message), LONGEST_REASON)
     hint = error.hint or error.remedy
-    return pb.CatalogCheck(name=name, duration_ms=duration_ms, code=error.code, message=said, hint=hint)
+    return pb.CatalogCheck(name=name, duration_ms=duration_ms, code=error.code, message=message, hint=hint)
 
 
 def _since(began: float) -> int:
@@ -137,4 +88,15 @@ def _since(began: float) -> int:
 
 
 def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:
-    return catalog_message(config, services.catalogs.commits_refused(config), services.catalogs.shown)
+    refusal, masked = services.catalogs.commits_refused(config), services.catalogs.shown
+    return as_message(
+        pb.Catalog,
+        config,
+        properties=masked(config.properties),
+        site_files=[
+            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=masked(file.properties))
+            for file in config.site_files
+        ],
+        commits=refusal is None,
+        refusal=refusal,
+    )

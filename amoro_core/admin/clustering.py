@@ -1,23 +1,23 @@
 """Operations of clustering."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import date
 
-from amoro_core.admin.context import Call, Services, files, milliseconds
-from amoro_core.admin.processes import messages_of, process_summary
+from amoro_core.admin.context import Call, Services, as_message, milliseconds
+from amoro_core.admin.processes import find_process
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.scan_stats import ColumnFilter, Operator, ScanRecord
-from amoro_core.model.tables import TableIdentifier, TableRuntime
-from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS, Suggested
+from amoro_core.model.tables import TableRuntime
+from amoro_core.planning.clustering.auto_columns import ENOUGH_SCANS
 from amoro_core.planning.clustering.model import ClusterVerdict, ColumnDepth, GroupPlan, PartitionDepth
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.maintenance import Maintained
-from amoro_core.services.scan_learning import Learned
 
 
-def clustering_plan_message(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan:
+def _plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan:
     """What clustering would do, partition by partition."""
     groups: dict[PartitionKey, list[GroupPlan]] = {}
     for group in verdict.plan.groups if verdict.plan else ():
@@ -29,7 +29,7 @@ def clustering_plan_message(runtime: TableRuntime, verdict: ClusterVerdict, task
         reason=verdict.reason,
         partitions=[_partition(one, groups.get(one.key, [])) for one in verdict.partitions],
         tasks=tasks,
-        files=files(runtime.summary),
+        files=as_message(pb.FileSummary, runtime.summary),
         next_at_ms=milliseconds(verdict.due_at),
         health_score=runtime.summary.health_score,
         enabled=runtime.enabled,
@@ -40,88 +40,17 @@ def clustering_plan_message(runtime: TableRuntime, verdict: ClusterVerdict, task
     )
 
 
-def clustering_message(
-    runtime: TableRuntime, verdict: ClusterVerdict, tasks: int, waiting: Iterable[str]
-) -> pb.Clustering:
-    """How well the table is clustered; `waiting` are its plans that were not started."""
-    kept = [group for one in verdict.partitions for group in one.groups]
-    still_open = [group for group in kept if group.is_open]
-    sealed = [group for group in kept if not group.is_open]
-    return pb.Clustering(
-        table=str(runtime.identifier),
-        layout=_layout(verdict),
-        files=sum(one.files for one in verdict.partitions),
-        bytes=sum(one.bytes for one in verdict.partitions),
-        sealed_groups=len(sealed),
-        sealed_bytes=sum(group.live_bytes for group in sealed),
-        open_groups=len(still_open),
-        open_bytes=sum(group.live_bytes for group in still_open),
-        unclustered_files=sum(one.unclustered_files for one in verdict.partitions),
-        unclustered_bytes=sum(one.unclustered_bytes for one in verdict.partitions),
-        columns=_columns(verdict.partitions),
-        next=clustering_plan_message(runtime, verdict, tasks),
-        waiting=waiting,
-    )
-
-
-def clustering_text_message(scan: pb.ToldScan) -> ScanRecord:
+def _scan_record(scan: pb.ToldScan) -> ScanRecord:
     """The scans of the request. Raises InvalidArgument."""
     try:
         day = date.fromisoformat(scan.day) if scan.day else None
-        filters = tuple(ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters)
+        filters = {ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters}
     except ValueError as error:
         raise InvalidArgument(
             f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
         ) from error
-    ordered = tuple(sorted(set(filters), key=lambda one: (one.column, one.operator)))
+    ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
     return ScanRecord(day, ordered, scan.scans, scan.place, scan.source)
-
-
-def suggestion_message(identifier: TableIdentifier, found: Suggested) -> pb.SuggestedColumns:
-    """What is suggested, and what `auto` chooses."""
-    choice = found.auto.choice
-    auto = pb.ChosenColumns()
-    if choice is not None:
-        auto = pb.ChosenColumns(
-            columns=[pb.ChosenColumn(column=name, saved=choice.evidence.get(name, 0.0)) for name in choice.columns],
-            strategy=choice.strategy.value,
-            chosen_at_ms=milliseconds(choice.chosen_at),
-            scans=choice.scans,
-            saved=choice.saved,
-        )
-    return pb.SuggestedColumns(
-        table=str(identifier),
-        files=found.files,
-        columns=[
-            pb.SuggestedColumn(column=one.column, reason=one.reason, files_met=one.files_met or 0.0)
-            for one in found.columns
-        ],
-        auto=auto,
-        auto_reason=found.auto.reason,
-    )
-
-
-def learned_message(runtime: TableRuntime, found: Learned) -> pb.LearnedScans:
-    """What was learned, the columns filtered by most first."""
-    columns: dict[str, int] = {}
-    for one in found.kept:
-        for name in {item.column for item in one.filters}:
-            columns[name] = columns.get(name, 0) + one.scans
-    days = sorted(one.day for one in found.kept)
-    return pb.LearnedScans(
-        table=str(runtime.identifier),
-        scans=sum(one.scans for one in found.kept),
-        unfiltered_scans=sum(one.scans for one in found.kept if not one.filters),
-        old_scans=found.old_scans,
-        first_day=days[0].isoformat() if days else "",
-        last_day=days[-1].isoformat() if days else "",
-        columns=[
-            pb.LearnedColumn(column=name, scans=scans)
-            for name, scans in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
-        ],
-        recent_scans=found.recent_scans,
-        enough_scans=ENOUGH_SCANS,
-    )
 
 
 def _layout(verdict: ClusterVerdict) -> str:
@@ -137,7 +66,7 @@ def _layout(verdict: ClusterVerdict) -> str:
 
 
 def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
-    taken = sum(len(group.files) for group in groups)
+    read = sum(len(group.files) for group in groups)
     deletes = [delete for group in groups for file in group.files for delete in file.deletes]
     equality = {delete.identity for delete in deletes if delete.equality_ids}
     return pb.PlannedPartition(
@@ -151,25 +80,19 @@ def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPa
         position_delete_files=len({delete.identity for delete in deletes} - equality),
         deletion_vectors=len({delete.identity for delete in deletes if delete.is_vector}),
         input_bytes=sum(group.input_bytes for group in groups),
-        expected_files=one.files - taken + sum(group.output_count for group in groups),
+        expected_files=one.files - read + sum(group.output_count for group in groups),
         tasks=len(groups),
-        columns=[_depth(column) for column in one.columns],
-    )
-
-
-def _depth(column: ColumnDepth) -> pb.ColumnDepth:
-    return pb.ColumnDepth(
-        column=column.name, depth=column.depth, ideal=column.ideal, all_files=column.all_files, note=column.note
+        columns=[as_message(pb.ColumnDepth, column, column=column.name) for column in one.columns],
     )
 
 
 def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
     """The columns over all partitions, each weighted by its bytes."""
-    found: dict[str, list[tuple[int, ColumnDepth]]] = {}
+    columns: dict[str, list[tuple[int, ColumnDepth]]] = {}
     for one in partitions:
         for column in one.columns:
-            found.setdefault(column.name, []).append((max(1, one.bytes), column))
-    return [_mean(name, weighted) for name, weighted in found.items()]
+            columns.setdefault(column.name, []).append((max(1, one.bytes), column))
+    return [_mean(name, weighted) for name, weighted in columns.items()]
 
 
 def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:
@@ -199,61 +122,101 @@ def is_clustering(request: pb.PlanTableRequest | pb.OptimizeTableRequest) -> boo
 def plan_clustering(services: Services, request: pb.PlanTableRequest) -> pb.Plan:
     """The plan that clustering the table would have now."""
     identifier = services.catalogs.resolve(request.table)
-    made = services.maintaining.preview(identifier, CLUSTER, cluster=_options(request.cluster), where=request.where)
-    return clustering_plan_message(services.tables.find(identifier), _verdict(made), _tasks(made))
+    result = services.maintaining.preview(identifier, CLUSTER, cluster=_options(request.cluster), where=request.where)
+    return _plan(services.tables.find(identifier), _verdict(result), _tasks(result))
 
 
 def cluster_table(services: Services, request: pb.OptimizeTableRequest) -> pb.OptimizeTableResponse:
     """Plan a process that clusters the table, and start it unless it is to wait."""
     runtime = services.tables.require_maintainable(services.catalogs.resolve(request.table))
-    made = services.maintaining.begin(
+    result = services.maintaining.begin(
         runtime.table_id, CLUSTER, trigger="request", cluster=_options(request.cluster), where=request.where
     )
-    answer = pb.OptimizeTableResponse(plan=clustering_plan_message(runtime, _verdict(made), _tasks(made)))
-    if made.process_id:
-        (process,) = messages_of(services, [process_summary(services, made.process_id)])
-        answer.process_id, answer.no_optimizer = made.process_id, process.no_optimizer
+    answer = pb.OptimizeTableResponse(plan=_plan(runtime, _verdict(result), _tasks(result)))
+    if result.process_id:
+        process = find_process(services, result.process_id)
+        answer.process_id, answer.no_optimizer = result.process_id, process.no_optimizer
     return answer
 
 
 def start_process(services: Services, request: pb.StartProcessRequest, call: Call) -> pb.Process:
     """Start a plan that was stored. Raises IllegalState for one that waits for no start."""
-    started = services.starting.start(request.process_id)
-    (message,) = messages_of(services, [process_summary(services, started.process_id)])
-    return message
+    return find_process(services, services.starting.start(request.process_id).process_id)
 
 
 def show_clustering(services: Services, request: pb.ShowClusteringRequest, call: Call) -> pb.Clustering:
-    """How well the table is clustered, and what would be done next."""
+    """How well the table is clustered, what would be done next, and its plans that were not started."""
     identifier = services.catalogs.resolve(request.table)
-    made = services.maintaining.preview(identifier, CLUSTER, cluster=ClusterOptions(shows=True))
-    runtime = services.tables.find(identifier)
-    waiting = services.starting.waiting(runtime.table_id) if runtime.table_id else []
-    return clustering_message(runtime, _verdict(made), _tasks(made), waiting)
+    result = services.maintaining.preview(identifier, CLUSTER, cluster=ClusterOptions(shows=True))
+    runtime, verdict = services.tables.find(identifier), _verdict(result)
+    groups = [group for one in verdict.partitions for group in one.groups]
+    still_open = [group for group in groups if group.is_open]
+    sealed = [group for group in groups if not group.is_open]
+    return pb.Clustering(
+        table=str(runtime.identifier),
+        layout=_layout(verdict),
+        files=sum(one.files for one in verdict.partitions),
+        bytes=sum(one.bytes for one in verdict.partitions),
+        sealed_groups=len(sealed),
+        sealed_bytes=sum(group.live_bytes for group in sealed),
+        open_groups=len(still_open),
+        open_bytes=sum(group.live_bytes for group in still_open),
+        unclustered_files=sum(one.unclustered_files for one in verdict.partitions),
+        unclustered_bytes=sum(one.unclustered_bytes for one in verdict.partitions),
+        columns=_columns(verdict.partitions),
+        next=_plan(runtime, verdict, _tasks(result)),
+        waiting=services.starting.waiting(runtime.table_id) if runtime.table_id else [],
+    )
 
 
 def learn_scans(services: Services, request: pb.LearnScansRequest, call: Call) -> pb.LearnedScans:
-    """Keep a report of how the table is read."""
+    """Keep a report of how the table is read; the columns filtered by most come first in the answer."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    learned = services.learning.learn(runtime, [clustering_text_message(one) for one in request.scans])
-    return learned_message(runtime, learned)
+    learned = services.learning.learn(runtime, [_scan_record(one) for one in request.scans])
+    columns: Counter[str] = Counter()
+    for one in learned.kept:
+        columns.update({item.column: one.scans for item in one.filters})
+    days = sorted(one.day for one in learned.kept)
+    return pb.LearnedScans(
+        table=str(runtime.identifier),
+        scans=sum(one.scans for one in learned.kept),
+        unfiltered_scans=sum(one.scans for one in learned.kept if not one.filters),
+        old_scans=learned.old_scans,
+        first_day=days[0].isoformat() if days else "",
+        last_day=days[-1].isoformat() if days else "",
+        columns=[
+            pb.LearnedColumn(column=name, scans=scans)
+            for name, scans in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        recent_scans=learned.recent_scans,
+        enough_scans=ENOUGH_SCANS,
+    )
 
 
 def suggest_columns(services: Services, request: pb.SuggestColumnsRequest, call: Call) -> pb.SuggestedColumns:
-    """Columns that the table may be clustered by."""
+    """Columns that the table may be clustered by, and what `auto` chooses."""
     identifier = services.catalogs.resolve(request.table)
-    return suggestion_message(identifier, services.learning.suggest(identifier))
+    suggested = services.learning.suggest(identifier)
+    choice, auto = suggested.auto.choice, pb.ChosenColumns()
+    if choice is not None:
+        columns = [pb.ChosenColumn(column=name, saved=choice.evidence.get(name, 0.0)) for name in choice.columns]
+        auto = as_message(pb.ChosenColumns, choice, columns=columns)
+    return as_message(
+        pb.SuggestedColumns, suggested, table=str(identifier), auto=auto, auto_reason=suggested.auto.reason
+    )
 
 
-def _verdict(made: Maintained) -> ClusterVerdict:
-    if isinstance(made.verdict, ClusterVerdict):
-        return made.verdict
-    return ClusterVerdict(False, made.reason, made.due_at)
+def _verdict(result: Maintained) -> ClusterVerdict:
+    if isinstance(result.verdict, ClusterVerdict):
+        return result.verdict
+    return ClusterVerdict(False, result.reason, result.due_at)
 
 
-def _options(said: pb.ClusterOptions) -> ClusterOptions:
-    return ClusterOptions(tuple(said.columns), said.strategy, said.partitions, said.full, said.schedule_only)
+def _options(options: pb.ClusterOptions) -> ClusterOptions:
+    return ClusterOptions(
+        tuple(options.columns), options.strategy, options.partitions, options.full, options.schedule_only
+    )
 
 
-def _tasks(made: Maintained) -> int:
-    return len(made.plan.tasks) if made.plan else 0
+def _tasks(result: Maintained) -> int:
+    return len(result.plan.tasks) if result.plan else 0

@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.errors import InvalidArgument, NotAllowed
 from amoro_core.metrics_registry import Meters
-from amoro_core.model.history_events import AuditOutcome
+from amoro_core.model.history_events import AuditOutcome, EventKind
 from amoro_core.model.paging import Line
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import (
     BlockedOperation,
-    FileSummary,
     OptimizingStatus,
     OptimizingType,
     Order,
     TableIdentifier,
     TableKey,
 )
-from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.operations import Target
 from amoro_core.services.accounts import SessionService, TokenService, UserService
 from amoro_core.services.blockers import BlockerService
@@ -139,6 +139,11 @@ def target_table(services: Services, target: Target, request: Any) -> TableIdent
             return services.leasing.find(request.lease_id).table
 
 
+def table_id(services: Services, table: str) -> int | None:
+    """The id of the table that limits a list; None for "". Raises TableNotFound."""
+    return services.tables.id_of(services.catalogs.resolve(table)) if table else None
+
+
 def require(principal: Principal, method: str, needed: Role, acted: Callable[[], TableIdentifier] | None) -> None:
     """Raise NotAllowed unless the account may call the method; `acted` gives the table, which is asked if it matters.
 
@@ -172,21 +177,46 @@ def moment(since_epoch_ms: int) -> datetime:
         raise InvalidArgument(f"{since_epoch_ms} ms since 1970 is no time") from error
 
 
-def files(summary: FileSummary) -> pb.FileSummary:
-    """Live files in figures."""
-    return pb.FileSummary(
-        data_files=summary.data_files,
-        data_bytes=summary.data_bytes,
-        fragment_files=summary.fragment_files,
-        undersized_files=summary.undersized_files,
-        equality_delete_files=summary.equality_delete_files,
-        position_delete_files=summary.position_delete_files,
-        delete_bytes=summary.delete_bytes,
-        dangling_delete_files=summary.dangling_delete_files,
-        records=summary.records,
-        coarse_files=summary.coarse_files,
-        coarse_bytes=summary.coarse_bytes,
-    )
+Filled = TypeVar("Filled", bound=Message)
+
+
+def as_message(kind: type[Filled], /, *values: object, **more: Any) -> Filled:
+    """The message of that kind, its fields from `more`, else from the first value with an attribute of the same name.
+
+    A time in milliseconds (`created_ms`) is read from `created_at` or `created`, a flag (`sound`) from `is_sound`;
+    values within the values become messages in the same way. Raises AttributeError for a field that nothing gives.
+    """
+    for described in kind.DESCRIPTOR.fields:
+        if described.name not in more:
+            more[described.name] = _plain(described, _attribute(described.name, values))
+    return kind(**more)
+
+
+def _attribute(name: str, values: Iterable[object]) -> Any:
+    stem = name.removesuffix("_ms")
+    for value in values:
+        for source in (name, f"{stem}_at", stem, f"is_{name}"):
+            if hasattr(value, source):
+                return getattr(value, source)
+    raise AttributeError(f"no value has {name}")
+
+
+def _plain(field: Any, value: Any) -> Any:
+    """The value as the field takes it; None leaves the field at its default."""
+    kind = field.message_type
+    if value is None or (kind is not None and kind.GetOptions().map_entry):
+        return value if value is None else dict(value)
+    if kind is not None:
+        message = GetMessageClass(kind)
+        return [as_message(message, one) for one in value] if field.is_repeated else as_message(message, value)
+    match value:
+        case datetime():
+            return milliseconds(value)
+        case Enum():
+            return value.value
+        case TableIdentifier():
+            return str(value)
+    return value
 
 
 Word = TypeVar(
@@ -200,6 +230,7 @@ Word = TypeVar(
     TableKey,
     Order,
     AuditOutcome,
+    EventKind,
     Line,
 )
 
@@ -215,14 +246,6 @@ def word(kind: type[Word], text: str, name: str) -> Word | None:
         close = get_close_matches(text.lower(), words, n=1)
         meant = f"Did you mean {close[0]}? " if close else ""
         raise InvalidArgument(f"{text!r} is not a {name}", hint=f"{meant}One of: {', '.join(words)}.") from error
-
-
-def requested_type(type_: str, force: bool) -> OptimizingType | None:
-    """The requested type of optimizing. Raises InvalidArgument, also for a force that would have no effect."""
-    requested = word(OptimizingType, type_, "type")
-    if force and requested is not OptimizingType.FULL:
-        raise InvalidArgument("force needs the type full", hint="Ask for that type: --type full --force.")
-    return requested
 
 
 def duration(milliseconds: int) -> timedelta | None:

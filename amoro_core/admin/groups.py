@@ -4,105 +4,32 @@ from datetime import datetime
 from math import isfinite, isinf
 from typing import Any
 
-from amoro_core.admin.context import Call, Services, milliseconds, word
+from amoro_core.admin.context import Call, Services, as_message, milliseconds, word
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.group_config import EXTERNAL, Instance, InstanceStatus, InstancesView
+from amoro_core.model.group_config import EXTERNAL, InstanceStatus
 from amoro_core.model.paging import Line, Window, page_limit
 from amoro_core.model.processes import Optimizer, ProcessStatus, ResourceGroup
 from amoro_core.model.text_sanitizing import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2 as queue_pb
 from amoro_core.scheduling.policy import DEFAULT_POLICY
-from amoro_core.services.groups import GroupChange, GroupView
+from amoro_core.services.groups import GroupChange, GroupUse, GroupView
 from amoro_core.services.listings import PendingPlace, WaitingPlace
 from amoro_core.services.optimizers import OptimizerLiveness
 
 
-def group_message(view: GroupView, kept: InstancesView, no_optimizer: str, *, uses: bool) -> pb.Group:
-    """`uses` False: without what its tables used, and without its instances one by one."""
-    return pb.Group(
-        name=view.group.name,
-        scheduling_policy=view.group.scheduling_policy,
-        properties=masked(dict(view.group.properties)),
-        optimizers=view.optimizers,
-        threads=view.threads,
-        tables=view.tables,
-        running_tasks=view.running_tasks,
-        uses=[
-            pb.GroupUse(
-                table=str(use.table),
-                table_id=use.table_id,
-                quota=use.quota,
-                limit=use.limit,
-                running_tasks=use.running_tasks,
-                occupation=use.occupation if isfinite(use.occupation) else -1,
-            )
-            for use in view.uses
-        ]
-        if uses
-        else [],
-        container=view.group.container,
-        wanted_instances=kept.wanted,
-        instances=[_instance(item) for item in kept.instances] if uses else [],
-        failed_starts=kept.failed_starts,
-        start_failure=kept.failure,
-        retry_start_ms=milliseconds(kept.retry_at),
-        gave_up_starting=kept.has_given_up,
-        no_optimizer=no_optimizer,
-    )
-
-
-def kept_group_message(kept: ResourceGroup) -> pb.Group:
+def _group_itself(group: ResourceGroup) -> pb.Group:
     """What the group is by itself, which an update changes."""
     return pb.Group(
-        name=kept.name,
-        scheduling_policy=kept.scheduling_policy,
-        properties=masked(dict(kept.properties)),
-        container=kept.container,
+        name=group.name,
+        scheduling_policy=group.scheduling_policy,
+        properties=masked(dict(group.properties)),
+        container=group.container,
     )
 
 
-def _instance(item: Instance) -> pb.Instance:
-    return pb.Instance(
-        resource_id=item.resource.resource_id,
-        container=item.resource.container,
-        state=item.resource.state.value,
-        started_ms=milliseconds(item.resource.started_at),
-        optimizer_id=item.optimizer_id,
-        handle=item.resource.handle,
-    )
-
-
-def instance_status_message(status: InstanceStatus) -> pb.InstanceStatus:
-    """The instance, and its state as reported by its container."""
-    resource, observed = status.instance.resource, status.observed
-    return pb.InstanceStatus(
-        resource_id=resource.resource_id,
-        group=resource.group,
-        container=resource.container,
-        state=resource.state.value,
-        started_ms=milliseconds(resource.started_at),
-        since_ms=milliseconds(resource.since),
-        optimizer_id=status.instance.optimizer_id,
-        handle=resource.handle,
-        liveness=observed.liveness.value,
-        detail=observed.detail,
-    )
-
-
-def optimizer_message(item: Optimizer, life: OptimizerLiveness, running: int) -> pb.Optimizer:
-    """The optimizer, with the time of its last report and its number of running tasks."""
-    return pb.Optimizer(
-        optimizer_id=item.optimizer_id,
-        group=item.group,
-        threads=item.threads,
-        memory_bytes=item.memory_bytes,
-        registered_ms=milliseconds(item.registered_at),
-        touched_ms=milliseconds(life.touched_at),
-        running_tasks=running,
-        labels=dict(item.labels),
-        draining=item.draining,
-    )
+def _instance_status(status: InstanceStatus) -> pb.InstanceStatus:
+    return as_message(pb.InstanceStatus, status.instance.resource, status.instance, status.observed)
 
 
 def create_group(services: Services, request: pb.CreateGroupRequest, call: Call) -> pb.Group:
@@ -136,8 +63,7 @@ def update_group(services: Services, request: pb.UpdateGroupRequest, call: Call)
         frozenset(request.removed_properties),
         request.container or None,
     )
-    condition = call.condition(kept_group_message)
-    return _group(services, services.groups.update(request.name, change, condition))
+    return _group(services, services.groups.update(request.name, change, call.condition(_group_itself)))
 
 
 def scale_group(services: Services, request: pb.ScaleGroupRequest, call: Call) -> pb.Group:
@@ -153,8 +79,26 @@ def remove_group(services: Services, request: pb.RemoveGroupRequest, call: Call)
 
 
 def _group(services: Services, view: GroupView, *, uses: bool = True) -> pb.Group:
-    name = view.group.name
-    return group_message(view, services.containers.find(name), services.no_optimizer_reason(name), uses=uses)
+    """`uses` False: without what its tables used, and without its instances one by one."""
+    name, instances = view.group.name, services.containers.find(view.group.name)
+    return as_message(
+        pb.Group,
+        view,
+        instances,
+        view.group,
+        uses=[_use(use) for use in view.uses] if uses else [],
+        properties=masked(dict(view.group.properties)),
+        wanted_instances=instances.wanted,
+        instances=[as_message(pb.Instance, item, item.resource) for item in instances.instances] if uses else [],
+        start_failure=instances.failure,
+        retry_start_ms=milliseconds(instances.retry_at),
+        gave_up_starting=instances.has_given_up,
+        no_optimizer=services.no_optimizer_reason(name),
+    )
+
+
+def _use(use: GroupUse) -> pb.GroupUse:
+    return as_message(pb.GroupUse, use, occupation=use.occupation if isfinite(use.occupation) else -1)
 
 
 def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:
@@ -179,30 +123,31 @@ def release_optimizer(
 ) -> pb.ReleaseOptimizerResponse:
     """End the registration of the optimizer; its tasks are planned again."""
     optimizer_id = services.optimizers.find(request.optimizer_id)[0].optimizer_id
-    held = services.optimizers.release(
+    tasks = services.optimizers.release(
         optimizer_id, lambda: services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
     )
-    return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=held)
+    return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=tasks)
 
 
 def get_instance(services: Services, request: pb.GetInstanceRequest, call: Call) -> pb.InstanceStatus:
     """The instance, and its status in its container now."""
-    return instance_status_message(services.containers.find_instance(request.id))
+    return _instance_status(services.containers.find_instance(request.id))
 
 
 def get_instance_logs(services: Services, request: pb.GetInstanceLogsRequest, call: Call) -> pb.InstanceLogs:
     """The last lines of the instance's log."""
-    resource_id, said = services.containers.logs(request.id, request.lines)
-    return pb.InstanceLogs(resource_id=resource_id, lines=said)
+    resource_id, lines = services.containers.logs(request.id, request.lines)
+    return pb.InstanceLogs(resource_id=resource_id, lines=lines)
 
 
 def kill_instance(services: Services, request: pb.KillInstanceRequest, call: Call) -> pb.InstanceStatus:
     """Kill the instance."""
-    return instance_status_message(services.containers.kill(request.id))
+    return _instance_status(services.containers.kill(request.id))
 
 
 def _optimizer(services: Services, item: Optimizer, life: OptimizerLiveness) -> pb.Optimizer:
-    return optimizer_message(item, life, services.optimizing.running_tasks(item.optimizer_id))
+    running = services.optimizing.running_tasks(item.optimizer_id)
+    return as_message(pb.Optimizer, item, life, running_tasks=running)
 
 
 def list_queue(services: Services, request: queue_pb.ListQueueRequest, call: Call) -> queue_pb.ListQueueResponse:
@@ -212,85 +157,59 @@ def list_queue(services: Services, request: queue_pb.ListQueueRequest, call: Cal
         services.groups.find(request.group)
     if request.after:
         raise InvalidArgument("the queue has no pages", hint="It shows its first entries: raise `limit`.")
-    found = services.queue.list_queue(request.group, request.limit, only)
+    queue = services.queue.list_queue(request.group, request.limit, only)
     return queue_pb.ListQueueResponse(
-        pending=map(_pending, found.pending),
-        waiting=map(_waiting, found.waiting),
-        pending_total=found.pending_total,
-        waiting_total=found.waiting_total,
+        pending=map(_pending, queue.pending),
+        waiting=map(_waiting, queue.waiting),
+        pending_total=queue.pending_total,
+        waiting_total=queue.waiting_total,
     )
 
 
 def get_overview(services: Services, request: queue_pb.GetOverviewRequest, call: Call) -> queue_pb.Overview:
     """How much there is of what, counted at most a second ago."""
-    found, counted_at = services.queue.figures()
-    processes, ended = found.processes, found.ended
-    return queue_pb.Overview(
-        tables=sum(found.statuses.values()),
+    figures, counted_at = services.queue.figures()
+    processes, ended = figures.processes, figures.ended
+    return as_message(
+        queue_pb.Overview,
+        figures,
+        tables=sum(figures.statuses.values()),
         statuses=[
             queue_pb.StatusCount(status=status, refusal=refusal, tables=tables)
-            for (status, refusal), tables in sorted(found.statuses.items())
+            for (status, refusal), tables in sorted(figures.statuses.items())
         ],
-        enabled_tables=found.enabled_tables,
-        oldest_pending_ms=milliseconds(found.oldest_pending),
-        optimizers=found.optimizers,
-        threads=found.threads,
-        waiting_tasks=found.waiting_tasks,
-        running_tasks=found.running_tasks,
         running_processes=processes.get(ProcessStatus.RUNNING, 0),
         committing_processes=processes.get(ProcessStatus.COMMITTING, 0),
         unknown_processes=processes.get(ProcessStatus.COMMIT_UNKNOWN, 0),
         succeeded_processes=ended.get(ProcessStatus.SUCCESS, 0) + ended.get(ProcessStatus.PARTIAL, 0),
         failed_processes=ended.get(ProcessStatus.FAILED, 0),
-        rewritten_bytes=found.rewritten_bytes,
-        removed_files=found.removed_files,
         counted_ms=milliseconds(counted_at),
     )
 
 
 def _pending(item: PendingPlace) -> queue_pb.PendingTable:
-    table = item.table
-    return queue_pb.PendingTable(
-        table=str(table.identifier),
-        table_id=table.table_id,
-        group=table.group,
-        place=item.place,
-        type=table.type or "",
-        reason=table.reason,
-        since_ms=milliseconds(table.since),
-        policy=item.policy,
-        key=_words(item.key),
-        quota=table.quota,
-        limit=item.limit,
+    return as_message(
+        queue_pb.PendingTable,
+        item,
+        item.table,
+        table=str(item.table.identifier),
+        key=_key_text(item.key),
         occupation=-1 if isinf(item.occupation) else item.occupation,
-        last_optimized_ms=milliseconds(table.last_optimized_at),
-        held_back=item.held_back,
     )
 
 
 def _waiting(item: WaitingPlace) -> queue_pb.WaitingProcess:
     process, use = item.process, item.use
-    return queue_pb.WaitingProcess(
-        process_id=process.process_id,
-        table=str(item.table),
-        table_id=process.table_id,
-        group=process.group,
-        place=item.place,
-        type=process.type,
-        waiting_tasks=process.tasks,
-        running_tasks=use.running,
-        limit=use.limit,
-        share=use.share,
-        ahead_s=use.ahead_s,
-        created_ms=milliseconds(process.created_at),
+    return as_message(
+        queue_pb.WaitingProcess, item, process, use, waiting_tasks=process.tasks, running_tasks=use.running
     )
 
 
-def _words(key: Any) -> str:
+def _key_text(key: Any) -> str:
     """The key of a policy as text: times in UTC, shares with three digits."""
     match key:
         case tuple():
-            return ", ".join(map(_words, key))
+            return ", ".join(map(_key_text, key))
         case datetime():
             return "never" if key.year == 1 else key.strftime("%Y-%m-%d %H:%M:%SZ")
         case float():

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from amoro_core.admin.context import Call, Services, duration, milliseconds
+from amoro_core.admin.context import Call, Services, as_message, duration, milliseconds, table_id
 from amoro_core.admin.processes import process_summary
 from amoro_core.maintenance.snapshots import SnapshotTotals
 from amoro_core.model.maintenance import Options
@@ -22,8 +22,8 @@ UNDO = "undo"
 def preview_maintenance(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
     """What the action would do on the table now."""
     identifier = services.catalogs.resolve(request.table)
-    made = services.maintaining.preview(identifier, request.action, _options(request))
-    return _answer(identifier, request.action, made)
+    result = services.maintaining.preview(identifier, request.action, _options(request))
+    return _answer(identifier, request.action, result)
 
 
 def maintain_table(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
@@ -50,17 +50,17 @@ def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.
 
 
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
-    """Every action on the table: on or off and by whose word, last, next, what runs."""
+    """Every action on the table: on or off and why, last, next, what runs."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    known = services.known_actions.list_actions(runtime)
-    return pb.ListActionsResponse(table=str(runtime.identifier), actions=map(_action, known))
+    actions = map(_action, services.known_actions.list_actions(runtime))
+    return pb.ListActionsResponse(table=str(runtime.identifier), actions=actions)
 
 
 def _begin(services: Services, request: pb.MaintainTableRequest, options: Options) -> pb.MaintainTableResponse:
     services.maintaining.require(request.action)
     runtime = services.tables.require_maintainable(services.catalogs.resolve(request.table))
-    made = services.maintaining.begin(runtime.table_id, request.action, trigger="request", options=options)
-    return _answer(runtime.identifier, request.action, made)
+    result = services.maintaining.begin(runtime.table_id, request.action, trigger="request", options=options)
+    return _answer(runtime.identifier, request.action, result)
 
 
 def _options(request: pb.MaintainTableRequest) -> Options:
@@ -73,115 +73,86 @@ def _options(request: pb.MaintainTableRequest) -> Options:
     )
 
 
-def _answer(identifier: TableIdentifier, action: str, made: Maintained) -> pb.MaintainTableResponse:
-    return pb.MaintainTableResponse(
+def _answer(identifier: TableIdentifier, action: str, result: Maintained) -> pb.MaintainTableResponse:
+    plan = result.plan
+    return as_message(
+        pb.MaintainTableResponse,
+        result,
         table=str(identifier),
         action=action,
-        is_due=made.plan is not None,
-        process_id=made.process_id,
-        reason=made.plan.reason if made.plan else made.reason,
-        due_ms=milliseconds(made.due_at),
-        tasks=len(made.plan.tasks) if made.plan else 0,
-        held=made.held,
-        document=json.dumps(dict(made.plan.document)) if made.plan else "",
+        is_due=plan is not None,
+        reason=plan.reason if plan else result.reason,
+        tasks=len(plan.tasks) if plan else 0,
+        document=json.dumps(dict(plan.document)) if plan else "",
     )
 
 
-def _action(known: KnownAction) -> pb.TableAction:
-    record = known.record
-    return pb.TableAction(
-        action=record.action,
-        is_on=known.consent.is_given,
-        by=known.consent.reason,
-        last_ms=milliseconds(record.last_at),
-        next_ms=milliseconds(known.due_at),
-        reason=record.reason,
-        failures=record.failures,
-        retry_ms=milliseconds(record.retry_at),
-        process_id=known.process.process_id if known.process else "",
-        is_due=known.is_due,
-        paused_ms=milliseconds(record.paused_at),
-        paused_for=record.paused_for,
-        process_status=str(known.process.status) if known.process else "",
+def _action(item: KnownAction) -> pb.TableAction:
+    return as_message(
+        pb.TableAction,
+        item,
+        item.record,
+        is_on=item.consent.is_given,
+        by=item.consent.reason,
+        next_ms=milliseconds(item.due_at),
+        process_id=item.process.process_id if item.process else "",
+        process_status=str(item.process.status) if item.process else "",
     )
 
 
 def take_lease(services: Services, request: pb.TakeLeaseRequest, call: Call) -> pb.Lease:
     """Keep a snapshot for a time."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    held_for = duration(request.hold_ms) or USUAL
-    holder = request.holder or call.caller
-    taken = services.leasing.take(
+    lease = services.leasing.take(
         runtime,
         request.snapshot_id,
-        holder,
+        request.holder or call.caller,
         since=request.since,
-        held_for=held_for,
+        held_for=duration(request.hold_ms) or USUAL,
         as_tag=request.as_tag,
     )
-    return _message(taken)
+    return _lease(lease)
 
 
 def renew_lease(services: Services, request: pb.RenewLeaseRequest, call: Call) -> pb.Lease:
     """Extend the lease, counted from now."""
-    return _message(services.leasing.renew(request.lease_id, duration(request.hold_ms) or USUAL))
+    return _lease(services.leasing.renew(request.lease_id, duration(request.hold_ms) or USUAL))
 
 
 def release_lease(services: Services, request: pb.ReleaseLeaseRequest, call: Call) -> pb.Lease:
     """End the lease."""
-    return _message(services.leasing.release(request.lease_id))
+    return _lease(services.leasing.release(request.lease_id))
 
 
 def list_leases(services: Services, request: pb.ListLeasesRequest, call: Call) -> pb.ListLeasesResponse:
     """Active leases, the next to expire first."""
-    table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
-    page = services.leasing.page(table_id, Window(request.limit, request.after))
-    return pb.ListLeasesResponse(leases=map(_message, page.items), next=page.next, total=page.total)
+    page = services.leasing.page(table_id(services, request.table), Window(request.limit, request.after))
+    return pb.ListLeasesResponse(leases=map(_lease, page.items), next=page.next, total=page.total)
 
 
-def _message(held: HeldLease) -> pb.Lease:
-    lease = held.lease
-    return pb.Lease(
-        lease_id=lease.lease_id,
-        table=str(held.table),
-        snapshot_id=lease.snapshot_id,
-        since=lease.is_since,
-        holder=lease.holder,
-        created_ms=milliseconds(lease.created_at),
-        expires_ms=milliseconds(lease.expires_at),
-        tag=lease.tag,
-    )
+def _lease(item: HeldLease) -> pb.Lease:
+    return as_message(pb.Lease, item, item.lease)
 
 
 def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> pb.ListTrashResponse:
     """Condemned files by process, the next to be deleted first."""
-    table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
-    page = services.trash.page(table_id, Window(request.limit, request.after))
-    return pb.ListTrashResponse(trash=map(_trash_message, page.items), next=page.next, total=page.total)
+    page = services.trash.page(table_id(services, request.table), Window(request.limit, request.after))
+    return pb.ListTrashResponse(trash=map(_trash, page.items), next=page.next, total=page.total)
 
 
 def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> pb.ShowTrashResponse:
     """The files that a process has condemned."""
-    shown = services.trash.show(request.process_id, Window(request.limit, request.after))
-    page = shown.files
+    trash = services.trash.show(request.process_id, Window(request.limit, request.after))
+    page = trash.files
     files = (
-        pb.CondemnedFile(
-            path=file.path,
-            kind=file.kind.value,
-            size_bytes=file.size_bytes or 0,
-            modified_ms=milliseconds(file.modified_at),
-            reason=file.reason,
-            status=status.value,
-            moved_to=place,
-        )
-        for file, status, place in page.items
+        as_message(pb.CondemnedFile, file, status=status.value, moved_to=place) for file, status, place in page.items
     )
-    return pb.ShowTrashResponse(trash=_trash_message(shown.trash), files=files, next=page.next, total=page.total)
+    return pb.ShowTrashResponse(trash=_trash(trash.trash), files=files, next=page.next, total=page.total)
 
 
 def restore_trash(services: Services, request: pb.RestoreTrashRequest, call: Call) -> pb.Trash:
     """Restore the files that a process has condemned."""
-    return _trash_message(services.trash.restore(request.process_id))
+    return _trash(services.trash.restore(request.process_id))
 
 
 def hurry_trash(services: Services, request: pb.HurryTrashRequest, call: Call) -> pb.HurryTrashResponse:
@@ -192,17 +163,8 @@ def hurry_trash(services: Services, request: pb.HurryTrashRequest, call: Call) -
     return pb.HurryTrashResponse(table=str(identifier), files=files, bytes=size)
 
 
-def _trash_message(trash: Trash) -> pb.Trash:
-    return pb.Trash(
-        process_id=trash.process.process_id,
-        table=str(trash.table),
-        table_id=trash.process.table_id,
-        action=trash.process.type,
-        files=trash.files,
-        bytes=trash.bytes,
-        purge_ms=milliseconds(trash.purge_at),
-        deleting_files=trash.deleting_files,
-    )
+def _trash(item: Trash) -> pb.Trash:
+    return as_message(pb.Trash, item, item.process, action=item.process.type)
 
 
 def compare_snapshots(
@@ -210,64 +172,48 @@ def compare_snapshots(
 ) -> snapshots_pb.SnapshotComparison:
     """The two snapshots, and how one led to the other."""
     identifier = services.catalogs.resolve(request.table)
-    found = services.snapshots.compare(identifier, request.before, request.after)
-    return snapshots_pb.SnapshotComparison(
+    result = services.snapshots.compare(identifier, request.before, request.after)
+    return as_message(
+        snapshots_pb.SnapshotComparison,
+        result,
         table=str(identifier),
-        before=_compared(found.before, found.totals_before),
-        after=_compared(found.after, found.totals_after),
-        is_ancestor=found.is_ancestor,
-        commits=found.commits,
-        own_commits=found.own_commits,
+        before=_compared(result.before, result.totals_before),
+        after=_compared(result.after, result.totals_after),
     )
 
 
 def get_retention(services: Services, request: snapshots_pb.GetRetentionRequest, call: Call) -> snapshots_pb.Retention:
     """What the next expiry would decide on each snapshot, branch and tag."""
     identifier = services.catalogs.resolve(request.table)
-    found = services.snapshots.retention(identifier)
-    stay, go = found.selection.stay, found.selection.go
+    retention = services.snapshots.retention(identifier)
+    selection = retention.selection
+    stay, go = selection.stay, selection.go
     fates = [
-        snapshots_pb.SnapshotFate(
-            snapshot_id=one.snapshot_id,
-            committed_ms=milliseconds(one.committed_at),
+        as_message(
+            snapshots_pb.SnapshotFate,
+            one,
             goes=one.snapshot_id in go,
             ground="" if one.snapshot_id in go else stay[one.snapshot_id].ground.value,
             reason=go[one.snapshot_id] if one.snapshot_id in go else stay[one.snapshot_id].reason,
         )
-        for one in found.history.snapshots
+        for one in retention.history.snapshots
     ]
     refs = [
-        snapshots_pb.RefFate(
-            name=ref.name,
-            snapshot_id=ref.snapshot_id,
-            branch=ref.is_branch,
-            goes=ref.name in found.selection.refs,
-            reason=found.selection.refs.get(ref.name, ""),
-        )
-        for ref in found.history.refs
+        as_message(snapshots_pb.RefFate, ref, goes=ref.name in selection.refs, reason=selection.refs.get(ref.name, ""))
+        for ref in retention.history.refs
     ]
     return snapshots_pb.Retention(
-        table=str(identifier), snapshots=fates, refs=refs, going=len(go), staying=found.selection.staying
+        table=str(identifier), snapshots=fates, refs=refs, going=len(go), staying=selection.staying
     )
 
 
 def _compared(facts: SnapshotFacts, totals: SnapshotTotals) -> snapshots_pb.ComparedSnapshot:
-    def told(value: int | None) -> int:
-        return -1 if value is None else value
-
-    return snapshots_pb.ComparedSnapshot(
-        snapshot_id=facts.snapshot_id,
-        committed_ms=milliseconds(facts.committed_at),
-        operation=facts.operation,
-        totals=snapshots_pb.SnapshotTotals(
-            data_files=told(totals.data_files),
-            delete_files=told(totals.delete_files),
-            records=told(totals.records),
-            position_deletes=told(totals.position_deletes),
-            equality_deletes=told(totals.equality_deletes),
-            bytes=told(totals.bytes),
-        ),
-    )
+    """The snapshot with its totals; −1 for one that its writer did not record."""
+    message = as_message(snapshots_pb.SnapshotTotals, totals)
+    for field in message.DESCRIPTOR.fields:
+        if getattr(totals, field.name) is None:
+            setattr(message, field.name, -1)
+    return as_message(snapshots_pb.ComparedSnapshot, facts, totals=message)
 
 
 def upgrade_table(
@@ -275,7 +221,5 @@ def upgrade_table(
 ) -> snapshots_pb.TableUpgrade:
     """Upgrade the table, or with `dry_run` say what that would do."""
     identifier = services.catalogs.resolve(request.table)
-    done = services.upgrading.upgrade(identifier, request.format_version, dry_run=request.dry_run)
-    return snapshots_pb.TableUpgrade(
-        table=str(identifier), before=done.before, after=done.after, is_done=done.is_done, notes=done.notes
-    )
+    result = services.upgrading.upgrade(identifier, request.format_version, dry_run=request.dry_run)
+    return as_message(snapshots_pb.TableUpgrade, result, table=str(identifier))

@@ -2,10 +2,8 @@
 
 import os
 import sys
-from datetime import datetime
 
-from amoro_core.admin.context import LEADER, Call, Services, milliseconds
-from amoro_core.model.alert_rules import ActiveAlert
+from amoro_core.admin.context import LEADER, Call, Services, as_message, milliseconds
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring_pb
 
@@ -39,17 +37,11 @@ def get_settings(services: Services, request: pb.GetSettingsRequest, call: Call)
 def get_state(services: Services, request: pb.GetStateRequest, call: Call) -> pb.StateFacts:
     """The state database's size, schema and last backup."""
     facts, backup = services.state.facts()
-    return pb.StateFacts(
-        path=facts.path,
+    return as_message(
+        pb.StateFacts,
+        facts,
         bytes=facts.size_bytes,
-        log_bytes=facts.log_bytes,
-        free_bytes=facts.free_bytes,
-        epoch=facts.epoch,
         leader_pid=os.getpid() if services.program.role == LEADER else 0,
-        migrations=[
-            pb.AppliedMigration(number=one.number, name=one.name, applied_ms=milliseconds(one.applied_at))
-            for one in facts.migrations
-        ],
         backup_ms=milliseconds(backup.at if backup else None),
         backup_path=backup.path if backup else "",
         python=sys.version.split()[0],
@@ -71,20 +63,9 @@ def list_conditions(
     services: Services, request: monitoring_pb.ListConditionsRequest, call: Call
 ) -> monitoring_pb.ListConditionsResponse:
     """Every condition that holds now, the worst first; those that have not held for long enough are not raised."""
-    held, now = services.conditions.look()
-    return monitoring_pb.ListConditionsResponse(conditions=[_condition(one, now) for one in held])
-
-
-def _condition(held: ActiveAlert, now: datetime) -> monitoring_pb.Condition:
-    condition = held.condition
-    return monitoring_pb.Condition(
-        name=condition.name,
-        severity=condition.severity.value,
-        raised=held.is_raised(now),
-        text=held.text,
-        labels=held.named,
-        value=held.value,
-        since_ms=milliseconds(held.since),
-        meaning=condition.meaning,
-        remedy=condition.remedy,
-    )
+    alerts, now = services.conditions.look()
+    conditions = [
+        as_message(monitoring_pb.Condition, one, one.condition, raised=one.is_raised(now), labels=one.named)
+        for one in alerts
+    ]
+    return monitoring_pb.ListConditionsResponse(conditions=conditions)
